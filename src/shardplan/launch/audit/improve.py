@@ -16,7 +16,8 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan, placement_tokens
 from shardplan.launch.dialects.reading import Reading
-from shardplan.planner.ranking import best_cell, different_cells
+from shardplan.planner.pruning.goals import Listing
+from shardplan.planner.ranking import different_cells
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import SearchStopped, Stop
@@ -264,7 +265,7 @@ def _searched(
     kept = _values(plan, keep)
     degrees = _values(plan, DEGREES)
     survey = _survey(question, stack, kept, stop)
-    best = None if survey is None else best_cell(survey.tables, **degrees)
+    best = None if survey is None else survey.best_cell_where(**degrees)
     if survey is not None and best is not None:
         return survey.plans([*different_cells(survey.tables, MOST), best])
     surveys = (survey, _survey(question, stack, degrees | kept, stop))  # the degrees are outside the usual space
@@ -276,9 +277,11 @@ def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _survey(question: Question, stack: Stack | None, fixed: dict[str, Any], stop: Stop | None) -> Survey | None:
-    """Every plan with these values, evaluated; None where what is kept contradicts the question."""
+    """The best plans with these values; None where what is kept contradicts the question."""
     try:
-        return survey_of(question, declare(question, Restrictions(fix=as_lists(fixed)), stack), stop=stop)
+        return survey_of(
+            question, declare(question, Restrictions(fix=as_lists(fixed)), stack), goal=Listing(MOST), stop=stop
+        )
     except SearchStopped:
         raise
     except ShardplanError:
