@@ -116,8 +116,8 @@ def test_exported_variables_in_the_text_of_bash(tmp_path: Path) -> None:
     line = """
     #SBATCH --nodes=2
     export LAUNCHER="python -u -m torch.distributed.launch --nproc_per_node 4 --nnodes 2"
-    export CMD="pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 4 --hidden-size 64 --num-attention-heads 4 \\
-        --seq-length 128 --micro-batch-size 1 --global-batch-size 8 --vocab-file $HOME/vocab.json"
+    export CMD="pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 4 --hidden-size 64 \\
+        --num-attention-heads 4 --seq-length 128 --micro-batch-size 1 --global-batch-size 8 --vocab-file $HOME/vocab.json"
     srun bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD' 2>&1 | tee log
     """
     found = read(tmp_path, "run.sh", line)
@@ -260,10 +260,25 @@ def pretrain_recipe():
 
 
 def test_recipes_state_more_than_degrees(tmp_path: Path) -> None:
-    found = read(tmp_path, "recipe.py", BRIDGE, entry="pretrain_config")
+    (tmp_path / "recipe.py").write_text(BRIDGE)
+    (tmp_path / "nemo.py").write_text(NEMO)
+    found = read_launch(Ask(path=tmp_path / "recipe.py", entry="pretrain_config"))
     keys = ("model", "recompute", "sharding", "overlap_dp", "grad_dtype")
     assert values(found, *keys) == ("meta-llama/Meta-Llama-3-8B", "none", "zero1", True, "bf16")
-    other = read(tmp_path, "nemo.py", NEMO, entry="pretrain_recipe")
+    other = read_launch(Ask(path=tmp_path / "nemo.py", entry="pretrain_recipe"))
     assert (other.framework, *values(other, "model", "cp", "precision", "sharding")) == (
         "nemo", "llama-3.1-8b", 4, "bf16", "zero1",
     )  # fmt: skip
+
+
+def test_a_file_whose_folder_is_open_is_looked_for_beside_the_script(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 3, "zero_optimization": {"stage": 2}}')
+    found = read(
+        tmp_path, "run.sh", "here=`pwd`\ndeepspeed --num_gpus 4 ${here}/train.py --deepspeed_config $here/ds.json"
+    )
+    assert values(found, "micro_batch_size", "sharding", "num_accelerators") == (3, "zero2", 4)
+
+
+def test_degrees_and_offload_of_a_training_script(tmp_path: Path) -> None:
+    line = "deepspeed --num_gpus 4 main.py --ep-world-size 2 --zero_stage 2 --offload --per_device_train_batch_size 1"
+    assert values(read(tmp_path, "run.sh", line), "ep", "sharding", "offload") == (2, "zero2", "optimizer")

@@ -49,6 +49,9 @@ TRAINER: Final[Table] = {
     "optimizer": (("optim",), optimizer),
     "sharding": (("zero_stage", "actor_zero_stage"), zero_stage),
     "global_batch_size": (("batch_size", "global_batch_size"), degree),
+    "tp": (("tp", "tp_size", "tensor_parallel_size", "autotp_size"), degree),
+    "cp": (("sp", "sp_size", "sequence_parallel_size", "ulysses_degree"), degree),
+    "ep": (("ep", "ep_size", "ep_world_size", "expert_parallel_size"), degree),
 }
 """Options of trainers, with underscores."""
 
@@ -69,6 +72,11 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
         word = "full" if switch(checkpointing.value) else "none"
         facts.state("recompute", word, checkpointing.place, checkpointing.name)
     _fsdp(facts, options)
+    offload = options.first("offload", "actor_offload", "offload_optimizer")
+    if offload is not None and switch(offload.value):
+        facts.state("offload", "optimizer", offload.place, offload.name)
+        if facts.value("sharding") == "zero3":
+            facts.doubt(f"{offload.place}: weights in host memory are not priced")
     _adapters(facts, options)
 
 

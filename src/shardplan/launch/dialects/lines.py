@@ -136,12 +136,9 @@ def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
 
 
 def setting_of(option: Option) -> NamedSetting:
-    """An option as a setting; of a path whose folder is open the name."""
-    value = option.value
-    if value is None and len(option.words) == 1:
-        _, slash, name = option.words[0].shown.rpartition("/")
-        value = name if slash and name and not set("<>") & set(name) else None
-    return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs)
+    """An option as a setting."""
+    shown = option.words[0].shown if len(option.words) == 1 else ""
+    return NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs, shown=shown)
 
 
 def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
