@@ -94,7 +94,7 @@ def test_what_a_program_of_ones_own_starts_is_read_and_its_world_asked_for(tmp_p
 
 def test_a_program_that_converts_is_not_the_one_that_trains(tmp_path: Path) -> None:
     line = """
-    python3 -m maxtext.trainers.pre_train.train base.yml model_name=llama3.1-8b per_device_batch_size=2 remat_policy=full
+    python3 -m maxtext.trainers.pre_train.train base.yml model_name=llama3.1-8b per_device_batch_size=2
     python3 -m maxtext.checkpoint_conversion.to_huggingface base.yml model_name=llama3.1-8b per_device_batch_size=7
     """
     assert read(tmp_path, "run.sh", line).value("per_device_batch_size") == 2
@@ -103,7 +103,7 @@ def test_a_program_that_converts_is_not_the_one_that_trains(tmp_path: Path) -> N
 def test_a_line_of_xpk(tmp_path: Path) -> None:
     """v5p slices are named by cores, two of a chip: 2 slices of 128 chips."""
     line = """
-    ARGS="model_name=llama3.1-8b per_device_batch_size=4 max_target_length=4096 quantization=fp8 ici_fsdp_parallelism=-1"
+    ARGS="model_name=llama3.1-8b per_device_batch_size=4 max_target_length=4096 quantization=fp8"
     xpk workload create --device-type=v5p-256 --num-slices=2 \\
         --command="set -e && export A=b && python3 -m maxtext.trainers.pre_train.train base.yml ${ARGS} | tee log"
     """
@@ -117,7 +117,7 @@ def test_exported_variables_in_the_text_of_bash(tmp_path: Path) -> None:
     #SBATCH --nodes=2
     export LAUNCHER="python -u -m torch.distributed.launch --nproc_per_node 4 --nnodes 2"
     export CMD="pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 4 --hidden-size 64 \\
-        --num-attention-heads 4 --seq-length 128 --micro-batch-size 1 --global-batch-size 8 --vocab-file $HOME/vocab.json"
+        --num-attention-heads 4 --seq-length 128 --micro-batch-size 1 --global-batch-size 8 --load $HOME/a"
     srun bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD' 2>&1 | tee log
     """
     found = read(tmp_path, "run.sh", line)

@@ -128,6 +128,9 @@ def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
     visible = variables.get("CUDA_VISIBLE_DEVICES", variables.get("ASCEND_RT_VISIBLE_DEVICES"))
     if "per_node" not in facts and visible is not None and (visible.text or "").isdigit():
         facts.derive("per_node", 1, f"{visible.file}:{visible.line} one visible device, without NPROC_PER_NODE")
+    elif "per_node" not in facts and visible is not None and "," in (visible.text or ""):
+        place = f"{visible.file.rpartition('/')[2]}:{visible.line}"
+        facts.miss("sharding", (f"{place} several devices of one process: layers are spread over them",))
     if "per_node" in facts:
         facts.assume("nodes", 1)
     nodes, each = facts.number("nodes"), facts.number("per_node")
