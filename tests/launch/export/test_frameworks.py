@@ -26,8 +26,20 @@ def _names(to: str, version: str | None = None) -> list[str]:
     return [name for name, each in LAUNCHES.items() if each.to == to and each.version == version]
 
 
+FILLED = {
+    "NORM_EPSILON=FILL_IN": "NORM_EPSILON=1e-5",
+    "MODULE=your_package": "MODULE=deepseek_v3",
+    "CONFIG=your_configuration": "CONFIG=deepseek_v3_671b",
+}
+"""What a user puts in the places to fill in that a framework reads: numbers, and a configuration that it knows."""
+
+
 def _launched(name: str, folder: Path) -> Launched:
-    return launched(LAUNCHES[name].export().files, folder)
+    """What the export of a case runs once its places are filled in."""
+    files = dict(LAUNCHES[name].export().files)
+    for place, value in FILLED.items():
+        files = {file: text.replace(place, value) for file, text in files.items()}
+    return launched(files, folder)
 
 
 @pytest.mark.parametrize("name", _names("megatron-lm"))

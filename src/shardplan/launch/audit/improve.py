@@ -17,6 +17,7 @@ from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan, placement_tokens
 from shardplan.launch.dialects.reading import Reading
+from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.related.software import OtherSoftware, other_software, setting_of
 from shardplan.planner.restrictions import Restrictions, as_lists
@@ -338,9 +339,11 @@ def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _survey(question: Question, stack: Stack | None, fixed: dict[str, Any], stop: Stop | None) -> Survey | None:
-    """Every plan with these values, evaluated; None where what is kept contradicts the question."""
+    """The best plans with these values; None where what is kept contradicts the question."""
     try:
-        return survey_of(question, declare(question, Restrictions(fix=as_lists(fixed)), stack), stop=stop)
+        return survey_of(
+            question, declare(question, Restrictions(fix=as_lists(fixed)), stack), goal=Listing(MOST), stop=stop
+        )
     except SearchStopped:
         raise
     except ShardplanError:

@@ -85,19 +85,26 @@ def begin(ask: Ask, framework: str, version: str) -> Facts:
 
 def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping[str, Document]) -> Document | None:
     """The configuration that an option names: written by the script itself, or next to it."""
-    if not isinstance(named.value, str):
+    value = named.value if isinstance(named.value, str) else _name_in(named.shown)
+    if value is None:
         facts.note(f"{named.place}: the file's name is not decidable")
         return None
-    wanted = named.value.rsplit("/", 1)[-1]
+    wanted = value.rsplit("/", 1)[-1]
     for name, document in written.items():
-        if name == named.value or name.rsplit("/", 1)[-1] == wanted:
+        if name == value or name.rsplit("/", 1)[-1] == wanted:
             return document
     folder = ask.path.parent
-    for candidate in (folder / named.value, folder / wanted):
+    for candidate in (folder / value, folder / wanted):
         if ".." not in candidate.parts and is_inside(candidate, folder):
             return _read_quietly(facts, candidate, ask)
-    facts.note(f"{named.place}: {named.value} is not next to the script")
+    facts.note(f"{named.place}: {value} is not next to the script")
     return None
+
+
+def _name_in(shown: str) -> str | None:
+    """The name of a file whose folder is not decidable."""
+    _, slash, name = shown.rpartition("/")
+    return name if slash and name and not {"<", ">"} & set(name) else None
 
 
 def is_inside(path: Path, folder: Path) -> bool:

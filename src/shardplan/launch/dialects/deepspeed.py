@@ -49,6 +49,9 @@ TRAINER: Final[Table] = {
     "optimizer": (("optim",), optimizer),
     "sharding": (("zero_stage", "actor_zero_stage"), zero_stage),
     "global_batch_size": (("batch_size", "global_batch_size"), degree),
+    "tp": (("tp", "tp_size", "tensor_parallel_size", "autotp_size"), degree),
+    "cp": (("sp", "sp_size", "sequence_parallel_size", "ulysses_degree"), degree),
+    "ep": (("ep", "ep_size", "ep_world_size", "expert_parallel_size"), degree),
 }
 """Options of trainers, with underscores."""
 
@@ -69,6 +72,11 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
         word = "full" if switch(checkpointing.value) else "none"
         facts.state("recompute", word, checkpointing.place, checkpointing.name)
     _fsdp(facts, options)
+    offload = options.first("offload", "actor_offload", "offload_optimizer")
+    if offload is not None and switch(offload.value):
+        facts.state("offload", "optimizer", offload.place, offload.name)
+        if facts.value("sharding") == "zero3":
+            facts.doubt(f"{offload.place}: weights in host memory are not priced")
     _adapters(facts, options)
 
 
@@ -79,14 +87,18 @@ ADAPTERS: Final = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "only
 def _adapters(facts: Facts, options: Settings) -> None:
     """Adapters alone where a switch says so; a rank without one is understood by the script only."""
     rank = options.first("lora_r", "lora_rank", "lora_dim", "actor_lora_dim")
+    kind = options.first("tuner_type", "train_type", "sft_type", "finetuning_type", "peft_type")
+    if kind is not None and str(kind.value).lower() in {"lora", "qlora", "full"}:
+        facts.state("train", "full" if kind.value == "full" else "lora", kind.place, kind.name)
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     quantised = next((options[name] for name in QUANTISED if name in options and switch(options[name].value)), None)
     if quantised is not None:
         facts.doubt(f"{quantised.place}: quantised weights are not priced")
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
+    if facts.value("train") == "lora":
         state(facts, "lora_rank", rank, degree)
-    elif rank is not None and not any(name in options for name in ADAPTERS) and whole(rank.value):
+    elif "train" not in facts and rank is not None and whole(rank.value) and not any(n in options for n in ADAPTERS):
         facts.note(f"{rank.place} {rank.value}: low-rank adapters; whether all weights train too is the script's")
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
 

@@ -40,6 +40,8 @@ LAUNCHERS: Final = {
 OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
 COMMAND: Final = ("--command", "--COMMAND")
 """Options of xpk and gcloud that hold the line that runs on every host."""
+REMOTE: Final = ("xpk.py", "multihost_runner.py")
+"""Programs that run a line on every host."""
 SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
 TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
 """Generations of TPUs whose slices are named by cores, two of a chip."""
@@ -107,8 +109,8 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
         needs = (f"the program {_program_text(words[_first_program(words)])}",)
         return None if found is None else replace(found, open=(*found.open, *needs))
     start = _program(words)
-    if start is None:
-        inner = None if depth > 2 else _inner(words)
+    if start is None or _program_text(words[start[0]]).endswith(REMOTE):
+        inner = None if depth > 2 else _inner(words, command)
         return None if inner is None else _with_front(words, _launch(command, inner, depth + 1))
     place, skip = start
     front = words[:place]
@@ -151,14 +153,14 @@ def _with_front(words: list[Word], launch: Launch | None) -> Launch | None:
     )
 
 
-def _inner(words: Sequence[Word]) -> list[Word] | None:
-    """The words of the text that a shell runs with ``-c``."""
+def _inner(words: Sequence[Word], command: Command) -> list[Word] | None:
+    """The words of the text that a shell runs with ``-c``; that shell puts exported variables in it."""
     for place, word in enumerate(words[:-1]):
         if word.text in SHELLS:
             rest = [
                 each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"
             ]
-            return _split(rest[0]) if rest else None
+            return _expanded(rest[0], command) or _split(rest[0]) if rest else None
     for word in words:
         name, _, value = (word.text if word.text is not None else word.shown).partition("=")
         if name in COMMAND and value:
@@ -166,6 +168,25 @@ def _inner(words: Sequence[Word]) -> list[Word] | None:
     if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
         return [each for word in words[1:] for each in _split(word)]
     return None
+
+
+def _expanded(word: Word, command: Command) -> list[Word] | None:
+    """The words of the last line in a text that starts a program, with exported variables in their places."""
+    if word.text is None or "$" not in word.text:
+        return None
+    exported = {name: each.shown for name, each in command.exported.items()}
+    inner = parse_script(word.text, word.file, env=exported)
+    started = [each.words for each in inner.commands if _program(each.words) is not None]
+    return [_opened(each, word) for each in started[-1]] if started else None
+
+
+def _opened(each: Word, outer: Word) -> Word:
+    """A word of an inner text at the place of the outer one; it is open where it holds what is not decided."""
+    needs = tuple(_NEED.findall(each.shown))
+    return replace(each, text=None if needs else each.text, line=outer.line, needs=needs or each.needs)
+
+
+_NEED: Final = re.compile(r"<((?:env|arg|cmd|code|file):[^<>]*)>")
 
 
 def _split(word: Word) -> list[Word]:
@@ -183,6 +204,8 @@ def _piece(part: str, word: Word) -> Word:
     return Word(text=None if opens else part, shown=part, line=word.line, file=word.file, needs=tuple(opens))
 
 
+MODULES: Final = frozenset({"pip", "venv", "ensurepip", "json.tool", "http.server", "site"})
+"""Modules of Python that train nothing."""
 _UNDECIDED: Final = re.compile(r"<(?:env|arg|cmd|code|file):.*>", re.DOTALL)
 """What is not decidable of a word, as it is shown."""
 TOOLS: Final = frozenset(
@@ -206,7 +229,12 @@ def _program(words: Sequence[Word]) -> tuple[int, int] | None:
         if text.endswith(".py") and " " not in known and "=" not in known:
             return place, 1
         before = words[place - 1].text if place else None
-        if before in {"-m", "--module"} and text not in LAUNCHERS and _runs_python(words[: place - 1]):
+        if (
+            before in {"-m", "--module"}
+            and text not in MODULES
+            and text not in LAUNCHERS
+            and _runs_python(words[: place - 1])
+        ):
             return place, 1
         if LAUNCHERS.get(text.rsplit("/", 1)[-1]) in OWN and (place == 0 or not text.startswith("/")):
             if any(_program_text(each).endswith(".py") for each in words[place + 1 :]):

@@ -128,6 +128,9 @@ def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
     visible = variables.get("CUDA_VISIBLE_DEVICES", variables.get("ASCEND_RT_VISIBLE_DEVICES"))
     if "per_node" not in facts and visible is not None and (visible.text or "").isdigit():
         facts.derive("per_node", 1, f"{visible.file}:{visible.line} one visible device, without NPROC_PER_NODE")
+    elif "per_node" not in facts and visible is not None and "," in (visible.text or ""):
+        place = f"{visible.file.rpartition('/')[2]}:{visible.line}"
+        facts.miss("sharding", (f"{place} several devices of one process: layers are spread over them",))
     if "per_node" in facts:
         facts.assume("nodes", 1)
     nodes, each = facts.number("nodes"), facts.number("per_node")
@@ -136,12 +139,9 @@ def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
 
 
 def setting_of(option: Option) -> NamedSetting:
-    """An option as a setting; of a path whose folder is open the name."""
-    value = option.value
-    if value is None and len(option.words) == 1:
-        _, slash, name = option.words[0].shown.rpartition("/")
-        value = name if slash and name and not set("<>") & set(name) else None
-    return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs)
+    """An option as a setting."""
+    shown = option.words[0].shown if len(option.words) == 1 else ""
+    return NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs, shown=shown)
 
 
 def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:

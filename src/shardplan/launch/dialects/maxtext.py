@@ -7,7 +7,7 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, state, state_all, words_of
-from shardplan.launch.dialects.values import degree, number, optimizer, switch, text, whole
+from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, text, whole
 from shardplan.words import folded
 
 NAME: Final = "maxtext"
@@ -55,6 +55,7 @@ TABLE: Final[Table] = {
     "qkv_bias": (("attention_bias",), switch),
     "latent_attention": (("attention_type",), lambda value: str(value) == "mla"),
     "dropout": (("enable_dropout",), switch),
+    "grad_dtype": (("grad_dtype",), precision),
     "overlap_pp": (("pipeline_delay_activation_forwarding",), switch),
     "cp_comm": (("context_parallel_strategy",), words_of({"all_gather": "allgather", "ring": "p2p", "ulysses": "a2a"})),
     "pipeline_microbatches": (("num_pipeline_microbatches",), degree),
@@ -123,6 +124,9 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     state(
         facts, "precision", config.first("dtype"), lambda value: {"bfloat16": "bf16", "float32": "fp32"}.get(str(value))
     )
+    moment = config.first("mu_dtype")
+    if moment is not None and str(moment.value) not in {"", "float32"}:
+        facts.doubt(f"{moment.place} = {moment.value}: the first moment in few bits is priced as fp32")
     for key, value in {"optimizer": "adam", "gradient_accumulation": 1}.items():  # known of files that are not at hand
         facts.assume_because(key, value, f"default of {NAME} {VERSION}")
     for key, value in {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from shardplan.launch.dialects.deepspeed import deepspeed_facts
@@ -61,6 +62,9 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
         )
         for key in ("micro_batch_size", "global_batch_size", "precision", "sharding", "recompute"):
             facts.miss(key, ("the other files of the line",))
+    kinds = str(config.value("attention_config") or "")
+    if re.search(r"gmlp|amlp|mamba|rwkv|sparse|local|bigbird|bslongformer|fixed|variable", kinds):
+        facts.miss("model", (f"{config['attention_config'].place}: layers of other kinds: --model",))
     _switches(facts, config)
     for key in ("tp", "pp", "cp", "ep", "vp"):
         facts.assume(key, 1)

@@ -23,6 +23,8 @@ class NamedSetting:
     value: object
     place: str
     needs: tuple[str, ...] = ()
+    shown: str = ""
+    """The text of a value that is not decidable, with marks for what is open."""
 
 
 class Settings(dict[str, NamedSetting]):
@@ -71,7 +73,8 @@ class Settings(dict[str, NamedSetting]):
 
 def _of_option(option: Option) -> NamedSetting:
     value: object = True if not option.words else option.value
-    return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs)
+    shown = option.words[0].shown if len(option.words) == 1 else ""
+    return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs, shown=shown)
 
 
 def state(facts: Facts, key: str, setting: NamedSetting | None, convert: Convert) -> bool:

@@ -122,6 +122,11 @@ def _recompute(facts: Facts, options: Options) -> None:
     short = options.get("recompute-activations")
     if short is not None:
         _modules(facts, short, options.get("recompute-modules"))
+    experts = options.get("moe-layer-recompute")
+    if experts is not None and facts.value("recompute") in (None, "selective"):
+        word = "core_attn,moe" if facts.value("recompute") else "moe"
+        facts.replace("recompute", Fact(value=word, origin="stated", why=experts.place))
+        facts.options["recompute"] = experts.name
     old = options.get("checkpoint-activations", "activations-checkpoint-method", "deepspeed-activation-checkpointing")
     if old is not None:
         facts.derive("recompute", "full", f"{old.place} recomputes every layer", old.name)
@@ -299,7 +304,9 @@ def _late_rules(facts: Facts, options: Options, *, fragment: bool) -> None:
             )
     facts.assume("sequence_parallel", value=False, why="without --sequence-parallel")
     if "num_experts" in facts:
-        if "tp" in facts.facts:
+        if facts.framework == "megatron-deepspeed" and "enable-expert-tensor-parallelism" not in options:
+            facts.assume("etp", 1, "without --enable-expert-tensor-parallelism")
+        elif "tp" in facts.facts:
             facts.assume("etp", facts.value("tp"), "expert tensor parallelism is tp where it is not given")
         else:
             facts.miss("etp", facts.missing.get("tp", ()))

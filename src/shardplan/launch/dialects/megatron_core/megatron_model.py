@@ -96,13 +96,14 @@ def _width(facts: Facts, options: Options) -> None:
 def _experts(facts: Facts, options: Options) -> None:
     if "num_experts" not in facts:
         return
-    facts.assume("num_experts_per_tok", 2)
+    by_deepspeed = facts.framework == "megatron-deepspeed"
+    facts.assume("num_experts_per_tok", 1 if by_deepspeed else 2)
     width = facts.number("intermediate_size")
     if width is not None:
         facts.assume("moe_intermediate_size", width, "as wide as the dense layers")
     frequency = options.get("moe-layer-freq", "expert-interval")
     take(facts, "moe_layer_freq", frequency, lambda value: layer_pattern(str(value)))
-    facts.assume("moe_layer_freq", 1)
+    facts.assume("moe_layer_freq", 2 if by_deepspeed else 1)
 
 
 def _switches(facts: Facts, options: Options) -> None:

@@ -63,9 +63,9 @@ BARE: Final = frozenset(
         """
         accumulate-allreduce-grads-in-fp32 add-qkv-bias apply-layernorm-1p apply-query-key-layer-scaling
         attention-softmax-in-fp32 bf16 checkpoint-activations deepspeed deepspeed-activation-checkpointing
-        disable-bias-linear dist-ckpt-strict enable-cuda-graph exit-on-missing-checkpoint
-        external-cuda-graph fake-process-group fine-grained-activation-offloading finetune fp16
-        fp8-param-gather group-query-attention manual-gc
+        disable-bias-linear dist-ckpt-strict enable-cuda-graph enable-expert-tensor-parallelism
+        exit-on-missing-checkpoint external-cuda-graph fake-process-group
+        fine-grained-activation-offloading finetune fp16 fp8-param-gather group-query-attention manual-gc
         masked-softmax-fusion moe-enable-deepep moe-grouped-gemm moe-permute-fusion moe-router-pre-softmax
         moe-shared-expert-overlap multi-latent-attention no-async-tensor-model-parallel-allreduce
         no-bias-gelu-fusion no-create-attention-mask-in-dataloader no-gradient-accumulation-fusion no-load-optim

@@ -35,6 +35,7 @@ VALUES: Final = {
     "hidden_size": (("hidden_size",), degree),
     "model_name": (("model_recipe_name", "mr"), text),
 }
+DISPATCHERS: Final = {"deepep": "deepep", "hybridep": "hybridep"}
 LEFT: Final = (
     "tp", "pp", "cp", "ep", "vp", "micro_batch_size", "global_batch_size", "sequence_length", "sharding", "recompute",
     "overlap_tp", "overlap_ep", "offload", "sequence_parallel",
@@ -64,7 +65,7 @@ def performance_facts(facts: Facts, options: Options) -> None:
         words = [RECOMPUTE_WORDS.get(folded(each)) for each in (modules.value or "").replace(",", " ").split()]
         take(facts, "recompute", modules, lambda _: None if None in words else ",".join(map(str, words)))
     dispatcher = options.get("moe_flex_dispatcher_backend")
-    take(facts, "software.moe_dispatcher", dispatcher, {"deepep": "deepep", "hybridep": "hybridep"}.get)
+    take(facts, "software.moe_dispatcher", dispatcher, lambda value: DISPATCHERS.get(str(value)))
     task = options.get("task")
     if task is not None and task.value == "lora":
         facts.state("train", "lora", task.place, task.name)
