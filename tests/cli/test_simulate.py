@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,22 @@ def test_another_schedule_and_measured_stages(plan: Path, tmp_path: Path) -> Non
     refused = run("simulate", plan, "--stages", stages)
     assert refused.exit_code == 2
     assert "row 3: backward_s is 'two'" in unwrapped(refused.stderr)
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "zb-v", "v-half"])
+def test_the_command_of_a_hint_writes_a_plan_that_the_schedule_can_run(
+    plan: Path, tmp_path: Path, schedule: str
+) -> None:
+    refused = run("simulate", plan, "--schedule", schedule)
+    assert refused.exit_code == 2
+    text = unwrapped(refused.stderr)
+    (command,) = re.findall(r"`shardplan (.*?)`", text)
+    names = re.findall(r"this plan runs under (.*?);", text)[0].split(", ")
+    assert schedule not in names
+    assert {"1f1b", "gpipe", "zb-h1"} <= set(names)
+    other = tmp_path / "other.json"
+    assert run(*command.replace("PLAN.json", str(plan)).replace("FILE", str(other)).split()).exit_code in (0, 1)
+    assert run("simulate", other, "--schedule", schedule).exit_code == 0
 
 
 def test_an_order_of_a_file(plan: Path, tmp_path: Path) -> None:

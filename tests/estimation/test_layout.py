@@ -31,10 +31,10 @@ def test_a_longest_way_is_one_through_the_chunks(schedule: PipelineSchedule) -> 
 
 def test_equal_chunks_have_no_way_that_is_longer_than_the_slowest_rank() -> None:
     """Nor have ranks of one chunk; of a head, the last rank alone has more."""
-    dense = llama(64, 12, 4, 4, 128)
-    assert pipeline_of(dense, 4, 3)[1] == ()
-    assert pipeline_of(dense, 5, 1)[1] == ()
-    assert pipeline_of(dense, 5, 2)[1] != ()
+    dense = llama(64, 80, 4, 4, 128, vocab_size=128)
+    assert pipeline_of(llama(64, 12, 4, 4, 128), 4, 3)[1] == ()
+    assert pipeline_of(dense, 9, 1)[1] == ()
+    assert pipeline_of(dense, 9, 8)[1] != ()
 
 
 def test_pipelines_are_laid_out_together_as_alone() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -14,6 +16,7 @@ from shardplan.schedules.base import ChunkTimes, Orders, Pass, Passes, Pipeline,
 from shardplan.schedules.names import BUILT_IN
 from shardplan.schedules.one_f_one_b import OneForwardOneBackward
 from shardplan.schedules.registry import closed_form, list_all_schedules, load_any_schedule
+from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, simulate
 
 every_schedule = pytest.mark.parametrize("name", list_all_schedules())
 with_closed_form = pytest.mark.parametrize("name", [*BUILT_IN])
@@ -123,6 +126,24 @@ def test_a_seed_repeats_a_step(size: tuple[int, int, int], seed: int) -> None:
     assert np.array_equal(one.end, same.end)
     assert not np.array_equal(one.end, other.end)
     assert np.array_equal(step("1f1b", at, times, jitter=0.0, seed=seed).end, step("1f1b", at, times).end)
+
+
+def test_steps_of_the_same_times_run_once() -> None:
+    """A step of other times, of another schedule or of another disturbance is another one."""
+    at, known = Pipeline(pp=3, vp=1, num_microbatches=6, group_size=3), KnownSteps()
+    one, other = load_any_schedule("1f1b"), load_any_schedule("gpipe")
+    first = known.simulate(one, at, uneven(at, 0))
+    assert known.simulate(one, at, uneven(at, 0)) is first
+    asked = [
+        (one, at, uneven(at, 1), UNDISTURBED),
+        (other, at, uneven(at, 0), UNDISTURBED),
+        (one, at, uneven(at, 0), Disturbance(slowdown={1: 1.5})),
+        (one, replace(at, num_microbatches=7), uneven(at, 0), UNDISTURBED),
+    ]
+    for schedule, counts, times, disturbance in asked:
+        found = known.simulate(schedule, counts, times, disturbance)
+        assert found is not first
+        assert found.step_time == simulate(schedule, counts, times, disturbance).step_time
 
 
 def test_jitter_has_the_mean_and_the_spread_that_it_says() -> None:

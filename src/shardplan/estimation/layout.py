@@ -135,17 +135,28 @@ def rounds_of(
     None where ranks hold one chunk or where no way is longer than the slowest rank. How long layers take next to one
     another depends on the plan, so that ways are sought for several ratios and the plan's own prices choose.
     """
-    times = _ratios(model)
     parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]
-    ways: dict[int, set[Counts]] = {}
+    ratios = _ratios(model)
+    rounds: list[Rounds] = [()] * len(counts)
     for schedule in dict.fromkeys(schedules):
-        asked = [at for at, held in enumerate(parts) if held is not None and schedules[at] is schedule]
-        works = [(at, np.tensordot(one, parts[at], axes=1)) for at in asked for one in times]
-        for (at, work), way in zip(works, schedule.longest_ways([work for _, work in works]), strict=False):
-            if pace_of(work, way) > 1 + SAME:
-                passed = np.tensordot(parts[at], way, axes=2).round(9).tolist()
-                ways.setdefault(at, set()).add(tuple(passed))
-    return [(tuple(Chunk.of(one) for one in sorted(ways[at])),) if at in ways else () for at in range(len(counts))]
+        asked = [
+            (at, held)
+            for at, (held, each) in enumerate(zip(parts, schedules, strict=True))
+            if held is not None and each is schedule
+        ]
+        works = [np.tensordot(one, held, axes=1) for _, held in asked for one in ratios]
+        ways = schedule.longest_ways(works)
+        for number, (at, held) in enumerate(asked if ways else []):
+            own = range(number * len(ratios), (number + 1) * len(ratios))
+            found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]
+            rounds[at] = _group([np.tensordot(held, way, axes=2).round(9).tolist() for way in found])
+    return rounds
+
+
+def _group(ways: Sequence[Sequence[float]]) -> Rounds:
+    """Different ways, by the numbers of parts that a micro-batch passes, as a group of which the slowest counts."""
+    distinct = tuple(Chunk.of(way) for way in sorted({tuple(way) for way in ways}))
+    return (distinct,) if distinct else ()
 
 
 def _ratios(model: ModelConfig) -> list[NDArray[np.float64]]:

@@ -24,9 +24,10 @@ from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tied import PricedPlans
 from shardplan.schedules.registry import load_schedule
 from shardplan.simulation.plan import simulate_priced
+from shardplan.simulation.step import KnownSteps
 
 CLOSED_FORM_ERROR: Final = 0.05
-"""Share by which closed form and simulation differ at most, in 98 % of plans with a pipeline: twenty questions of
+"""Share by which closed form and simulation differ at most, in 99 % of plans with a pipeline: twenty questions of
 benchmarks/closed_form.py."""
 MOST_PASSES: Final = 1_000_000
 """Forward passes of chunks of a plan that is simulated here; larger ones take seconds each."""
@@ -118,9 +119,10 @@ def retime(
     chosen = np.asarray([*dict.fromkeys((*first, *near.tolist()))][:most], dtype=np.intp)
     times, faults = priced.step_time[chosen].copy(), {}
     each = PricedPlan.of_all(question, [priced.plan(int(index)) for index in chosen])
+    known = KnownSteps()
     for place, one in enumerate(each):
         check(stop)
-        time = _simulated(one)
+        time = _simulated(one, known)
         if isinstance(time, str):
             faults[int(chosen[place])] = time
         else:
@@ -130,14 +132,14 @@ def retime(
     return Retiming(priced=priced.at(chosen, times), chosen=chosen, most=most, faults=faults)
 
 
-def _simulated(priced: PricedPlan) -> float | str:
+def _simulated(priced: PricedPlan, known: KnownSteps) -> float | str:
     """Step time, or why the simulation does not run the plan. [s]"""
     plan = priced.plan
     passes = plan.pp * plan.vp * int(priced.numbers.num_microbatches)
     if passes > MOST_PASSES:
         return f"its step has {passes:,} forward passes of chunks; up to {MOST_PASSES:,} are simulated"
     try:
-        return simulate_priced(priced, load_schedule(plan.effective_schedule)).step_time
+        return simulate_priced(priced, load_schedule(plan.effective_schedule), known=known).step_time
     except ShardplanError as error:
         return error.message
 

@@ -231,6 +231,14 @@ class Schedule(ABC):
         wanted = f"{self.least_vp}" if self.most_vp == self.least_vp else f"{self.least_vp} or more"
         return f"set vp to {wanted}: schedule {self.name} needs {wanted} model chunks on each rank"
 
+    def flags(self, at: Pipeline, sequences: int) -> list[str]:
+        """The same as flags with which an estimate writes a plan that the schedule can run."""
+        if not self.takes_chunks(at.vp):
+            return ["--vp", str(self.least_vp)]
+        if at.pp < self.least_pp:
+            return ["--pp", str(self.least_pp)]
+        return ["--global-batch-size", str(self.least_microbatches(at.pp) * sequences)]
+
     @abstractmethod
     def order(self, at: Pipeline, times: ChunkTimes) -> Orders:
         """The passes of every rank in the order in which it runs them, for one pipeline.

@@ -53,6 +53,14 @@ class DualPipe(PipelineSchedule):
             return f"schedule {self.name} needs an even number of micro-batches: set the global batch size to {near}"
         return super().hint(at, sequences)
 
+    def flags(self, at: Pipeline, sequences: int) -> list[str]:
+        """An even number of ranks, or as many micro-batches as they need."""
+        if self.takes_chunks(at.vp) and at.pp % 2:
+            return ["--pp", str(int(at.pp) + 1)]
+        if self.takes_chunks(at.vp) and at.num_microbatches > self.least_microbatches(at.pp):
+            return ["--global-batch-size", str((int(at.num_microbatches) + 1) * sequences)]
+        return super().flags(at, sequences)
+
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
         """The bubble of p / 2 ranks that fold the pipeline in the middle. [s]"""
         return folded_idle_time(np.asarray(at.pp) / 2, own, everyone / self.parameter_copies)

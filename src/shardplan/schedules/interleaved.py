@@ -46,11 +46,15 @@ class Interleaved(PipelineSchedule):
             return "interleaving needs pp and vp of 2 or more: set vp to 1 or raise pp"
         if at.group_size < at.pp:
             return f"set the micro-batch group size to pp {at.pp} or more, or vp to 1"
-        near = max(round(float(at.num_microbatches / at.group_size)), 1) * at.group_size * sequences
         return (
             f"micro-batches per replica must be a multiple of the group size {at.group_size} "
-            f"(or leave a rest of at least pp): set the global batch size to {near}, or vp to 1"
+            f"(or leave a rest of at least pp): set the global batch size to {_near(at) * sequences}, or vp to 1"
         )
+
+    def flags(self, at: Pipeline, sequences: int) -> list[str]:
+        """A batch of whole groups, where chunks and ranks suffice."""
+        few = at.vp < self.least_vp or at.pp == 1
+        return super().flags(at, sequences) if few else ["--global-batch-size", str(_near(at) * sequences)]
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
         """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
@@ -85,6 +89,11 @@ class Interleaved(PipelineSchedule):
         backward = [Pass("BW", vp - 1 - chunk, microbatch) for chunk, microbatch in turns]
         warm_up = (vp - 1) * group_size
         return tuple(alternate(forward, backward, 2 * (pp - rank - 1) + warm_up) for rank in range(pp))
+
+
+def _near(at: Pipeline) -> int:
+    """Micro-batches in whole groups, near those of one pipeline."""
+    return max(round(float(at.num_microbatches / at.group_size)), 1) * int(at.group_size)
 
 
 def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:

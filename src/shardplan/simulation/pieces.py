@@ -25,7 +25,7 @@ MOST_PASSES: Final = 4_000_000
 """Forward passes of chunks that one simulation may have: larger ones take minutes."""
 
 KEPT_PASSES: Final = 8192
-"""Forward passes of chunks up to which the pieces of a step are kept for the next one: 2 MB each."""
+"""Forward passes of chunks up to which the pieces of a step, or its times, are kept for the next one: 2 MB each."""
 
 
 def check_passes(at: Pipeline, num_steps: int = 1, *, most: int = MOST_PASSES) -> None:

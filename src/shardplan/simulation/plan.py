@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
-from shardplan.schedules.registry import closed_form, is_known
+from shardplan.schedules.registry import closed_form, is_known, list_all_schedules, load_any_schedule
 from shardplan.simulation.exchanges import StateExchanges
 from shardplan.simulation.pieces import MOST_PASSES, check_passes
 from shardplan.simulation.replicas import ALONE, Replicas, ReplicaSteps, simulate_replicas
-from shardplan.simulation.step import UNDISTURBED, Disturbance, SimulatedStep, simulate
+from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, SimulatedStep, simulate
 from shardplan.validity.rules import check_plan
 
 
@@ -71,7 +75,9 @@ def simulate_plan(
     plan or the schedule does not suit.
     """
     as_priced = _priced_as(plan, schedule)
-    check_plan(as_priced, question.model, question.cluster, question.num_accelerators, question.job)
+    if schedule.name != plan.effective_schedule:
+        _check_other(question, plan, schedule)
+    check_plan(as_priced, *_setting(question))
     priced = PricedPlan.of(question, as_priced)
     check_passes(pipeline_of(priced), replicas.count if disturbance.jitter else 1, most=most_passes)
     return simulate_priced(priced, schedule, times=times, disturbance=disturbance, replicas=replicas, between=between)
@@ -85,8 +91,12 @@ def simulate_priced(
     disturbance: Disturbance = UNDISTURBED,
     replicas: Replicas = ALONE,
     between: Callable[[], None] | None = None,
+    known: KnownSteps | None = None,
 ) -> SimulatedPlan:
-    """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together."""
+    """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together.
+
+    ``known``: steps of other plans, of which those with the same times need not run again.
+    """
     used = priced.chunk_times if times is None else times
     _check_replicas(priced, replicas)
     at = pipeline_of(priced)
@@ -94,7 +104,8 @@ def simulate_priced(
     def of_one(disturbed: Disturbance) -> SimulatedStep:
         if between is not None:
             between()
-        return simulate(schedule, at, used, disturbed)
+        run = simulate if known is None else known.simulate
+        return run(schedule, at, used, disturbed)
 
     steps = simulate_replicas(of_one, disturbance, replicas)
     exchanges = {
@@ -112,6 +123,45 @@ def simulate_priced(
         step_time=max(float(each.once(estimated).after(each.step.spans).max()) for each in exchanges.values()),
         closed_form_time=priced.step_time if has_form else None,
     )
+
+
+def _check_other(question: Question, plan: Plan, schedule: Schedule) -> None:
+    """Refuses a schedule in place of that of a valid plan which cannot run its chunks and micro-batches."""
+    check_plan(plan, *_setting(question))
+    numbers = PlanNumbers.of(plan, question.num_accelerators, question.job)
+    at = Pipeline(
+        pp=plan.pp,
+        vp=plan.vp,
+        num_microbatches=int(numbers.num_microbatches),
+        group_size=int(numbers.microbatch_group_size),
+    )
+    if schedule.can_run(at):
+        return
+    others = [name for name in list_all_schedules() if _runs(question, plan, load_any_schedule(name), at)]
+    sequences = plan.dp(question.num_accelerators) * plan.micro_batch_size
+    name = schedule.name if is_known(schedule.name) else schedule.priced_as
+    flags = [*schedule.flags(at, sequences), *(["--schedule", name] if name else [])]
+    raise InputError(
+        f"schedule {schedule.name} cannot run the plan, which has pp {at.pp}, vp {at.vp} "
+        f"and {at.num_microbatches} micro-batches per replica",
+        rule=schedule.rule,
+        hint=f"this plan runs under {', '.join(others)}; for {schedule.name} write another plan file with "
+        f"`shardplan estimate --from PLAN.json {' '.join(flags)} --json FILE`, and simulate that",
+    )
+
+
+def _runs(question: Question, plan: Plan, schedule: Schedule, at: Pipeline) -> bool:
+    """Whether a valid plan can be simulated under a schedule."""
+    try:
+        check_plan(_priced_as(plan, schedule), *_setting(question))
+    except ShardplanError:
+        return False
+    return bool(schedule.can_run(at))
+
+
+def _setting(question: Question) -> tuple[ModelConfig, Cluster, int, Job]:
+    """What a plan is checked for."""
+    return question.model, question.cluster, question.num_accelerators, question.job
 
 
 def _check_replicas(priced: PricedPlan, replicas: Replicas) -> None:

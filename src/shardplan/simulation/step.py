@@ -18,6 +18,7 @@ from shardplan.simulation.pieces import (
     BACKWARD,
     FORWARD,
     INPUT_GRADIENT,
+    KEPT_PASSES,
     NOTHING,
     WEIGHT_GRADIENT,
     Pieces,
@@ -25,6 +26,8 @@ from shardplan.simulation.pieces import (
     pieces_of,
 )
 
+MOST_KEPT: Final = 64
+"""Steps that ``KnownSteps`` keeps, of 1 MB each."""
 LEAST_FACTOR: Final = 0.01
 MOST_FACTOR: Final = 100.0
 
@@ -167,6 +170,29 @@ def simulate(
     step = SimulatedStep(pieces=pieces, start=start, end=end, took=took, transfer=transfer)
     _check_limit(schedule, step, times.max_in_flight)
     return step
+
+
+class KnownSteps:
+    """Steps that have run, for plans that differ in what does not touch the passes."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[object, ...], SimulatedStep] = {}
+
+    def simulate(
+        self, schedule: Schedule, at: Pipeline, times: ChunkTimes, disturbance: Disturbance = UNDISTURBED
+    ) -> SimulatedStep:
+        """As ``simulate``, once for the same times."""
+        columns = (times.forward, times.input_gradient, times.weight_gradient, times.transfer)
+        counts = (at.pp, at.vp, at.num_microbatches, at.group_size, times.max_in_flight)
+        key = (schedule.name, *counts, repr(disturbance), *(column.tobytes() for column in columns))
+        step = self._steps.get(key)
+        if step is None:
+            step = simulate(schedule, at, times, disturbance)
+            if at.pp * at.vp * at.num_microbatches <= KEPT_PASSES:
+                self._steps[key] = step
+            if len(self._steps) > MOST_KEPT:
+                self._steps.pop(next(iter(self._steps)))
+        return step
 
 
 def check_slowdown(slowdown: Mapping[int, float], count: int, what: str) -> None:

@@ -78,6 +78,12 @@ class OrderFile(Schedule):
         counts = (int(at.pp), int(at.vp), int(at.num_microbatches))
         return counts == (len(self.stages), self.vp, self.num_microbatches)
 
+    def flags(self, at: Pipeline, sequences: int) -> list[str]:
+        """The ranks and chunks of the file, or its micro-batches."""
+        if (at.pp, at.vp) != (len(self.stages), self.vp):
+            return ["--pp", str(len(self.stages)), "--vp", str(self.vp)]
+        return ["--global-batch-size", str(self.num_microbatches * sequences)]
+
     def rank_name(self, rank: int) -> str:
         """With the row of the file."""
         return f"rank {rank} (row {rank + 1} of {self.label})"
