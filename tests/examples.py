@@ -134,6 +134,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
     "cast_bytes": 1e-12,  # a rate is divided by it
     "matmul_efficiency": dict.fromkeys(("fp32", "bf16", "fp16", "fp8"), 1.0),
     "network_efficiency": {"other": 1.0},
+    "own_chunk_time": {"other": 0.0},
     "accelerator_rate": {},
     "attention_generation": dict.fromkeys(("current", "flash2", "flash1"), 1.0),
     "memory_pass_factor": dict.fromkeys(("fused", "eager"), 1.0),

@@ -118,6 +118,9 @@ class Profile:
     """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
+    own_chunk_time: Table
+    """Time in which a rank copies its own chunk of a collective, relative to that of a chunk on the innermost links, by
+    kind of these links."""
     tp_fill: Numbers
     """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
     tp_window: Numbers
