@@ -105,7 +105,9 @@ class Profile:
     cast_bytes: Numbers
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
     wgrad_bytes: Numbers
-    """Traffic per weight and micro-batch of accumulating gradients inside the weight-gradient product. [bytes]"""
+    """Traffic per weight and micro-batch of accumulating fp32 gradients inside the weight-gradient product. [bytes]"""
+    wgrad_shown: Numbers
+    """Share that shows of the shorter one: a weight-gradient product, and the traffic of accumulating inside it."""
     unfused_accumulation_bytes: Numbers
     """Traffic per weight and micro-batch of accumulating gradients in a pass of its own. [bytes]"""
     state_space_scan_bytes: Numbers
