@@ -232,6 +232,15 @@ def test_an_all_reduce_copies_its_own_chunk_once() -> None:
     assert collective_time("all_reduce", 1e9, Group(2, (2,)), over_pcie) == pytest.approx(0.01)
 
 
+def test_omni_path_is_as_slow_as_nccl_makes_it() -> None:
+    """All-reduces of 4 GB over four nodes of four V100 on 400 Gb/s: 28 to 85 Gb/s of a ring, 135 between two nodes."""
+    node = replace(tier("node", 4, 150, latency=0), link_type="nvlink")
+    outer = replace(tier("network", None, 12.5, latency=5e-6), link_type="omnipath")
+    slow = Network.of(cluster(node, outer), 16, load_profile("volta"))
+    ring = 2 * 15 / 16 * 4e9 / float(collective_time("all_reduce", 4e9, Group(16, (4, 16)), slow))
+    assert 28e9 / 8 <= ring <= 135e9 / 8
+
+
 def test_a_mesh_reaches_the_bandwidth_of_the_links_it_uses() -> None:
     """Eight accelerators joined pairwise: two of them share one link of seven."""
     mesh = network(tier("node", 8, 350, latency=0, topology="mesh"), tier("network", None, 1), num_accelerators=8)
