@@ -26,6 +26,7 @@ from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers
+from shardplan.inputs.profile import load_profile
 from shardplan.workload.ops import CollectiveKind, Copies
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
@@ -205,6 +206,39 @@ def test_arrays_of_groups_equal_single_groups(kind: CollectiveKind, size: float)
         assert np.asarray(together)[index] == collective_time(kind, size, of(n, inside=m), nodes())
         singly = collective_bytes(kind, size, of(n, inside=m))
         assert [np.broadcast_to(part, 5)[index] for part in moved] == list(singly)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize(("ranks", "least", "most"), [(2, 0.67, 0.78), (4, 0.90, 0.96)])
+def test_few_ranks_reach_less_of_a_link_than_eight(kind: CollectiveKind, ranks: int, least: float, most: float) -> None:
+    """Rates of 512 MiB against those of eight ranks, as NCCL has them on NVLink of A100, H100 and B200."""
+    node = replace(tier("node", None, 450, latency=0), link_type="nvlink")
+    shipped = Network.of(cluster(node), 8, replace(load_profile("hopper"), collective_launch_time=0.0))
+
+    def rate(n: int) -> float:
+        return float((n - 1) / n / collective_time(kind, 2.0**29, Group(n, (n,)), shipped))
+
+    assert least <= rate(ranks) / rate(8) <= most
+
+
+def test_an_all_reduce_copies_its_own_chunk_once() -> None:
+    """Two ranks sum half, gather half, and copy half in 0.4 of its time: 1.2 of the size on the links."""
+    node = replace(tier("node", None, 100, latency=0), link_type="nvlink")
+    constants = {"own_chunk_time": {"nvlink": 0.4, "other": 0.0}}
+    assert collective_time(
+        "all_reduce", 1e9, Group(2, (2,)), network(node, num_accelerators=8, **constants)
+    ) == pytest.approx(0.012)
+    over_pcie = network(replace(node, link_type="pcie"), num_accelerators=8, **constants)
+    assert collective_time("all_reduce", 1e9, Group(2, (2,)), over_pcie) == pytest.approx(0.01)
+
+
+def test_omni_path_is_as_slow_as_nccl_makes_it() -> None:
+    """All-reduces of 4 GB over four nodes of four V100 on 400 Gb/s: 28 to 85 Gb/s of a ring, 135 between two nodes."""
+    node = replace(tier("node", 4, 150, latency=0), link_type="nvlink")
+    outer = replace(tier("network", None, 12.5, latency=5e-6), link_type="omnipath")
+    slow = Network.of(cluster(node, outer), 16, load_profile("volta"))
+    ring = 2 * 15 / 16 * 4e9 / float(collective_time("all_reduce", 4e9, Group(16, (4, 16)), slow))
+    assert 28e9 / 8 <= ring <= 135e9 / 8
 
 
 def test_a_mesh_reaches_the_bandwidth_of_the_links_it_uses() -> None:

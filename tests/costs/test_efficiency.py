@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.examples import ideal_profile
 
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
+from shardplan.inputs.profile import ProfileGeneration, load_profile
 
 dims = st.integers(1, 100_000)
 
@@ -57,3 +58,15 @@ def test_attention_efficiency_at_its_reference_points() -> None:
     assert attention_efficiency(128, 500, profile) == pytest.approx(0.3)
     assert attention_efficiency(128, 1e12, profile) == pytest.approx(0.6)
     assert attention_efficiency(8, 1e12, profile) == pytest.approx(0.3)
+    assert attention_efficiency(np.array([64, 256]), 1e12, profile) == pytest.approx([0.6 * 0.5**0.25, 0.6])
+
+
+@pytest.mark.parametrize(
+    ("generation", "narrow", "wide"),
+    [("ampere", 171, 189), ("hopper", 473, 616), ("hopper", 388, 539), ("blackwell", 759, 1200)],
+)
+def test_heads_of_64_lose_what_kernels_lose(generation: ProfileGeneration, narrow: float, wide: float) -> None:
+    """TFLOP/s at head dimensions 64 and 128, causal, 16K: FlashAttention-2, FlashAttention-3, cuDNN, TensorRT-LLM."""
+    profile = load_profile(generation)
+    lost = attention_efficiency(64, 16384, profile) / attention_efficiency(128, 16384, profile)
+    assert lost == pytest.approx(narrow / wide, rel=0.04)

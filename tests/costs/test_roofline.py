@@ -65,6 +65,17 @@ def test_gradients_are_accumulated_in_memory() -> None:
     assert backward == pytest.approx(one_pass + 8 * 8192**2 / BANDWIDTH)
 
 
+def test_a_share_of_the_accumulation_shows_next_to_its_product() -> None:
+    """2 x 8192 x 8192 x 4096 FLOP at 1 PFLOP/s, 0.55 ms, and 8 bytes a weight at 3.35 TB/s, 0.16 ms; half in bf16."""
+    product, added = 2 * 4096 * 8192**2 / 1e15, 8 * 8192**2 / 3350e9
+    part = machine(wgrad_bytes=8, wgrad_shown=0.4)
+    shown = [
+        operator_times(matmul(4096, 8192, 8192), replace(part, gradient_bytes=size)).weight_gradient
+        for size in (4.0, 2.0)
+    ]
+    assert shown == pytest.approx([product + 0.4 * added, product + 0.2 * added])
+
+
 def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:
     product = matmul(8192, 8192, 8192)
     fast = operator_times(product, machine("fp8")).forward

@@ -52,6 +52,8 @@ class Network:
     p2p_efficiency: tuple[Numbers, ...]
     """The same for sends from one rank to another."""
     launch_time: Numbers
+    own_chunk_time: Numbers
+    """Time in which a rank copies its own part of what is exchanged, relative to that part's time on the links."""
     rates: TierRates | None = None
     """Rates of several networks side by side, in place of those of the tiers."""
 
@@ -87,6 +89,7 @@ class Network:
             all_to_all_efficiency=(efficiency[0], *(profile.all_to_all_efficiency for _ in efficiency[1:])),
             p2p_efficiency=(efficiency[0], *(profile.p2p_efficiency for _ in efficiency[1:])),
             launch_time=profile.collective_launch_time,
+            own_chunk_time=profile.own_chunk_time.get(kept[0].link_type, profile.own_chunk_time["other"]),
         )
 
     @classmethod
@@ -375,9 +378,11 @@ def collective_time(
 
     .. math:: t_0 + \sum_j \alpha_j h_j + \max_j \frac{b_j}{e_j B_j}
 
-    with :math:`h_j` hops: :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce the logarithm of an
-    all-to-all; between domains logarithmic algorithms take the place of longer rings. Zero for a single rank.
-    ``calls``: collectives in which ``size`` is sent, each with its latencies.
+    On the innermost tier :math:`b_0` includes :math:`x S / n`: every rank copies its own of n chunks, which takes x of
+    the time of a chunk on the links, so that two ranks reach less of a link than eight. The :math:`h_j` are hops:
+    :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce, the logarithm of an all-to-all; between domains
+    logarithmic algorithms take the place of longer rings. Zero for a single rank. ``calls``: collectives in which
+    ``size`` is sent, each with its latencies.
     """
     rates = group.known.get((kind, copies))
     if rates is None or rates.network is not network:
@@ -399,12 +404,20 @@ def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies)
         else:
             reached = usable_share(tier, used, layer.fan_out)
         usable = bandwidth[j] * efficiencies[j] * reached
-        slowest = np.maximum(slowest, share / usable)
+        moved = share + _own_chunk(kind, group, network) if j == 0 else share
+        slowest = np.maximum(slowest, moved / usable)
         hops = _hops(kind, layer.fan_out)
         if j > 0:
             hops = np.minimum(hops, _tree_hops(kind, layer.fan_out, layer.inner_largest))
         latency = latency + latencies[j] * hops
     return _Rates(network, np.where(group.size > 1, network.launch_time + latency, 0.0), slowest)
+
+
+def _own_chunk(kind: CollectiveKind, group: Group, network: Network) -> Numbers:
+    """What a rank's copy of its own chunk adds to the bytes on its innermost links, for each byte of a collective."""
+    if kind in ("broadcast", "p2p"):
+        return 0.0
+    return np.where(group.size > 1, network.own_chunk_time / group.size, 0.0)
 
 
 def _hops(kind: CollectiveKind, fan_out: Numbers) -> Numbers:

@@ -52,6 +52,8 @@ class Machine:
     profile: Profile
     recipe: Recipe
     software: Software = field(default_factory=Software)
+    gradient_bytes: float = 4.0
+    """An element of what gradients are accumulated in."""
     rates: MachineRates | None = None
     """Rates of several accelerators side by side, in place of those of the one."""
 
@@ -109,7 +111,9 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     forward, for_input = _with_casts(op, machine, forward, for_input)
     gradients = op.k * op.n * op.count / machine.memory_rate
     if machine.software.fused_accumulation:
-        return OperatorTimes(forward, for_input, np.maximum(for_weight, machine.profile.wgrad_bytes * gradients))
+        added = machine.profile.wgrad_bytes * (machine.gradient_bytes / 4.0) * gradients
+        shown = machine.profile.wgrad_shown * np.minimum(for_weight, added)
+        return OperatorTimes(forward, for_input, np.maximum(for_weight, added) + shown)
     return OperatorTimes(forward, for_input, for_weight + machine.profile.unfused_accumulation_bytes * gradients)
 
 

@@ -105,7 +105,9 @@ class Profile:
     cast_bytes: Numbers
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
     wgrad_bytes: Numbers
-    """Traffic per weight and micro-batch of accumulating gradients inside the weight-gradient product. [bytes]"""
+    """Traffic per weight and micro-batch of accumulating fp32 gradients inside the weight-gradient product. [bytes]"""
+    wgrad_shown: Numbers
+    """Share that shows of the shorter one: a weight-gradient product, and the traffic of accumulating inside it."""
     unfused_accumulation_bytes: Numbers
     """Traffic per weight and micro-batch of accumulating gradients in a pass of its own. [bytes]"""
     state_space_scan_bytes: Numbers
@@ -118,6 +120,9 @@ class Profile:
     """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
+    own_chunk_time: Table
+    """Time in which a rank copies its own chunk of a collective, relative to that of a chunk on the innermost links, by
+    kind of these links."""
     tp_fill: Numbers
     """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
     tp_window: Numbers

@@ -102,7 +102,9 @@ class FormulaBackend:
     def _attention(self, case: TimedAttention) -> float:
         s, d = case.sequence_length, case.head_dim
         flops = 2 * case.batch_size * s * case.num_heads * (s / 2) * 2 * d
-        rate = self.attention * (d / 128) ** self.exponent * s / (s + self.half_sequence) * PEAK[case.precision]
+        rate = (
+            self.attention * (min(d, 128) / 128) ** self.exponent * s / (s + self.half_sequence) * PEAK[case.precision]
+        )
         return self.latency + flops / rate * (2.5 / self.ratio if case.direction == "backward" else 1)
 
     def _exchange(self, case: Exchange) -> float:
@@ -122,6 +124,8 @@ class FormulaBackend:
         if case.operation == "p2p":
             hops = lambda fan: float(fan > 1)  # noqa: E731
             bytes_near, bytes_far = float(not crosses), float(crosses)
+        else:
+            bytes_near += 0.45 / case.size / share  # every rank copies its own chunk once
         time = max(share * case.bytes * bytes_near / near, share * case.bytes * bytes_far / far)
         return self.exchange_launch + time + share * (0.936e-6 * hops(inner) + 5e-6 * hops(outer))
 
