@@ -12,6 +12,7 @@ from shardplan.costs.roofline import Machine, operator_times
 from shardplan.errors import InputError
 from shardplan.inputs.job import recipe_of
 from shardplan.inputs.profile import load_profile
+from shardplan.inputs.software import Software
 from shardplan.workload.ops import AttentionCore, Matmul, Operator, StreamPass
 
 PEAK, BANDWIDTH = 1000e12, 3350e9
@@ -40,8 +41,12 @@ def test_a_large_product_takes_its_arithmetic() -> None:
 
 
 def test_a_thin_product_takes_its_memory_traffic() -> None:
-    """Below the ridge of the roofline (Williams et al., CACM 52(4), 2009) bytes over bandwidth decide."""
-    times = operator_times(matmul(1, 8192, 8192), machine())
+    """Below the ridge of the roofline (Williams et al., CACM 52(4), 2009) bytes over bandwidth decide.
+
+    Without fused accumulation and with nothing to add to, all three products are alike.
+    """
+    alone = replace(machine(unfused_accumulation_bytes=0), software=Software(fused_accumulation=False))
+    times = operator_times(matmul(1, 8192, 8192), alone)
     forward, backward = times.forward, times.backward
     moved = 2 * (8192 + 8192**2 + 8192)
     assert forward == pytest.approx(moved / BANDWIDTH)
@@ -57,12 +62,20 @@ def test_the_ridge_lies_at_the_machine_balance() -> None:
 
 
 def test_gradients_are_accumulated_in_memory() -> None:
-    """Where the weight gradient has few rows, adding it to the fp32 accumulator takes longer than computing it."""
-    without = operator_times(matmul(64, 8192, 8192), machine()).backward
-    backward = operator_times(matmul(64, 8192, 8192), machine(wgrad_bytes=8)).backward
-    one_pass = 2 * (64 * 8192 * 2 + 8192**2) / BANDWIDTH
-    assert without == pytest.approx(2 * one_pass)
-    assert backward == pytest.approx(one_pass + 8 * 8192**2 / BANDWIDTH)
+    """The sum of the gradients is read and written after the product, which has no other output; in its own bytes."""
+    product, moved = matmul(64, 8192, 8192), 2 * (64 * 8192 * 2 + 8192**2)
+    arithmetic, elements = 2 * 64 * 8192**2 / PEAK, 8192**2
+    twice = machine(accumulation_passes=2)
+    for bytes_each in (2.0, 4.0):
+        backward = operator_times(product, replace(twice, gradient_bytes=bytes_each)).backward
+        assert backward == pytest.approx((moved + 2 * bytes_each * elements) / BANDWIDTH + arithmetic)
+
+
+def test_a_large_product_adds_its_gradient_after_its_arithmetic() -> None:
+    """The epilogue of a tile comes after its products: neither hides the other."""
+    product = matmul(8192, 8192, 8192)
+    alone, added = (operator_times(product, machine(accumulation_passes=n)).backward for n in (0, 2))
+    assert added - alone == pytest.approx(8 * 8192**2 / BANDWIDTH)
 
 
 def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:

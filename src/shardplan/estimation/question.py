@@ -100,6 +100,7 @@ class Question:
             profile=profile,
             recipe=self.job.recipe,
             software=self.job.software,
+            gradient_bytes=self.job.grad_bytes,
             rates=self.given_rates,
         )
 
