@@ -88,6 +88,16 @@ def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:
     assert wide == pytest.approx(2 * 8192**3 / PEAK)
 
 
+def test_inputs_of_experts_are_quantised_one_by_one() -> None:
+    """Each by a kernel of its own: ten starts more, as the products of ten experts take; both ways."""
+    experts = matmul(1000, 4096, 1024, count=10, grouped=True)
+    still, started = (operator_times(experts, machine("fp8", matmul_launch_time=t)) for t in (0.0, 3e-6))
+    assert started.forward - still.forward == pytest.approx(2 * 10 * 3e-6)
+    assert started.backward - still.backward == pytest.approx(3 * 10 * 3e-6)
+    wide = [operator_times(experts, machine(matmul_launch_time=t)).forward for t in (0.0, 3e-6)]
+    assert wide[1] - wide[0] == pytest.approx(10 * 3e-6)
+
+
 def test_launches_are_paid_once_per_product() -> None:
     times = operator_times(matmul(8192, 8192, 8192), machine(matmul_launch_time=1.0))
     forward, backward = times.forward, times.backward

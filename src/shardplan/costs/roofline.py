@@ -126,12 +126,16 @@ def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
 
 
 def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbers) -> tuple[Numbers, Numbers]:
-    """Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count."""
+    """Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count.
+
+    Those of grouped products expert by expert, each by a kernel of its own (``split_quantize`` of Transformer Engine).
+    """
     recipe = machine.recipe
     if not op.low_precision or recipe.matmul == recipe.dense_math:
         return forward, for_input
     time = machine.profile.cast_bytes / machine.memory_rate
-    return forward + op.m * op.k * op.count * time, for_input + op.m * op.n * op.count * time
+    launches = op.count * machine.profile.matmul_launch_time if op.grouped else 0.0
+    return forward + op.m * op.k * op.count * time + launches, for_input + op.m * op.n * op.count * time + launches
 
 
 def _product_time(
