@@ -28,7 +28,7 @@ def work(model: ModelConfig = LLAMA_70B, job: dict[str, Any] | None = None, **pl
     groups = groups_of(numbers, Network.of(cluster(), 8, machine.profile))
     block = layer_block(model.layer_kinds[0], Shard.of(model.hidden_size, question, numbers))
     routed = model is not LLAMA_70B
-    return host_work(block, machine, groups, routed=routed)
+    return host_work(block, machine, groups, routed=routed, overlap_ep=numbers.overlap_ep)
 
 
 def machine_of(software: Software, job: Job) -> Machine:
@@ -146,3 +146,17 @@ def test_only_the_forward_pass_waits_for_what_the_host_learns() -> None:
     cost = price_block(block, machine, network, groups_of(numbers, network), numbers, routed=True)
     assert float(cost.forward.total) == pytest.approx(12 + 2 * 8 * 0.01 + 100 + 40)
     assert float(cost.backward.total) == pytest.approx(17 + 4 * 8 * 0.01 + 2 * 100)
+
+
+def test_an_exchange_behind_another_micro_batch_waits_for_nobody() -> None:
+    """The device runs the other one's kernels meanwhile; the dispatchers take the same time of the host."""
+    alone, shared = (
+        [
+            work(mixtral(), software(moe_dispatcher=name), ep=8, overlap_ep=overlap)
+            for name in ("alltoall", "deepep", "hybridep")
+        ]
+        for overlap in (False, True)
+    )
+    assert [float(each.waiting[0][1]) for each in alone] == [40, 20, 10]
+    assert [float(each.waiting[0][1]) for each in shared] == [0, 0, 0]
+    assert calls(shared[0]) == calls(shared[1]) == calls(shared[2]) == calls(alone[0])

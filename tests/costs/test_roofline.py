@@ -12,6 +12,7 @@ from shardplan.costs.roofline import Machine, operator_times
 from shardplan.errors import InputError
 from shardplan.inputs.job import recipe_of
 from shardplan.inputs.profile import load_profile
+from shardplan.inputs.software import Software
 from shardplan.workload.ops import AttentionCore, Matmul, Operator, StreamPass
 
 PEAK, BANDWIDTH = 1000e12, 3350e9
@@ -40,8 +41,12 @@ def test_a_large_product_takes_its_arithmetic() -> None:
 
 
 def test_a_thin_product_takes_its_memory_traffic() -> None:
-    """Below the ridge of the roofline (Williams et al., CACM 52(4), 2009) bytes over bandwidth decide."""
-    times = operator_times(matmul(1, 8192, 8192), machine())
+    """Below the ridge of the roofline (Williams et al., CACM 52(4), 2009) bytes over bandwidth decide.
+
+    Without fused accumulation and with nothing to add to, all three products are alike.
+    """
+    alone = replace(machine(unfused_accumulation_bytes=0), software=Software(fused_accumulation=False))
+    times = operator_times(matmul(1, 8192, 8192), alone)
     forward, backward = times.forward, times.backward
     moved = 2 * (8192 + 8192**2 + 8192)
     assert forward == pytest.approx(moved / BANDWIDTH)
@@ -57,18 +62,26 @@ def test_the_ridge_lies_at_the_machine_balance() -> None:
 
 
 def test_gradients_are_accumulated_in_memory() -> None:
-    """Where the weight gradient has few rows, adding it to the fp32 accumulator takes longer than computing it."""
-    without = operator_times(matmul(64, 8192, 8192), machine()).backward
-    backward = operator_times(matmul(64, 8192, 8192), machine(wgrad_bytes=8)).backward
-    one_pass = 2 * (64 * 8192 * 2 + 8192**2) / BANDWIDTH
-    assert without == pytest.approx(2 * one_pass)
-    assert backward == pytest.approx(one_pass + 8 * 8192**2 / BANDWIDTH)
+    """The sum of the gradients is read and written after the product, which has no other output; in its own bytes."""
+    product, moved = matmul(64, 8192, 8192), 2 * (64 * 8192 * 2 + 8192**2)
+    arithmetic, elements = 2 * 64 * 8192**2 / PEAK, 8192**2
+    twice = machine(accumulation_passes=2, wgrad_shown=1)
+    for bytes_each in (2.0, 4.0):
+        backward = operator_times(product, replace(twice, gradient_bytes=bytes_each)).backward
+        assert backward == pytest.approx((moved + 2 * bytes_each * elements) / BANDWIDTH + arithmetic)
+
+
+def test_where_all_of_it_shows_a_gradient_is_added_after_its_product() -> None:
+    """As in kernels that begin the next tile after the epilogue of this one."""
+    product = matmul(8192, 8192, 8192)
+    alone, added = (operator_times(product, machine(accumulation_passes=n, wgrad_shown=1)).backward for n in (0, 2))
+    assert added - alone == pytest.approx(8 * 8192**2 / BANDWIDTH)
 
 
 def test_a_share_of_the_accumulation_shows_next_to_its_product() -> None:
     """2 x 8192 x 8192 x 4096 FLOP at 1 PFLOP/s, 0.55 ms, and 8 bytes a weight at 3.35 TB/s, 0.16 ms; half in bf16."""
     product, added = 2 * 4096 * 8192**2 / 1e15, 8 * 8192**2 / 3350e9
-    part = machine(wgrad_bytes=8, wgrad_shown=0.4)
+    part = machine(accumulation_passes=2, wgrad_shown=0.4)
     shown = [
         operator_times(matmul(4096, 8192, 8192), replace(part, gradient_bytes=size)).weight_gradient
         for size in (4.0, 2.0)
@@ -84,6 +97,16 @@ def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:
     assert cast - fast == pytest.approx(4 * 8192**2 / BANDWIDTH)
     wide = operator_times(matmul(8192, 8192, 8192, low_precision=False), machine("fp8", cast_bytes=4)).forward
     assert wide == pytest.approx(2 * 8192**3 / PEAK)
+
+
+def test_inputs_of_experts_are_quantised_one_by_one() -> None:
+    """Each by a kernel of its own: ten starts more, as the products of ten experts take; both ways."""
+    experts = matmul(1000, 4096, 1024, count=10, grouped=True)
+    still, started = (operator_times(experts, machine("fp8", matmul_launch_time=t)) for t in (0.0, 3e-6))
+    assert started.forward - still.forward == pytest.approx(2 * 10 * 3e-6)
+    assert started.backward - still.backward == pytest.approx(3 * 10 * 3e-6)
+    wide = [operator_times(experts, machine(matmul_launch_time=t)).forward for t in (0.0, 3e-6)]
+    assert wide[1] - wide[0] == pytest.approx(10 * 3e-6)
 
 
 def test_launches_are_paid_once_per_product() -> None:

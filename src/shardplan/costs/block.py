@@ -166,7 +166,7 @@ def price_block(
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
     forward, backward, again = (_join(c, t, machine, numbers) for c, t in zip(compute, talk, strict=True))
-    host = host_work(block, machine, groups, routed=routed)
+    host = host_work(block, machine, groups, routed=routed, overlap_ep=numbers.overlap_ep)
     if block.forward_alone:
         backward = Times()
     freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)

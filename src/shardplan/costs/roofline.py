@@ -53,7 +53,7 @@ class Machine:
     recipe: Recipe
     software: Software = field(default_factory=Software)
     gradient_bytes: float = 4.0
-    """An element of what gradients are accumulated in."""
+    """Of an element of the gradient to which weight-gradient products add."""
     rates: MachineRates | None = None
     """Rates of several accelerators side by side, in place of those of the one."""
 
@@ -107,45 +107,70 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     for_input = _product_time(op, machine, number_format, m=op.m, k=op.n, n=op.k)
     if not op.wgrad:
         return OperatorTimes(*_with_casts(op, machine, forward, for_input))
-    for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n)
+    in_place = machine.software.fused_accumulation
+    for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n, writes=not in_place)
     forward, for_input = _with_casts(op, machine, forward, for_input)
+    return OperatorTimes(forward, for_input, _with_accumulation(op, machine, for_weight))
+
+
+def _with_accumulation(op: Matmul, machine: Machine, product: Numbers) -> Numbers:
+    r"""A weight-gradient product, and adding its result to the sum of those before. [s]
+
+    In place, the product reads and writes the sum in its epilogue, tile by tile; with a the time of that traffic and p
+    that of the product,
+
+    .. math:: \max(p, a) + h \min(p, a)
+
+    where the share h shows: kernels may compute the next tile meanwhile. Else a pass of its own over all gradients
+    follows.
+    """
+    profile = machine.profile
     gradients = op.k * op.n * op.count / machine.memory_rate
-    if machine.software.fused_accumulation:
-        added = machine.profile.wgrad_bytes * (machine.gradient_bytes / 4.0) * gradients
-        shown = machine.profile.wgrad_shown * np.minimum(for_weight, added)
-        return OperatorTimes(forward, for_input, np.maximum(for_weight, added) + shown)
-    return OperatorTimes(forward, for_input, for_weight + machine.profile.unfused_accumulation_bytes * gradients)
+    if not machine.software.fused_accumulation:
+        return product + profile.unfused_accumulation_bytes * gradients
+    added = profile.accumulation_passes * machine.gradient_bytes * gradients
+    return np.maximum(product, added) + profile.wgrad_shown * np.minimum(product, added)
 
 
 def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbers) -> tuple[Numbers, Numbers]:
-    """Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count."""
+    """Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count.
+
+    Those of grouped products expert by expert, each by a kernel of its own (``split_quantize`` of Transformer Engine).
+    """
     recipe = machine.recipe
     if not op.low_precision or recipe.matmul == recipe.dense_math:
         return forward, for_input
     time = machine.profile.cast_bytes / machine.memory_rate
-    return forward + op.m * op.k * op.count * time, for_input + op.m * op.n * op.count * time
+    launches = op.count * machine.profile.matmul_launch_time if op.grouped else 0.0
+    return forward + op.m * op.k * op.count * time + launches, for_input + op.m * op.n * op.count * time + launches
 
 
-def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:
+def _product_time(
+    op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers, writes: bool = True
+) -> Numbers:
     r"""Time of an (m, k) by (k, n) product.
 
     .. math:: \max\left(\frac{2 m n k c}{R} \cdot \frac{k + k_0}{k} (1 + w (P - 1)), \frac{bytes}{B}\right) + t_0
 
     with rate R, padding P, wave weight w, achieved bandwidth B. Grouped products start one by one (GroupedLinear of
-    Transformer Engine calls cuBLAS for every expert): :math:`t_0` each.
+    Transformer Engine calls cuBLAS for every expert): :math:`t_0` each. ``writes``: whether its output is new, rather
+    than added to what is there (:func:`_accumulation_time`).
     """
     profile = machine.profile
     padding = 1 + profile.matmul_wave_weight * (tile_padding(m, n, op.count, machine.accelerator.num_cores) - 1)
     rate = machine.matmul_rate(number_format) * (profile.grouped_matmul_efficiency if op.grouped else 1.0)
     arithmetic = 2.0 * m * n * k * op.count * padding / (rate * depth_efficiency(k, profile))
-    moved = product_bytes(op, machine, m=m, k=k, n=n)
+    moved = product_bytes(op, machine, m=m, k=k, n=n, writes=writes)
     kernels = op.count if op.grouped else 1
     return np.maximum(arithmetic, moved / machine.memory_rate) + kernels * profile.matmul_launch_time
 
 
-def product_bytes(op: Matmul, machine: Machine, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:
-    r"""What an (m, k) by (k, n) product reads and writes once, :math:`(m k + k n + m n) c`. [bytes]"""
-    return (m * k + k * n + m * n) * op.count * machine.recipe.activation_bytes
+def product_bytes(op: Matmul, machine: Machine, *, m: Numbers, k: Numbers, n: Numbers, writes: bool = True) -> Numbers:
+    r"""What an (m, k) by (k, n) product reads and writes once, :math:`(m k + k n + m n) c`. [bytes]
+
+    Without the m n elements of its output where it ``writes`` none of its own.
+    """
+    return (m * k + k * n + (m * n if writes else 0.0)) * op.count * machine.recipe.activation_bytes
 
 
 def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:

@@ -104,8 +104,8 @@ class Profile:
     """Fixed time of a memory-bound kernel. [s]"""
     cast_bytes: Numbers
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
-    wgrad_bytes: Numbers
-    """Traffic per weight and micro-batch of accumulating fp32 gradients inside the weight-gradient product. [bytes]"""
+    accumulation_passes: Numbers
+    """Passes over the gradients per micro-batch where they are added up inside the weight-gradient product."""
     wgrad_shown: Numbers
     """Share that shows of the shorter one: a weight-gradient product, and the traffic of accumulating inside it."""
     unfused_accumulation_bytes: Numbers
