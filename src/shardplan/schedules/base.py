@@ -309,7 +309,7 @@ def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:
     """
     if is_number(pace, 1.0) or is_number(at.vp, 1.0):
         return 0.0
-    lost = np.maximum(0.0, np.asarray(pace) - 1 - NUM_SHIFTS / (np.asarray(at.pp) * at.vp))
+    lost = np.maximum(0.0, np.asarray(pace) - (1 + NUM_SHIFTS / (np.asarray(at.pp) * at.vp)))
     if not any_holds(lost):
         return 0.0
-    return own.total * (at.num_microbatches * np.where(np.asarray(at.vp) > 1, lost, 0.0))
+    return own.total * (at.num_microbatches * np.greater(at.vp, 1) * lost)
