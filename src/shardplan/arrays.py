@@ -7,8 +7,8 @@ product of the axes that it names; NumPy's broadcasting does the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import reduce
+from dataclasses import fields, is_dataclass
+from functools import cache, reduce
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -27,7 +27,8 @@ def all_hold(conditions: Iterable[Flags]) -> Flags:
     """Whether every condition holds, plan by plan; true where there is none."""
     held: Flags = True
     for condition in conditions:
-        held = np.logical_and(held, condition)
+        if condition is not True:
+            held = np.logical_and(held, condition)
     return held
 
 
@@ -130,16 +131,19 @@ def mapped(record: Record, change: Callable[[NDArray[Any]], Numbers]) -> Record:
     changed: Any = record
     if isinstance(record, np.ndarray):
         changed = change(record)
+    elif (names := _given_fields(type(record))) is not None:
+        changed = type(record)(**{name: mapped(getattr(record, name), change) for name in names})
     elif isinstance(record, tuple):
         changed = tuple(mapped(item, change) for item in record)
     elif isinstance(record, dict):
         changed = {key: mapped(value, change) for key, value in record.items()}
-    elif is_dataclass(record) and not isinstance(record, type):
-        changed = replace(
-            record,
-            **{field.name: mapped(getattr(record, field.name), change) for field in fields(record) if field.init},
-        )
     return cast("Record", changed)
+
+
+@cache
+def _given_fields(kind: type) -> tuple[str, ...] | None:
+    """Names of the fields with which a record of this kind is made; None for what is no record."""
+    return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else None
 
 
 def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
@@ -150,9 +154,8 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
         joined = tuple(concatenated(items, lengths) for items in zip(*records, strict=True))
     elif isinstance(first, dict):
         joined = {key: concatenated([record[key] for record in records], lengths) for key in first}  # type: ignore[index]
-    elif is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in fields(first) if field.init]
-        joined = replace(first, **{n: concatenated([getattr(each, n) for each in records], lengths) for n in names})
+    elif (names := _given_fields(type(first))) is not None:
+        joined = type(first)(**{n: concatenated([getattr(each, n) for each in records], lengths) for n in names})
     elif not any(isinstance(each, np.ndarray) for each in records) and len(set(records)) == 1:
         joined = first
     else:

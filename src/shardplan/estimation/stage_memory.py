@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, all_hold, any_holds, plus, scaled, where
+from shardplan.arrays import Flags, Numbers, all_hold, any_holds, is_zero, plus, scaled, where
 from shardplan.estimation.load import Around, StageStates, StageWork
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
@@ -123,7 +123,7 @@ def gradients_at_peak(gradients: Numbers, fleeting: Numbers, early: Numbers, kep
     The peak is that of the loss, without gradients; of the first layer that runs backward, with those of the head; or
     of the last layer, with all of them. ``early``: those of the head.
     """
-    if not any_holds(kept.frees_gradients):
+    if not any_holds(kept.frees_gradients) or (is_zero(fleeting) and is_zero(early)):
         return gradients
     beyond = np.maximum(early, fleeting - kept.waiting) - kept.loss
     return where(kept.frees_gradients, (gradients - fleeting) + np.maximum(beyond, 0.0), gradients)

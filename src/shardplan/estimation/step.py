@@ -196,11 +196,25 @@ def step_of(
     rounds: Sequence[Sequence[Stage]] = (),
 ) -> Step:
     """Outcome of plans with these ``kinds`` of stage; ``rounds``: the longest ways, of which the slowest counts."""
-    loads = Loads.of(prices)
+    around = Around.of(question, numbers, prices)
+    return step_of_loads(question, numbers, Loads.of(prices), kinds, whole, around=around, rounds=rounds)
+
+
+def step_of_loads(
+    question: Question,
+    numbers: PlanNumbers,
+    loads: Loads,
+    kinds: Sequence[Stage],
+    whole: Stage,
+    *,
+    around: Around,
+    rounds: Sequence[Sequence[Stage]] = (),
+) -> Step:
+    """As ``step_of``, from what prices put on a rank."""
     work = WorkOfStages(
         question=question,
         numbers=numbers,
-        around=Around.of(question, numbers, prices),
+        around=around,
         kinds=kinds,
         works=[StageWork.of(stage, loads.blocks) for stage in kinds],
         whole=whole,

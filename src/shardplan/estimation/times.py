@@ -59,6 +59,11 @@ class WorkTimes:
         return self.free_forward + self.free_backward
 
     @cached_property
+    def per_free(self) -> Numbers:
+        """One over that. [1/s]"""
+        return 1 / np.maximum(self.free, 1e-30)
+
+    @cached_property
     def sharding_window(self) -> Numbers:
         """What can hide the traffic of sharded states in every micro-batch."""
         return self.windows.sharding * self.free
@@ -216,7 +221,7 @@ def _left(times: WorkTimes, hidden: Numbers) -> Numbers:
 
     What hides the traffic of every micro-batch cannot hide that of the step as well.
     """
-    return 1 - hidden / np.maximum(times.free, 1e-30)
+    return 1 - hidden * times.per_free
 
 
 def once_windows(question: Question, times: WorkTimes, load: StateCharge) -> tuple[Numbers, Numbers]:

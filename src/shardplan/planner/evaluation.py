@@ -161,16 +161,20 @@ class PointGroup:
         at = compositions, self.points
         return self._once(compositions, "memory", lambda: self.tables.memory_work_at(self.depths, at, self.slots))
 
-    def charge(self, sharding: int, compositions: NDArray[np.intp]) -> StateCharge:
-        """What the states of stages of these compositions cost."""
-        at = compositions, self.points
-        return self._once(compositions, sharding, lambda: self.tables.charge_at(sharding, self.depths, at))
+    def charge(self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages of these compositions cost, which are at these rows."""
+        found = partial(self.tables.charge_at, sharding, self.depths, rows)
+        return self._once(compositions, sharding, found)
 
-    def memory_charge(self, sharding: int, compositions: NDArray[np.intp]) -> StateCharge:
+    def memory_charge(self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
         """The same without times."""
+        found = partial(self.tables.memory_charge_at, sharding, self.depths, rows)
+        return self._once(compositions, ("memory", sharding), found)
+
+    def charge_rows(self, compositions: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Where the charges of stages of these compositions are."""
         at = compositions, self.points
-        found = partial(self.tables.memory_charge_at, sharding, self.depths, at)
-        return self._once(compositions, f"memory {sharding}", found)
+        return self._once(compositions, "rows", lambda: self.tables.charge_rows(self.depths, at))
 
     def _once(self, compositions: NDArray[np.intp], what: object, found: Callable[[], Found]) -> Found:
         """What is found for one composition is kept for other layouts with the same one."""
@@ -216,10 +220,15 @@ class TablePiece:
         """The same without times."""
         return self._work_of([self.at.memory_work(each) for each in self._compositions])
 
-    @property
+    @cached_property
     def _compositions(self) -> list[NDArray[np.intp]]:
         """Of every kind of stage."""
         return [self.at.tables.layouts.composition[self.layouts, kind] for kind in range(self.num_kinds)]
+
+    @cached_property
+    def _charge_rows(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Of every kind of stage its compositions, and where their charges are."""
+        return [(each, self.at.charge_rows(each)) for each in self._compositions]
 
     def _work_of(self, works: list[StageWork]) -> WorkOfStages:
         at, chosen, tables, layouts = self.at, self.layouts, self.at.tables, self.at.tables.layouts
@@ -244,12 +253,12 @@ class TablePiece:
 
     def step(self, sharding: int) -> Step:
         """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
-        charges = [self.at.charge(sharding, each) for each in self._compositions]
+        charges = [self.at.charge(sharding, *each) for each in self._charge_rows]
         return Step(work=self.work, charges=charges, sharding_time=self.at.sharding_time(sharding))
 
     def memory(self, sharding: int) -> Step:
         """The same for who reads no times."""
-        charges = [self.at.memory_charge(sharding, each) for each in self._compositions]
+        charges = [self.at.memory_charge(sharding, *each) for each in self._charge_rows]
         return Step(work=self.memory_work, charges=charges, sharding_time=0.0)
 
 
@@ -266,7 +275,8 @@ def _fill(
             step = piece.step(sharding)
             value, fits = objective.value(step), all_hold([step.fits, valid[sharding], piece.runnable])
             if valid[sharding] is not True or piece.runnable is not True:
-                value = np.where(all_hold([valid[sharding], piece.runnable]), value, np.inf)
+                with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
+                    value = np.divide(value, all_hold([valid[sharding], piece.runnable]))
             feasible += int(np.count_nonzero(np.broadcast_to(fits, (len(at.slots), len(at.points)))))
             known = least.get(sharding)
             least[sharding] = value if known is None else np.minimum(known, value)

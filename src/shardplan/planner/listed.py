@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, different
+from shardplan.arrays import Numbers, different, gather
 from shardplan.estimation.layout import whole_model
+from shardplan.estimation.load import Around, Loads
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Step, step_of, whole_step
+from shardplan.estimation.step import Step, step_of_loads, whole_step
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -100,7 +101,7 @@ class Outcomes:
 
 def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
-    parts = [(index, _priced(question, tables, plans.at(index))) for index in _alike(tables, plans)]
+    parts = [pair for index in _alike(tables, plans) for pair in _priced(question, tables, plans, index)]
     return Outcomes(
         question=question,
         busiest=_together([(index, step.busiest) for index, step in parts], len(plans)),
@@ -110,23 +111,35 @@ def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
 
 
 def _alike(tables: Tables, plans: Listed) -> Iterator[NDArray[np.intp]]:
-    """Positions of plans with one placement and as many kinds of stage, some thousands at a time."""
-    kinds = tables.layouts.num_kinds[plans.layouts]
+    """Positions of plans with one placement, some thousands at a time."""
     placements = tables.family.points["placement"][plans.points]
-    code = kinds * (len(tables.family.placements) + 1) + placements
-    for value in different(code):
-        index = np.flatnonzero(code == value)
+    for value in different(placements):
+        index = np.flatnonzero(placements == value)
         yield from (index[start : start + CELLS // 4] for start in range(0, len(index), CELLS // 4))
 
 
-def _priced(question: Question, tables: Tables, plans: Listed) -> Step:
-    """Outcome of plans that are alike."""
-    family, layouts = tables.family, tables.layouts
-    placement = family.placements[int(family.points["placement"][plans.points[0]])]
-    numbers = replace(_numbers(tables, plans), placement=placement)
+def _priced(
+    question: Question, tables: Tables, plans: Listed, index: NDArray[np.intp]
+) -> Iterator[tuple[NDArray[np.intp], Step]]:
+    """Outcome of plans at some positions that are alike: those with as many kinds of stage together."""
+    family, here = tables.family, plans.at(index)
+    placement = family.placements[int(family.points["placement"][here.points[0]])]
+    numbers = replace(_numbers(tables, here), placement=placement)
+    prices = price(question, numbers)
+    loads, around = Loads.of(prices), Around.of(question, numbers, prices)
+    num_kinds = tables.layouts.num_kinds[here.layouts]
+    for number in different(num_kinds):
+        chosen = np.flatnonzero(num_kinds == number)
+        columns = (numbers, loads, around) if len(chosen) == len(index) else gather((numbers, loads, around), chosen)
+        yield index[chosen], _step(question, tables, here.at(chosen), columns)
+
+
+def _step(question: Question, tables: Tables, plans: Listed, columns: tuple[PlanNumbers, Loads, Around]) -> Step:
+    """Outcome of plans with as many kinds of stage."""
+    layouts, (numbers, loads, around) = tables.layouts, columns
     kinds = [_stage(tables, plans, kind) for kind in range(int(layouts.num_kinds[plans.layouts[0]]))]
     rounds = [[layouts.chunk(chunks) for chunks in group] for group in layouts.groups(plans.layouts)]
-    return step_of(question, numbers, price(question, numbers), kinds, whole_model(question.model), rounds=rounds)
+    return step_of_loads(question, numbers, loads, kinds, whole_model(question.model), around=around, rounds=rounds)
 
 
 def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:

@@ -335,11 +335,6 @@ class Tables:
         work, rows = self._latest("work", depths, self._work)
         return _slotted(gather(work.memory, rows.at(*self._found(depths, at, self.block_keys[1]))), slots, self.family)
 
-    def memory_charge_at(self, sharding: int, depths: Depths, at: Places) -> StateCharge:
-        """As ``charge_at``, without times."""
-        charges, rows = self._latest("charges", depths, self._charges)
-        return gather(charges[sharding].memory, rows.at(*self._found(depths, at, self._layout_keys[1])))
-
     def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points."""
         return _slotted(gather(self.whole[1], self.block_keys[1][points]), slots, self.family)
@@ -370,10 +365,20 @@ class Tables:
             [times[..., rows.at(*self._found(depths, (chunks, points), key))] for chunks in group] for group in groups
         ]
 
-    def charge_at(self, sharding: int, depths: Depths, at: Places) -> StateCharge:
-        """What the states of stages at some places cost."""
-        charges, rows = self._latest("charges", depths, self._charges)
-        return gather(charges[sharding], rows.at(*self._found(depths, at, self._layout_keys[1])))
+    def charge_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
+        """Where the charges of stages at some places are, under every sharding alike."""
+        _, rows = self._latest("charges", depths, self._charges)
+        return rows.at(*self._found(depths, at, self._layout_keys[1]))
+
+    def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages cost at these rows."""
+        charges, _ = self._latest("charges", depths, self._charges)
+        return gather(charges[sharding], rows)
+
+    def memory_charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+        """The same without times."""
+        charges, _ = self._latest("charges", depths, self._charges)
+        return gather(charges[sharding].memory, rows)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""
@@ -403,7 +408,8 @@ class Tables:
         if self.family.switches.get("overlap_pp") is not None:
             return replace(numbers, vp=vp)
         several = np.greater(vp, 1)
-        return replace(numbers, vp=vp, overlap_pp=several if several.ndim else bool(several))
+        is_one = several.all() == several.any()
+        return replace(numbers, vp=vp, overlap_pp=bool(several.any()) if is_one else several)
 
 
 class PartOf(NamedTuple):

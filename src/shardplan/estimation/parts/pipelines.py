@@ -140,14 +140,15 @@ def paced(
     ``everyone``: one micro-batch through all stages; ``behind``: through the stages behind ``stage``, which is asked
     where the schedule reads the place of a rank; both without exchanges of states; ``pace``: of uneven chunks.
     """
-    passes = numbers.num_microbatches * plus(times.microbatch, exchanges.own)
+    own = passes_of(numbers, times, exchanges.own)
+    one = plus(times.microbatch, exchanges.own) if splits_backward(numbers) else own.forward
+    passes = numbers.num_microbatches * one
     if np.all(np.asarray(numbers.pp) == 1):
         return passes
     if not is_zero(exchanges.everyone):
         everyone = everyone.lengthened(np.maximum(exchanges.everyone, exchanges.own))
         if not is_number(pace, 1.0):  # chunks of a rank share its exchanges evenly
-            pace = 1 + (pace - 1) * (times.microbatch / (times.microbatch + exchanges.own))
-    own = passes_of(numbers, times, exchanges.own)
+            pace = 1 + (pace - 1) * (times.microbatch / one)
     if reads_place(numbers) and not is_zero(stage.num_behind):
         own = _placed(numbers, times, everyone, stage=stage, behind=behind, exchanges=exchanges)
     return passes + idle_time(own, everyone, numbers, pace)
