@@ -282,3 +282,67 @@ def test_a_file_whose_folder_is_open_is_looked_for_beside_the_script(tmp_path: P
 def test_degrees_and_offload_of_a_training_script(tmp_path: Path) -> None:
     line = "deepspeed --num_gpus 4 main.py --ep-world-size 2 --zero_stage 2 --offload --per_device_train_batch_size 1"
     assert values(read(tmp_path, "run.sh", line), "ep", "sharding", "offload") == (2, "zero2", "optimizer")
+
+
+LEVANTER = """
+model:
+  {type: llama, hidden_dim: 1024, intermediate_dim: 4096, num_heads: 8, num_kv_heads: 2, num_layers: 12, seq_len: 2048}
+trainer:
+  mp: p=f32,c=bfloat16
+  num_train_steps: 10
+  model_axis_size: 2
+  train_batch_size: [{start: 0, value: 64}, {start: 10, value: 128}]
+"""
+LINGUA = """
+grad_acc_steps: 2
+distributed: {fsdp_type: full_shard, model_dtype: bf16, tp_size: 1, selective_activation_checkpointing: false}
+model: {dim: 4096, n_layers: 32, n_heads: 32, multiple_of: 256, ffn_dim_multiplier: 1.0}
+data: {batch_size: 2, seq_len: 4096}
+"""
+TORCHTUNE = """
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 1024}
+model: {_component_: torchtune.models.llama3_1.lora_llama3_1_70b, lora_rank: 16}
+checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer}
+optimizer: {_component_: torch.optim.AdamW}
+tensor_parallel_dim: 8
+batch_size: 4
+dtype: bf16
+enable_activation_checkpointing: true
+"""
+
+
+def test_levanter_lingua_and_torchtune(tmp_path: Path) -> None:
+    """8 x 4,096 / 3 = 10,922 in whole 256s is 11,008."""
+    found = read(tmp_path, "a.yaml", LEVANTER)
+    assert values(found, "tp", "global_batch_size", "precision", "sharding") == (2, 128, "bf16", "zero3")
+    found = read(tmp_path, "b.yaml", LINGUA)
+    assert values(found, "intermediate_size", "micro_batch_size", "sharding", "recompute") == (
+        11008,
+        2,
+        "zero3",
+        "none",
+    )
+    found = read(tmp_path, "c.yaml", TORCHTUNE)
+    assert values(found, "model", "train", "lora_rank", "tp", "recompute") == ("llama-3.1-70b", "lora", 16, 8, "full")
+
+
+def test_flagscale_joins_an_experiment_with_its_training(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "7b.yaml").write_text(
+        "system: {tensor_model_parallel_size: 2, precision: {bf16: true}, use_distributed_optimizer: true}\n"
+        "model: {num_layers: 4, hidden_size: 64, num_attention_heads: 4, micro_batch_size: 1, global_batch_size: 16}\n"
+    )
+    text = """
+    defaults: [train: 7b, _self_]
+    experiment: {task: {backend: megatron}, runner: {nnodes: 2, nproc_per_node: 8}}
+    """
+    found = read(tmp_path, "run.yaml", text)
+    assert values(found, "num_accelerators", "tp", "precision", "sharding", "dp") == (16, 2, "bf16", "zero1", 8)
+
+
+def test_experts_of_megablocks_lie_on_the_data_parallel_ranks(tmp_path: Path) -> None:
+    line = """
+    torchrun --nproc_per_node 8 pretrain_gpt.py --model-parallel-size 1 --num-layers 4 --hidden-size 64 \\
+        --num-attention-heads 4 --moe-num-experts=64 --moe-top-k=1 --moe-expert-model-parallelism --bf16
+    """
+    assert values(read(tmp_path, "run.sh", line), "num_experts", "num_experts_per_tok", "ep") == (64, 1, 8)

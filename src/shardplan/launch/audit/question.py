@@ -36,6 +36,7 @@ STACKS: Final = {
     "maxtext": "maxtext",
     "llm-foundry": "llm-foundry",
     "gpt-neox": "megatron-deepspeed",
+    "flagscale": "megatron-lm",
 }
 """The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
 OLDER: Final[Mapping[tuple[str, str], str | None]] = {

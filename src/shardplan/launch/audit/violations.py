@@ -9,6 +9,7 @@ import numpy as np
 from shardplan.frameworks.runnable import refusals
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.launch.audit.question import Put
+from shardplan.launch.audit.words import in_words_of
 from shardplan.launch.dialects.reading import Break, Reading
 from shardplan.validity.rules import RULES
 
@@ -22,7 +23,8 @@ LAYERS = "layers divide into equal stages"
 
 def violations(reading: Reading, put: Put) -> tuple[Break, ...]:
     """Every rule that is broken, what stops a run first; each rule once."""
-    found = [*reading.breaks, *put.breaks, *_arithmetic(reading), *_rules(put), *_of_framework(put)]
+    ours = (*put.breaks, *_arithmetic(reading), *_rules(put), *_of_framework(put))
+    found = [*reading.breaks, *(in_words_of(each, reading) for each in ours)]
     unique = list(
         {
             (each.rule, each.severity, each.values if each.severity == "notice" else ""): each

@@ -8,7 +8,7 @@ from typing import Final
 from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron, neox
 from shardplan.launch.dialects.ask import Ask, begin, named_document
 from shardplan.launch.dialects.known import refuse
-from shardplan.launch.dialects.megatron_core import megatron
+from shardplan.launch.dialects.megatron_core import flagscale, megatron
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
@@ -62,6 +62,10 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
         if isinstance(base, str) and base.rpartition("/")[2] != "base.yml":
             facts.open = (f"file:{base}",)
         maxtext.maxtext_facts(facts, settings)
+    elif flagscale.is_flagscale(settings):
+        facts = begin(ask, flagscale.NAME, flagscale.VERSION)
+        flagscale.flagscale_facts(facts, settings)
+        finish_batch(facts)
     elif deepspeed.is_deepspeed(settings):
         facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)
         deepspeed.deepspeed_facts(facts, settings)

@@ -110,6 +110,8 @@ PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 
 def program_defaults(facts: Facts, program: str) -> None:
     """What options of a program of transformers are where a line leaves them out."""
+    if facts.framework == "hf-trainer" and not facts.open:
+        facts.assume_because("optimizer", "adam", "optim of TrainingArguments is adamw")
     if program.rpartition("/")[2] in PROGRAMS and not facts.open:
         facts.assume_because("recompute", "none", "gradient_checkpointing of TrainingArguments is off")
         if "precision" not in facts:

@@ -13,25 +13,15 @@ from shardplan.launch.dialects.settings import Settings
 READ: Final = (
     "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
     "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, InternEvo, recipes of "
-    "Megatron-Bridge and NeMo 2"
+    "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp"
 )
 """Frameworks whose files are read."""
 
 MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "verl": ("actor_rollout_ref", "algorithm.adv_estimator"),
     "NeMo RL": ("policy.megatron_cfg", "grpo"),
-    "levanter": (
-        "trainer.train_batch_size",
-        "trainer.tensor_parallel_axes",
-        "trainer.fsdp_axis",
-        "trainer.axis_resources",
-    ),
-    "torchtune": ("model._component_", "tokenizer._component_"),
     "OLMo-core": ("train_module", "data_loader.global_batch_size"),
     "OLMo": ("device_train_microbatch_size", "max_duration"),
-    "lingua": ("distributed.fsdp_type", "distributed.dp_shard"),
-    "FlagScale": ("system.tensor_model_parallel_size", "train.system"),
-    "fms-fsdp": ("fsdp_activation_checkpointing",),
     "Primus": ("modules.pre_trainer", "work_group"),
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
 }
@@ -39,16 +29,13 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
 
 COMMANDS: Final[Mapping[str, str]] = {
     "colossalai": "ColossalAI",
-    "flagscale": "FlagScale",
-    "levanter": "levanter",
-    "lingua": "lingua",
+    "flagscale": "FlagScale, whose configuration is the file to give",
+    "levanter": "levanter, whose configuration is the file to give",
+    "lingua": "lingua, whose configuration is the file to give",
     "verl": "verl",
     "openrlhf": "OpenRLHF",
     "olmo_core": "OLMo-core",
-    "tune": "torchtune",
-    "main_training_llama.py": "fms-fsdp",
-    "main_training_mamba.py": "fms-fsdp",
-    "main_training.py": "fms-fsdp",
+    "tune": "torchtune, whose configuration is the file to give",
     "train_fsdp2.py": "MindSpeed-LLM's FSDP2",
     "picotron": "picotron",
     "primus": "Primus",

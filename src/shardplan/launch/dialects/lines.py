@@ -15,6 +15,7 @@ from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.options import Option, Options, options_of, take_open
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
+from shardplan.launch.dialects.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.named_configurations import configuration_named
@@ -53,6 +54,10 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         facts = _torchtitan(ask, script, launch, options)
     elif NEMO.owns(pairs) or OF_NEMO.fullmatch(name):
         facts = _nemo(ask, script, launch, options)
+    elif name.startswith("main_training"):
+        facts = begin(ask, FMS_FSDP.name, FMS_FSDP.version)
+        world(facts, launch, script)
+        FMS_FSDP.read(facts, Settings.of_options(options))
     elif launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(pairs):
         facts = _maxtext(ask, script, launch)
     else:
@@ -65,6 +70,9 @@ OF_NEMO: Final = re.compile(r"megatron_\w+_(pretraining|finetuning|tuning|contin
 
 
 def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
+    task = next((word.text for word in launch.words if word.text), "")
+    if task in {"infer", "deploy", "eval", "export", "app", "sample", "web-ui", "merge-lora"}:
+        raise unread(ask.path, f"a line of ms-swift that does not train: {task}")
     on_megatron = launch.program.rpartition("/")[2] == "megatron"
     facts = begin(ask, swift.NAME, swift.VERSION if on_megatron else swift.TRAINER)
     _swift_world(facts, script, launch)

@@ -7,6 +7,7 @@ from typing import Final
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, state, words_of
+from shardplan.launch.dialects.small_frameworks import LEVANTER, LINGUA, TORCHTUNE
 from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
 from shardplan.launch.dialects.trainers import AXOLOTL, LLAMA_FACTORY, TRAINER
 from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
@@ -83,4 +84,4 @@ LLM_FOUNDRY: Final = TableDialect(
     rule=_of_foundry,
 )
 
-TABLES: Final = (NEMO, LLAMA_FACTORY, AXOLOTL, LLM_FOUNDRY, TRAINER)
+TABLES: Final = (NEMO, LLAMA_FACTORY, AXOLOTL, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)

@@ -21,6 +21,7 @@ from shardplan.launch.read.limits import LONG_FILE, Budget, check_length, refuse
 from shardplan.launch.read.python_module import Module
 from shardplan.launch.read.trees import Branch, Leaf, document
 
+SHORTER: Final = "give the function that is launched in a file of its own, or the plan by flags to `shardplan estimate`"
 MOST_TOKENS: Final = 150_000
 """Names, numbers, strings and signs of a module: its syntax tree takes up to 0.7 kB for each. 40 kB have 10,000."""
 _STRING: Final = (
@@ -43,7 +44,7 @@ def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping
     file = printable(file)
     check_length(text, file)
     if len(text) > MOST_TOKENS and _has_many_tokens(text):
-        refuse(file, f"has more than {MOST_TOKENS:,} names, numbers, texts and signs", LONG_FILE.rule)
+        refuse(file, f"has more than {MOST_TOKENS:,} names, numbers, texts and signs", LONG_FILE.rule, SHORTER)
     syntax = _syntax(whole_characters(text), file)
     try:
         module = Module(file, syntax, env or {}, Budget(file))

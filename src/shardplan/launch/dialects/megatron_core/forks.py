@@ -114,7 +114,20 @@ def _experts(facts: Facts, options: Options) -> None:
         rule = f"{extended.place}: ranks of tensor parallelism hold whole experts"
         facts.replace("ep", Fact(value=ep * tp, origin="derived", why=rule))
         facts.derive("etp", 1, rule, extended.name)
+    _over_replicas(facts, options.get("moe-expert-model-parallelism"))
     _dense_first(facts, options.get("first-k-dense-replace"), options.get("moe-layer-freq"), options)
+
+
+def _over_replicas(facts: Facts, option: Option | None) -> None:
+    """Megablocks spreads experts over the data-parallel ranks, as far as there are experts."""
+    if option is None:
+        return
+    total, split = facts.number("num_accelerators"), (facts.number("tp") or 1) * (facts.number("pp") or 1)
+    experts = facts.number("num_experts")
+    if total and experts and total % split == 0:
+        facts.derive("ep", min(total // split, experts), f"{option.place}: data-parallel ranks", option.name)
+    else:
+        facts.miss("ep", option.needs or ("num_accelerators",))
 
 
 def _dense_first(facts: Facts, first: Option | None, every: Option | None, options: Options) -> None:

@@ -36,8 +36,8 @@ VALUES: Final[Mapping[str, tuple[tuple[str, ...], Convert]]] = {
     "head_dim": (("kv-channels",), degree),
     "max_position_embeddings": (("max-position-embeddings",), degree),
     "vocab_size": (("vocab-size", "padded-vocab-size", "pad-vocab-size-to"), degree),
-    "num_experts": (("num-experts",), degree),
-    "num_experts_per_tok": (("moe-router-topk", "topk"), degree),
+    "num_experts": (("num-experts", "moe-num-experts"), degree),
+    "num_experts_per_tok": (("moe-router-topk", "topk", "moe-top-k"), degree),
     "moe_intermediate_size": (("moe-ffn-hidden-size",), degree),
     "shared_expert_intermediate_size": (("moe-shared-expert-intermediate-size", "shared-moe-ffn-hidden-size"), whole),
     "num_mtp_layers": (("mtp-num-layers",), whole),
@@ -78,7 +78,8 @@ BARE: Final = frozenset(
         use-mcore-models use-megatron-fsdp use-custom-fsdp use-mp-args-from-checkpoint-args
         use-precision-aware-optimizer use-pytorch-profiler use-rotary-position-embeddings use-torch-fsdp2
         use-tp-pp-dp-mapping use-te
-        cpu-offloading enable-dsa-indexer enable-mhc geglu kd kv-compress moe-allgather-overlap-comm
+        cpu-offloading moe-expert-model-parallelism
+        enable-dsa-indexer enable-mhc geglu kd kv-compress moe-allgather-overlap-comm
         moe-alltoall-overlap-comm moe-fb-overlap moe-layer-recompute moe-permutation-async-comm moe-tp-extend-ep
         perform-rl-step quick-geglu recompute-activation-function recompute-norm reuse-fp32-param squared-relu
         swap-attention swap-optimizer use-ascend-coc use-ascend-mc2 use-fused-rmsnorm use-fused-rotary-pos-emb

@@ -1,0 +1,222 @@
+"""levanter, lingua, torchtune and fms-fsdp: frameworks whose files are a table and few rules.
+
+levanter ``trainer.py`` and ``models/*.py`` at 9263f81e8b; lingua ``apps/main/train.py`` at 437d680e52; torchtune's
+recipes at bd2a0fc7c3; fms-fsdp ``fms_fsdp/config/training.py`` at 5a296afe42.
+"""
+
+from __future__ import annotations
+
+import re
+from math import ceil
+from typing import Final
+
+from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
+from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.values import degree, number, on_off, optimizer, precision, switch, text, whole
+
+SHARDS: Final = words_of({"full_shard": "zero3", "no_shard": "ddp", "fsdp": "zero3", "hsdp": "hsdp", "ddp": "ddp"})
+ROTARY: Final = {"gated": True, "normalization": "RMSNorm", "position_embedding_type": "rope", "bias": False}
+"""Layers of models in the manner of Llama."""
+
+
+def _compute(value: object) -> str | None:
+    """The format of products in ``p=f32,c=bfloat16``."""
+    found = re.search(r"(?:^|,)\s*(?:c|compute)=(\w+)", str(value))
+    return precision({"f32": "fp32", "f16": "fp16"}.get(found[1], found[1])) if found else precision(value)
+
+
+def _levanter(facts: Facts, config: Settings) -> None:
+    """The last batch of a schedule, what is sharded, and the layers of the model's kind."""
+    sizes = sorted(key for key in config if re.fullmatch(r"trainer\.train_batch_size\.\d+\.value", key))
+    if sizes:
+        last = config[max(sizes, key=lambda key: int(key.split(".")[2]))]
+        state(facts, "global_batch_size", last, degree)
+        facts.note(f"{last.place}: the batch changes; the plan is judged at the last size")
+    axis = config.get("trainer.fsdp_axis")
+    if axis is not None and axis.value is None and not axis.needs:
+        facts.state("sharding", "ddp", axis.place, axis.name)
+    elif axis is not None or config.first("trainer.parameter_axis_resources.embed") is not None:
+        place = axis or config["trainer.parameter_axis_resources.embed"]
+        facts.state("sharding", "zero3", place.place, place.name)
+    facts.assume("sharding", "zero3", "fsdp_axis embed")
+    heads, hidden = facts.number("num_attention_heads"), facts.number("hidden_size")
+    if heads:
+        facts.assume("num_key_value_heads", heads, "as many as heads")
+    if config.value("model.type") == "gpt2" and hidden:
+        facts.assume("intermediate_size", 4 * hidden, "mlp_scale 4")
+        facts.assume("tie_word_embeddings", value=True)
+        state(facts, "bias", config.first("model.use_bias"), switch)
+        facts.assume("bias", value=True)
+    elif config.value("model.type") in {"llama", "mistral", "qwen", "olmo", "olmo2"}:
+        for key, value in {**ROTARY, "tie_word_embeddings": False}.items():
+            facts.assume(key, value)
+    else:
+        facts.miss("model", (f"layers of {config.value('model.type')}: --model",))
+
+
+LEVANTER: Final = TableDialect(
+    name="levanter",
+    version="main of 2025 (9263f81e)",
+    marks=("trainer.train_batch_size", "trainer.num_train_steps", "trainer.mp", "model.hidden_dim", "trainer.tracker"),
+    least_marks=3,
+    table={
+        "num_hidden_layers": (("model.num_layers",), degree),
+        "hidden_size": (("model.hidden_dim",), degree),
+        "intermediate_size": (("model.intermediate_dim",), degree),
+        "num_attention_heads": (("model.num_heads",), degree),
+        "num_key_value_heads": (("model.num_kv_heads",), degree),
+        "tie_word_embeddings": (("model.tie_word_embeddings",), switch),
+        "sequence_length": (("train_seq_len", "model.seq_len", "model.max_seq_len"), degree),
+        "max_position_embeddings": (("model.seq_len", "model.max_seq_len"), degree),
+        "tp": (("trainer.model_axis_size",), degree),
+        "global_batch_size": (("trainer.train_batch_size",), degree),
+        "precision": (("trainer.mp",), _compute),
+        "recompute": (("model.gradient_checkpointing",), on_off("full", "none")),
+        "optimizer": (("optimizer.type",), optimizer),
+    },
+    defaults={**PLAIN, "tp": 1, "precision": "fp32", "recompute": "full", "optimizer": "adam", "offload": "none"},
+    open={
+        "num_accelerators": "the platform: --gpus",
+        "vocab_size": "the tokenizer",
+        "micro_batch_size": "per_device_parallelism",
+    },
+    rule=lambda facts, config: (_devices(facts, config), _levanter(facts, config))[0],
+)
+
+
+def _devices(facts: Facts, config: Settings) -> None:
+    """Sequences of a device at once; -1 is all of its share."""
+    setting = config.first("trainer.per_device_parallelism")
+    if setting is not None and whole(setting.value) != -1:
+        state(facts, "micro_batch_size", setting, degree)
+
+
+def _lingua(facts: Facts, config: Settings) -> None:
+    """The width of its gated MLP, and copies of shards."""
+    hidden, share = facts.number("hidden_size"), number(config.value("model.ffn_dim_multiplier"))
+    multiple = degree(config.value("model.multiple_of")) or 256
+    if hidden:
+        width = int((share or 1.0) * int(2 * 4 * hidden / 3))
+        facts.derive("intermediate_size", multiple * ceil(width / multiple), f"8 h / 3 in whole {multiple}s")
+    heads, copies = facts.number("num_attention_heads"), config.first("distributed.dp_replicate")
+    if heads:
+        facts.assume("num_key_value_heads", heads, "as many as heads")
+    if copies is not None and (degree(copies.value) or 1) > 1:
+        state(facts, "sharding_degree", config.first("distributed.dp_shard"), degree)
+        facts.derive("sharding", "hsdp" if "sharding_degree" in facts.facts else "ddp", copies.place, copies.name)
+    state(facts, "sharding", config.first("distributed.fsdp_type"), SHARDS)
+    for key, value in {**ROTARY, "tie_word_embeddings": False}.items():
+        facts.assume(key, value)
+
+
+LINGUA: Final = TableDialect(
+    name="lingua",
+    version="main of 2025 (437d680e)",
+    marks=("distributed.fsdp_type", "distributed.model_dtype", "model.n_layers", "data.seq_len", "grad_acc_steps"),
+    least_marks=3,
+    table={
+        "num_hidden_layers": (("model.n_layers",), degree),
+        "hidden_size": (("model.dim",), degree),
+        "num_attention_heads": (("model.n_heads",), degree),
+        "num_key_value_heads": (("model.n_kv_heads",), degree),
+        "vocab_size": (("model.vocab_size",), degree),
+        "tie_word_embeddings": (("model.weight_tying",), switch),
+        "sequence_length": (("data.seq_len",), degree),
+        "micro_batch_size": (("data.batch_size",), degree),
+        "gradient_accumulation": (("grad_acc_steps",), degree),
+        "precision": (("distributed.model_dtype",), precision),
+        "tp": (("distributed.tp_size",), degree),
+        "recompute": (("distributed.selective_activation_checkpointing",), on_off("op_sac", "none")),
+    },
+    defaults={
+        **PLAIN, "tp": 1, "precision": "bf16", "recompute": "none", "optimizer": "adam", "offload": "none",
+        "sharding": "ddp", "gradient_accumulation": 1,
+    },
+    open={"num_accelerators": "stool's launch line: --gpus", "vocab_size": "the tokenizer"},
+    rule=_lingua,
+)  # fmt: skip
+
+BUILDER: Final = re.compile(r"(?:\w+\.)*(q?lora_)?([a-z]+)(\d+)(?:_(\d))?_(\d+(?:_\d+)?b)(?:_base|_instruct)?")
+
+
+def _torchtune(facts: Facts, config: Settings) -> None:
+    """The model by the name of its builder, adapters, copies, and host memory."""
+    builder = config.first("model._component_")
+    found = None if builder is None else BUILDER.fullmatch(str(builder.value))
+    if builder is not None and found is not None:
+        version = found[3] if found[4] is None else f"{found[3]}.{found[4]}"
+        names = [
+            f"{found[2]}-{version}-{found[5].replace('_', '.')}",
+            f"{found[2]}{version}-{found[5].replace('_', '.')}",
+        ]
+        name = next((each for each in names if named_model(each) is not None), None)
+        if name is not None:
+            facts.derive("model", name, f"{builder.place} {builder.value}", builder.name)
+    if builder is not None:
+        facts.miss("model", (f"the builder {builder.value}: --model",))
+        adapters = found is not None and found[1] is not None
+        facts.derive("train", "lora" if adapters else "full", builder.place, builder.name)
+        if adapters:
+            state(facts, "lora_rank", config.first("model.lora_rank"), degree)
+    copies = config.first("data_parallel_replicate_dim")
+    if copies is not None and (degree(copies.value) or 1) > 1:
+        state(facts, "sharding_degree", config.first("data_parallel_shard_dim"), degree)
+        facts.derive("sharding", "hsdp", copies.place, copies.name)
+    _host(facts, config.first("fsdp_cpu_offload"), config.first("enable_activation_offloading"))
+
+
+def _host(facts: Facts, states: NamedSetting | None, activations: NamedSetting | None) -> None:
+    if states is not None and switch(states.value):
+        facts.state("offload", "optimizer", states.place, states.name)
+        facts.doubt(f"{states.place}: weights in host memory are not priced")
+    elif activations is not None and switch(activations.value):
+        facts.state("offload", "activations", activations.place, activations.name)
+    elif states is not None or activations is not None:
+        each = states or activations
+        facts.derive("offload", "none", "" if each is None else each.place)
+
+
+TORCHTUNE: Final = TableDialect(
+    name="torchtune",
+    version="main of 2025 (bd2a0fc7)",
+    marks=("model._component_", "tokenizer._component_", "checkpointer._component_", "optimizer._component_"),
+    least_marks=3,
+    table={
+        "sequence_length": (("tokenizer.max_seq_len",), degree),
+        "micro_batch_size": (("batch_size",), degree),
+        "gradient_accumulation": (("gradient_accumulation_steps",), degree),
+        "precision": (("dtype",), precision),
+        "recompute": (("enable_activation_checkpointing",), on_off("full", "none")),
+        "tp": (("tensor_parallel_dim",), degree),
+        "cp": (("context_parallel_dim",), degree),
+        "optimizer": (("optimizer._component_",), optimizer),
+    },
+    defaults={**PLAIN, "tp": 1, "sharding": "zero3", "recompute": "none", "offload": "none"},
+    open={"num_accelerators": "the launch line: --gpus", "precision": "the recipe"},
+    rule=_torchtune,
+)
+
+FMS_FSDP: Final = TableDialect(
+    name="fms-fsdp",
+    version="main of 2025 (5a296afe)",
+    marks=("sharding_strategy",),
+    least_marks=1,
+    table={
+        "model_name": (("model_variant",), text),
+        "sharding": (("sharding_strategy",), SHARDS),
+        "micro_batch_size": (("batch_size",), degree),
+        "sequence_length": (("seq_length",), degree),
+        "vocab_size": (("vocab_size",), degree),
+        "tp": (("tp_size",), degree),
+        "recompute": (("fsdp_activation_checkpointing",), on_off("full", "none")),
+        "precision": (("mixed_precision",), on_off("bf16", "fp32")),
+    },
+    defaults={
+        **PLAIN, "tp": 1, "sharding": "hsdp", "micro_batch_size": 2, "sequence_length": 4096, "vocab_size": 32000,
+        "recompute": "none", "precision": "bf16", "optimizer": "adam", "offload": "none", "gradient_accumulation": 1,
+    },
+    open={"num_accelerators": "the launch line: --gpus", "model": "model_variant: --model",
+          "sharding_degree": "the accelerators of a node"},
+)  # fmt: skip
