@@ -49,7 +49,7 @@ class KnownPipelines:
         return pipelines
 
 
-def _pipelines(all_stages: Sequence[Stage], rounds: Rounds) -> Pipelines:
+def _pipelines(all_stages: tuple[Stage, ...], rounds: Rounds) -> Pipelines:
     kinds = kinds_of_stage(all_stages)
     groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
     return tuple(_kind(stage) for stage in kinds), groups

@@ -124,8 +124,8 @@ class _Loops:
         """The chunks that every rank runs forward and backward in every turn."""
         turn = np.arange(self.turns[0], dtype=np.int32)[:, None]
         own = self.first + self.rank
-        forward = ((turn - self.rank - 2) // self.pp + 1) % self.vp
-        backward = self.vp - 1 - (turn + self.rank) // self.pp % self.vp
+        forward: Ints = ((turn - self.rank - 2) // self.pp + 1) % self.vp
+        backward: Ints = self.vp - 1 - (turn + self.rank) // self.pp % self.vp
         return own + forward * self.pp, own + backward * self.pp
 
     @property
