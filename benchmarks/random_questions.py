@@ -138,10 +138,19 @@ def _best(result: SearchResult) -> tuple[Estimate, float] | None:
     taken = result.estimates[:1] if result.recommended is None else (result.recommended,)
     found = [*taken, *(each.estimate for each in result.offers)]
     most = result.question.num_accelerators
-    found += [each.estimate for each in result.suggestions if each.num_accelerators <= most]
+    found += [_fastest_like(result, each.estimate) for each in result.suggestions if each.num_accelerators <= most]
     rates = [each.dp * each.plan.micro_batch_size * each.num_microbatches * length / each.step_time for each in found]
     place = int(np.argmax(rates)) if rates else None
     return None if place is None else (found[place], rates[place])
+
+
+def _fastest_like(result: SearchResult, suggested: Estimate) -> Estimate:
+    """The fastest plan of the count and batch of a suggestion, since offers are the fastest too."""
+    asked = result.question
+    batch = suggested.dp * suggested.plan.micro_batch_size * suggested.num_microbatches
+    job = replace(asked.job, global_batch_size=batch)
+    estimates = search(asked.model, asked.cluster, suggested.num_accelerators_used, job=job, top=1).estimates
+    return estimates[0] if estimates else suggested
 
 
 def _refusals(result: SearchResult) -> int:

@@ -23,6 +23,7 @@ from shardplan.planner.related.neighbours import (
     _batches,
     _counts,
     _layouts,
+    _promising,
 )
 from shardplan.planner.search import search_question
 
@@ -75,6 +76,13 @@ def test_a_count_that_suits_nothing_is_offered_a_better_one() -> None:
     per_second = asked.job.tokens_per_step / result.estimates[0].step_time
     assert other.job.tokens_per_step / own.step_time / per_second - 1 == pytest.approx(offer.gain, rel=1e-12)
     assert offer.estimate.num_accelerators_used == offer.num_accelerators
+
+
+def test_pairs_of_many_accelerators_and_layouts_are_searched() -> None:
+    """Of 191 accelerators, a prime number, neither 191 with its one layout nor only the 160 with most layouts."""
+    found = _promising(question(191, 370))
+    assert {(160, 360), (176, 352), (184, 368)} <= {*found}
+    assert all(count < 191 for count, _ in found)
 
 
 def test_a_round_count_needs_no_other() -> None:

@@ -8,6 +8,8 @@ looked at by how many layouts each pair leaves,
 
 with half the weight for depths that do not divide the layers. The pairs with many more layouts than the one that was
 asked for are searched, those nearest to it first, and offered where they train ``LEAST_GAIN`` more tokens a second.
+Where these are too many, those for which :math:`N L / (L + L_{1/2})` is largest: accelerators count in full, layouts
+less and less.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ LEAST_GAIN: Final = 0.02
 """Gain in tokens per second from which a pair is offered: less is within the noise of equal measured runs."""
 MORE_LAYOUTS: Final = 1.3
 """Factor in layouts from which a pair is searched, and between one and the next."""
+HALF_LAYOUTS: Final = 16.0
+"""Layouts that are half as good as any number of them: judgement, a quarter of those that are enough."""
 ENOUGH_LAYOUTS: Final = 64
 """Layouts with which a pair has no neighbour worth a search (``benchmarks/random_questions.py``)."""
 MOST_SEARCHED: Final = 3
@@ -151,26 +155,28 @@ def _promising(question: Question, bound: float = np.inf) -> tuple[Pair, ...]:
     """
     asked = (question.num_accelerators, question.job.global_batch_size)
     pairs = [asked, *(pair for pair in _pairs(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
-    layouts = _layouts(np.asarray(pairs), question.model.num_hidden_layers)
+    numbered = np.asarray(pairs)
+    layouts = _layouts(numbered, question.model.num_hidden_layers)
     if layouts[0] >= ENOUGH_LAYOUTS:
         return ()
     order = sorted(range(1, len(pairs)), key=lambda place: _distance(asked, pairs[place]))
     same = [place for place in order if pairs[place][1] == asked[1]]
     other = [place for place in order if pairs[place][1] != asked[1]]
-    return tuple(pairs[place] for places in (same, other) for place in _growing(layouts, places))
+    worth = numbered[:, 0] * layouts / (layouts + HALF_LAYOUTS)
+    return tuple(pairs[place] for places in (same, other) for place in _growing(layouts, worth, places))
 
 
-def _growing(layouts: NDArray[np.float64], places: Sequence[int]) -> list[int]:
+def _growing(layouts: NDArray[np.float64], worth: NDArray[np.float64], places: Sequence[int]) -> list[int]:
     """Of pairs in their order those with many more layouts than the one asked for and all chosen before.
 
-    Where these are too many, the nearest and the one with most layouts.
+    Where these are too many, those that are worth most.
     """
     chosen, most = [], MORE_LAYOUTS * float(layouts[0])
     for place in places:
         if layouts[place] > most:
             chosen.append(place)
             most = MORE_LAYOUTS * float(layouts[place])
-    return chosen if len(chosen) <= MOST_SEARCHED else [*chosen[: MOST_SEARCHED - 1], chosen[-1]]
+    return sorted(sorted(chosen, key=lambda place: -worth[place])[:MOST_SEARCHED], key=chosen.index)
 
 
 def _most_gain(fastest: Estimate) -> float:
