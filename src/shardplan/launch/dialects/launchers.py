@@ -40,6 +40,10 @@ LAUNCHERS: Final = {
 OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
 COMMAND: Final = ("--command", "--COMMAND")
 """Options of xpk and gcloud that hold the line that runs on every host."""
+DEEPEST: Final = 2
+"""Texts within texts that are read as lines."""
+MOST_INNER: Final = 64
+"""Shells of one script whose texts are read."""
 REMOTE: Final = ("xpk.py", "multihost_runner.py")
 """Programs that run a line on every host."""
 SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
@@ -79,8 +83,15 @@ class Launch:
 
 def launches(script: Script) -> tuple[Launch, ...]:
     """The commands of ``script`` that run a Python program or a framework's own command."""
-    found = (_written(script, command) or _launch(command, list(command.words)) for command in script.commands)
-    return tuple(each for each in found if each is not None)
+    found, inner = list[Launch](), 0
+    for command in script.commands:
+        inner += any(word.text in SHELLS for word in command.words)
+        if inner <= MOST_INNER:
+            launch = _written(script, command) or _launch(command, list(command.words))
+        else:
+            launch = _launch(command, list(command.words), DEEPEST + 1)
+        found += [] if launch is None else [launch]
+    return tuple(found)
 
 
 def _written(script: Script, command: Command) -> Launch | None:
@@ -110,7 +121,7 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
         return None if found is None else replace(found, open=(*found.open, *needs))
     start = _program(words)
     if start is None or _program_text(words[start[0]]).endswith(REMOTE):
-        inner = None if depth > 2 else _inner(words, command)
+        inner = None if depth > DEEPEST else _inner(words, command)
         return None if inner is None else _with_front(words, _launch(command, inner, depth + 1))
     place, skip = start
     front = words[:place]

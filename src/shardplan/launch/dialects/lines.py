@@ -15,7 +15,7 @@ from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.options import Option, Options, options_of, take_open
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
-from shardplan.launch.dialects.small_frameworks import FMS_FSDP
+from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.named_configurations import configuration_named
