@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 from math import prod
 from typing import Final
 
@@ -42,8 +43,8 @@ COMMAND: Final = ("--command", "--COMMAND")
 """Options of xpk and gcloud that hold the line that runs on every host."""
 DEEPEST: Final = 2
 """Texts within texts that are read as lines."""
-MOST_INNER: Final = 64
-"""Shells of one script whose texts are read."""
+MOST_INNER: Final = 64 * 1024
+"""Characters of different texts that shells of one script run and that are read."""
 REMOTE: Final = ("xpk.py", "multihost_runner.py")
 """Programs that run a line on every host."""
 SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
@@ -83,15 +84,24 @@ class Launch:
 
 def launches(script: Script) -> tuple[Launch, ...]:
     """The commands of ``script`` that run a Python program or a framework's own command."""
-    found, inner = list[Launch](), 0
+    found, inner = list[Launch](), set[str]()
     for command in script.commands:
-        inner += any(word.text in SHELLS for word in command.words)
-        if inner <= MOST_INNER:
+        inner |= set(_inner_texts(script, command))
+        if sum(map(len, inner)) <= MOST_INNER:
             launch = _written(script, command) or _launch(command, list(command.words))
         else:
             launch = _launch(command, list(command.words), DEEPEST + 1)
         found += [] if launch is None else [launch]
     return tuple(found)
+
+
+def _inner_texts(script: Script, command: Command) -> Iterator[str]:
+    """Texts that a shell of this line runs: its words, or a script that was written."""
+    if not any(word.text in SHELLS for word in command.words):
+        return
+    names = {name.rpartition("/")[2]: text.shown for name, text in script.texts.items()}
+    for word in command.words:
+        yield names.get(word.shown.rpartition("/")[2], word.shown)
 
 
 def _written(script: Script, command: Command) -> Launch | None:
@@ -107,7 +117,7 @@ def _written(script: Script, command: Command) -> Launch | None:
 def _inside(text: Word, command: Command, front: list[Word]) -> Launch | None:
     """The last launch of a text, with the options of the line that starts it."""
     shown = text.text if text.text is not None else re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
-    inner = parse_script(shown, text.file)
+    inner = _parsed(shown, text.file, ())
     started = [each for each in (_launch(one, list(one.words)) for one in inner.commands) if each is not None]
     return replace(_with_front([*front, front[-1]], started[-1]) or started[-1], command=command) if started else None
 
@@ -185,10 +195,16 @@ def _expanded(word: Word, command: Command) -> list[Word] | None:
     """The words of the last line in a text that starts a program, with exported variables in their places."""
     if word.text is None or "$" not in word.text:
         return None
-    exported = {name: each.shown for name, each in command.exported.items()}
-    inner = parse_script(word.text, word.file, env=exported)
+    exported = tuple((name, each.shown) for name, each in command.exported.items())
+    inner = _parsed(word.text, word.file, exported)
     started = [each.words for each in inner.commands if _program(each.words) is not None]
     return [_opened(each, word) for each in started[-1]] if started else None
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str, file: str, exported: tuple[tuple[str, str], ...]) -> Script:
+    """A text as a script; the same one is often started again and again."""
+    return parse_script(text, file, env=dict(exported))
 
 
 def _opened(each: Word, outer: Word) -> Word:

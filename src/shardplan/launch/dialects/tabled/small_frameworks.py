@@ -30,6 +30,7 @@ def _compute(value: object) -> str | None:
 
 def _levanter(facts: Facts, config: Settings) -> None:
     """The last batch of a schedule, what is sharded, and the layers of the model's kind."""
+    _devices(facts, config)
     sizes = sorted(key for key in config if re.fullmatch(r"trainer\.train_batch_size\.\d+\.value", key))
     if sizes:
         last = config[max(sizes, key=lambda key: int(key.split(".")[2]))]
@@ -87,7 +88,7 @@ LEVANTER: Final = TableDialect(
         "vocab_size": "the tokenizer",
         "micro_batch_size": "per_device_parallelism",
     },
-    rule=lambda facts, config: (_devices(facts, config), _levanter(facts, config))[0],
+    rule=_levanter,
 )
 
 
