@@ -41,6 +41,11 @@ def test_a_variable_that_no_file_sets_is_empty_and_noted(tmp_path: Path) -> None
     assert with_more.value("recompute") == "full"
 
 
+def test_a_variable_that_an_unread_file_may_set_is_asked_for(tmp_path: Path) -> None:
+    found = read(tmp_path, "run.sh", f"source /far/away/settings.sh\n{ASCEND}")
+    assert "env:MORE_ARGS" in found.missing["recompute"]
+
+
 @pytest.mark.parametrize(
     ("layers", "option", "expected"),
     [

@@ -132,7 +132,7 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
     start = _program(words)
     if start is None or _program_text(words[start[0]]).endswith(REMOTE):
         inner = None if depth > DEEPEST else _inner(words, command)
-        return None if inner is None else _with_front(words, _launch(command, inner, depth + 1))
+        return _unnamed(command, words) if inner is None else _with_front(words, _launch(command, inner, depth + 1))
     place, skip = start
     front = words[:place]
     names = _launchers(front + words[place : place + 1])
@@ -142,6 +142,26 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
         launchers=names,
         options=_front_options(front),
         open=_open_front(front),
+        command=command,
+    )
+
+
+DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
+"""Options of Megatron-LM that no launcher has."""
+
+
+def _unnamed(command: Command, words: list[Word]) -> Launch | None:
+    """A line whose program is not decidable, and whose options say what it is."""
+    place = next((place for place, word in enumerate(words) if word.shown.partition("=")[0] in DEGREES), None)
+    if place is None or not any(word.text is None for word in words[:place]):
+        return None
+    first = next(place for place, word in enumerate(words) if word.text is None)
+    return Launch(
+        program=words[first].shown,
+        words=tuple(words[first + 1 :]),
+        launchers=_launchers(words[:first]),
+        options=_front_options(words[:first]),
+        open=words[first].needs,
         command=command,
     )
 
