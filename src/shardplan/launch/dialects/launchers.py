@@ -27,6 +27,7 @@ LAUNCHERS: Final = {
     "srun": "srun",
     "mpirun": "mpirun",
     "mpiexec": "mpirun",
+    "msrun": "msrun",
     "composer": "composer",
     "colossalai": "colossalai",
     "swift": "swift",
@@ -52,8 +53,15 @@ TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
 """Generations of TPUs whose slices are named by cores, two of a chip."""
 SHELLS: Final = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
-PER_NODE: Final = ("nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node")
-TOTAL: Final = ("num_processes", "ntasks", "n", "np")
+PER_NODE: Final = (
+    "nproc_per_node",
+    "nproc-per-node",
+    "num_gpus",
+    "ntasks-per-node",
+    "gpus-per-node",
+    "local_worker_num",
+)
+TOTAL: Final = ("num_processes", "ntasks", "n", "np", "worker_num")
 
 
 @dataclass(frozen=True, kw_only=True)
