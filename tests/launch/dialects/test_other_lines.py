@@ -41,6 +41,11 @@ def test_a_variable_that_no_file_sets_is_empty_and_noted(tmp_path: Path) -> None
     assert with_more.value("recompute") == "full"
 
 
+def test_a_variable_that_an_unread_file_may_set_is_asked_for(tmp_path: Path) -> None:
+    found = read(tmp_path, "run.sh", f"source /far/away/settings.sh\n{ASCEND}")
+    assert "env:MORE_ARGS" in found.missing["recompute"]
+
+
 @pytest.mark.parametrize(
     ("layers", "option", "expected"),
     [
@@ -346,3 +351,11 @@ def test_experts_of_megablocks_lie_on_the_data_parallel_ranks(tmp_path: Path) ->
         --num-attention-heads 4 --moe-num-experts=64 --moe-top-k=1 --moe-expert-model-parallelism --bf16
     """
     assert values(read(tmp_path, "run.sh", line), "num_experts", "num_experts_per_tok", "ep") == (64, 1, 8)
+
+
+def test_a_file_that_a_line_of_ms_swift_names(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("model: Qwen/Qwen3-8B\nmicro_batch_size: 2\nrecompute_granularity: full\n")
+    found = read(tmp_path, "run.sh", "NPROC_PER_NODE=8 megatron sft --config a.yaml --tensor_model_parallel_size 2")
+    assert values(found, "micro_batch_size", "recompute", "tp") == (2, "full", 2)
+    away = read(tmp_path, "run.sh", "NPROC_PER_NODE=8 megatron sft --config far/b.yaml")
+    assert {"micro_batch_size", "recompute", "sharding"} <= set(away.missing)

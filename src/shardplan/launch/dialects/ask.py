@@ -26,6 +26,8 @@ class Ask:
     entry: str | None = None
     directives: Mapping[str, Word] = field(default_factory=dict)
     """Options of the scheduler's command that starts the script; they count before those in it."""
+    unset_is_open: bool = False
+    """Whether a file that was not read may set variables that no other file sets."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
 
@@ -79,6 +81,7 @@ def unread_variables(facts: Facts, env: Mapping[str, str]) -> None:
 def begin(ask: Ask, framework: str, version: str) -> Facts:
     """Facts of a framework, with what the user says first."""
     facts = Facts(framework, version, str(ask.path))
+    facts.unset_is_open = ask.unset_is_open
     take_given(facts, ask)
     return facts
 

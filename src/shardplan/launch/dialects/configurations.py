@@ -14,7 +14,7 @@ from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as ME
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, world_of
-from shardplan.launch.dialects.tables import TABLES
+from shardplan.launch.dialects.tabled.tables import TABLES
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word

@@ -45,9 +45,9 @@ TRAINER: Final[Table] = {
         ),
         degree,
     ),
-    "model": (("model_name_or_path", "model_name", "model_id", "model"), text),
+    "model": (("model_name_or_path", "model_id", "model", "model_name"), text),
     "optimizer": (("optim",), optimizer),
-    "sharding": (("zero_stage", "actor_zero_stage"), zero_stage),
+    "sharding": (("zero_stage", "actor_zero_stage", "deepspeed_stage"), zero_stage),
     "global_batch_size": (("batch_size", "global_batch_size"), degree),
     "tp": (("tp", "tp_size", "tensor_parallel_size", "autotp_size"), degree),
     "cp": (("sp", "sp_size", "sequence_parallel_size", "ulysses_degree"), degree),
@@ -67,6 +67,9 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
             facts.miss("precision", setting.needs)
     state(facts, "precision", options.first("mixed_precision"), precision)
     state(facts, "precision", options.first("dtype"), lambda value: {"fp16": "fp16", "bf16": "bf16"}.get(str(value)))
+    weights = options.first("torch_dtype", "model_dtype")
+    if weights is not None and weights.value != "auto":
+        state(facts, "precision", weights, precision)
     checkpointing = options.first("gradient_checkpointing", "actor_gradient_checkpointing", "activation_checkpointing")
     if checkpointing is not None and switch(checkpointing.value) is not None:
         word = "full" if switch(checkpointing.value) else "none"

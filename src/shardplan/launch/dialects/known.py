@@ -23,6 +23,7 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "OLMo-core": ("train_module", "data_loader.global_batch_size"),
     "OLMo": ("device_train_microbatch_size", "max_duration"),
     "Primus": ("modules.pre_trainer", "work_group"),
+    "Aleph Alpha Scaling": ("transformer_architecture", "topology.model_parallel_size"),
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
 }
 """Keys by which a file is recognised."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 from math import prod
 from typing import Final
 
@@ -26,6 +27,7 @@ LAUNCHERS: Final = {
     "srun": "srun",
     "mpirun": "mpirun",
     "mpiexec": "mpirun",
+    "msrun": "msrun",
     "composer": "composer",
     "colossalai": "colossalai",
     "swift": "swift",
@@ -40,6 +42,10 @@ LAUNCHERS: Final = {
 OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
 COMMAND: Final = ("--command", "--COMMAND")
 """Options of xpk and gcloud that hold the line that runs on every host."""
+DEEPEST: Final = 2
+"""Texts within texts that are read as lines."""
+MOST_INNER: Final = 64 * 1024
+"""Characters of different texts that shells of one script run and that are read."""
 REMOTE: Final = ("xpk.py", "multihost_runner.py")
 """Programs that run a line on every host."""
 SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
@@ -47,8 +53,15 @@ TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
 """Generations of TPUs whose slices are named by cores, two of a chip."""
 SHELLS: Final = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
-PER_NODE: Final = ("nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node")
-TOTAL: Final = ("num_processes", "ntasks", "n", "np")
+PER_NODE: Final = (
+    "nproc_per_node",
+    "nproc-per-node",
+    "num_gpus",
+    "ntasks-per-node",
+    "gpus-per-node",
+    "local_worker_num",
+)
+TOTAL: Final = ("num_processes", "ntasks", "n", "np", "worker_num")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +92,24 @@ class Launch:
 
 def launches(script: Script) -> tuple[Launch, ...]:
     """The commands of ``script`` that run a Python program or a framework's own command."""
-    found = (_written(script, command) or _launch(command, list(command.words)) for command in script.commands)
-    return tuple(each for each in found if each is not None)
+    found, inner = list[Launch](), set[str]()
+    for command in script.commands:
+        inner |= set(_inner_texts(script, command))
+        if sum(map(len, inner)) <= MOST_INNER:
+            launch = _written(script, command) or _launch(command, list(command.words))
+        else:
+            launch = _launch(command, list(command.words), DEEPEST + 1)
+        found += [] if launch is None else [launch]
+    return tuple(found)
+
+
+def _inner_texts(script: Script, command: Command) -> Iterator[str]:
+    """Texts that a shell of this line runs: its words, or a script that was written."""
+    if not any(word.text in SHELLS for word in command.words):
+        return
+    names = {name.rpartition("/")[2]: text.shown for name, text in script.texts.items()}
+    for word in command.words:
+        yield names.get(word.shown.rpartition("/")[2], word.shown)
 
 
 def _written(script: Script, command: Command) -> Launch | None:
@@ -96,7 +125,7 @@ def _written(script: Script, command: Command) -> Launch | None:
 def _inside(text: Word, command: Command, front: list[Word]) -> Launch | None:
     """The last launch of a text, with the options of the line that starts it."""
     shown = text.text if text.text is not None else re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
-    inner = parse_script(shown, text.file)
+    inner = _parsed(shown, text.file, ())
     started = [each for each in (_launch(one, list(one.words)) for one in inner.commands) if each is not None]
     return replace(_with_front([*front, front[-1]], started[-1]) or started[-1], command=command) if started else None
 
@@ -110,8 +139,8 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
         return None if found is None else replace(found, open=(*found.open, *needs))
     start = _program(words)
     if start is None or _program_text(words[start[0]]).endswith(REMOTE):
-        inner = None if depth > 2 else _inner(words, command)
-        return None if inner is None else _with_front(words, _launch(command, inner, depth + 1))
+        inner = None if depth > DEEPEST else _inner(words, command)
+        return _unnamed(command, words) if inner is None else _with_front(words, _launch(command, inner, depth + 1))
     place, skip = start
     front = words[:place]
     names = _launchers(front + words[place : place + 1])
@@ -121,6 +150,26 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
         launchers=names,
         options=_front_options(front),
         open=_open_front(front),
+        command=command,
+    )
+
+
+DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
+"""Options of Megatron-LM that no launcher has."""
+
+
+def _unnamed(command: Command, words: list[Word]) -> Launch | None:
+    """A line whose program is not decidable, and whose options say what it is."""
+    place = next((place for place, word in enumerate(words) if word.shown.partition("=")[0] in DEGREES), None)
+    if place is None or not any(word.text is None for word in words[:place]):
+        return None
+    first = next(place for place, word in enumerate(words) if word.text is None)
+    return Launch(
+        program=words[first].shown,
+        words=tuple(words[first + 1 :]),
+        launchers=_launchers(words[:first]),
+        options=_front_options(words[:first]),
+        open=words[first].needs,
         command=command,
     )
 
@@ -174,10 +223,16 @@ def _expanded(word: Word, command: Command) -> list[Word] | None:
     """The words of the last line in a text that starts a program, with exported variables in their places."""
     if word.text is None or "$" not in word.text:
         return None
-    exported = {name: each.shown for name, each in command.exported.items()}
-    inner = parse_script(word.text, word.file, env=exported)
+    exported = tuple((name, each.shown) for name, each in command.exported.items())
+    inner = _parsed(word.text, word.file, exported)
     started = [each.words for each in inner.commands if _program(each.words) is not None]
     return [_opened(each, word) for each in started[-1]] if started else None
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str, file: str, exported: tuple[tuple[str, str], ...]) -> Script:
+    """A text as a script; the same one is often started again and again."""
+    return parse_script(text, file, env=dict(exported))
 
 
 def _opened(each: Word, outer: Word) -> Word:

@@ -15,7 +15,7 @@ from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.options import Option, Options, options_of, take_open
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
-from shardplan.launch.dialects.small_frameworks import FMS_FSDP
+from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.named_configurations import configuration_named
@@ -78,13 +78,29 @@ def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
     _swift_world(facts, script, launch)
     parsed = launch.parsed(fold=True)
     take_open(facts, parsed)
-    settings = Settings.of_options(parsed)
+    settings = _with_file(facts, ask, script, launch, Settings.of_options(parsed))
     if on_megatron:
         swift.swift_facts(facts, settings)
     elif swift.trainer_facts(facts, settings):
         deepspeed_file(facts, ask, settings["deepspeed"], script.documents)
         deepspeed.finish(facts)
     return facts
+
+
+def _with_file(facts: Facts, ask: Ask, script: Script, launch: Launch, settings: Settings) -> Settings:
+    """Options of ms-swift over those of the file that the line names, by ``--config`` or as its only word."""
+    named = settings.first("config")
+    loose = [word for word in launch.words[:2] if word.shown.endswith((".yaml", ".yml", ".json"))]
+    if named is None and loose and "=" not in loose[0].shown:
+        place = f"{loose[0].file.rpartition('/')[2]}:{loose[0].line}"
+        named = NamedSetting(name="config", value=loose[0].text, place=place, shown=loose[0].shown)
+    if named is None:
+        return settings
+    document = named_document(facts, ask, named, script.documents)
+    if document is None:
+        facts.open = (*facts.open, f"file:{named.value or named.shown}")
+        return settings
+    return settings.over({key.replace("_", "-"): each for key, each in Settings.of(document).items()})
 
 
 def _recipe(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:

@@ -108,8 +108,9 @@ def _is_unset(word: Word) -> bool:
 
 def take_open(facts: Facts, options: Options) -> None:
     """What may hold further options; a variable that no file sets holds none, which is noted."""
-    facts.open = tuple(need for word in options.open for need in word.needs or (word.shown,))
-    for word in options.unset:
+    words = (*options.open, *(options.unset if facts.unset_is_open else ()))
+    facts.open = tuple(need for word in words for need in word.needs or (word.shown,))
+    for word in () if facts.unset_is_open else options.unset:
         name = word.needs[0].removeprefix("env:")
         facts.note(f"line {word.line}: {name} is set in no file and taken as empty; --env {name}=... if it is set")
 

@@ -13,7 +13,7 @@ from shardplan.launch.dialects.scripts import script_facts
 from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.read import functions_of, read_document, read_python
 
-DOCUMENTS: Final = (".yaml", ".yml", ".json", ".toml", ".jsonc", ".ini", ".cfg")
+DOCUMENTS: Final = (".yaml", ".yml", ".json", ".toml", ".jsonc", ".ini", ".cfg", ".conf")
 
 
 def read_launch(ask: Ask) -> Reading:

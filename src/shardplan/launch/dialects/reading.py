@@ -112,6 +112,8 @@ class Facts:
         self.breaks: list[Break] = []
         self.asked: set[str] = set()
         """Environment variables that the scripts read."""
+        self.unset_is_open = False
+        """Whether a file that was not read may set variables that no other file sets."""
         self.open: tuple[str, ...] = ()
         """What decides words that may be further options: nothing is at its default while these are not known."""
 

@@ -23,6 +23,7 @@ from shardplan.launch.dialects.options import Options, options_of
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.read import Script, Word, read_script
+from shardplan.launch.read.facts import UNREAD
 from shardplan.launch.read.limits import LONG_FILE
 
 MOST_OF_LINE: Final = 1000
@@ -35,6 +36,7 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
     script = read_script(ask.path, env=ask.env, arguments=ask.arguments)
     script = replace(script, directives={**script.directives, **ask.directives})
+    ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)
     other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None

@@ -27,7 +27,7 @@ def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[
 
     Files that a YAML document builds on are read where they are in its folder. Raises ``InputError``.
     """
-    kind = kind or SUFFIXES.get(path.suffix.lower())
+    kind = kind or SUFFIXES.get(path.suffix.lower()) or _by_text(path)
     if kind is None:
         raise InputError(
             f"the kind of {printable(str(path))} is not known from its suffix",
@@ -41,6 +41,13 @@ def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[
     budget = Budget(printable(str(path)), LONG_FILE.most_bytes)
     text = read_text(path, LONG_FILE)
     return _document(text, kind, printable(str(path)), env or {}, budget, _opener(path, budget))
+
+
+def _by_text(path: Path) -> DocumentKind | None:
+    """The kind of a ``.conf``: JSON where it begins so, as files of DeepSpeed do."""
+    if path.suffix.lower() != ".conf":
+        return None
+    return "json" if read_text(path, LONG_FILE).lstrip().startswith("{") else "ini"
 
 
 def parse_document(text: str, kind: DocumentKind, file: str, *, env: Mapping[str, str] | None = None) -> Document:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 Scalar = str | int | float | bool | None
 DocumentKind = Literal["yaml", "json", "jsonc", "toml", "ini", "python"]
+
+
+UNREAD: Final = "which was not read; variables that it sets are asked for"
+"""The end of a note about a sourced file."""
 
 
 @dataclass(frozen=True, kw_only=True)

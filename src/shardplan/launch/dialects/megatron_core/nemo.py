@@ -9,7 +9,7 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
-from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
 from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, text
 
 GATED: Final = ("swiglu", "geglu", "reglu")

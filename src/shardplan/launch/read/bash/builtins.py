@@ -16,7 +16,7 @@ from shardplan.launch.read.bash.lexing import braces
 from shardplan.launch.read.bash.state import Variable, flat
 from shardplan.launch.read.bash.syntax import Source, arguments, children
 from shardplan.launch.read.bash.text import EMPTY, Text, joined, literal, undecided
-from shardplan.launch.read.facts import Command, Word
+from shardplan.launch.read.facts import UNREAD, Command, Word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -305,9 +305,7 @@ class Builtins(Branches):
         target, rest = fields[0].text, [field.text for field in fields[1:]]
         opened = self._open_file(target.known) if target.known else self._open_near(target, line)
         if opened is None:
-            self.context.note(
-                f"line {line}: sources {target.shown}, which was not read; variables that it sets are asked for"
-            )
+            self.context.note(f"line {line}: sources {target.shown}, {UNREAD}")
             self.status = HOLDS
             return
         text, file = opened

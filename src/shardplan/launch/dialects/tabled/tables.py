@@ -7,9 +7,9 @@ from typing import Final
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, state, words_of
-from shardplan.launch.dialects.small_frameworks import LEVANTER, LINGUA, TORCHTUNE
-from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
-from shardplan.launch.dialects.trainers import AXOLOTL, LLAMA_FACTORY, TRAINER
+from shardplan.launch.dialects.tabled.small_frameworks import LEVANTER, LINGUA, TORCHTUNE
+from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.tabled.trainers import AXOLOTL, LLAMA_FACTORY, TRAINER
 from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
 
 FULL_OR_NONE: Final = on_off("full", "none")

@@ -12,7 +12,7 @@ from typing import Final
 from shardplan.launch.dialects.accelerate import STRATEGIES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
 from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
 
 FEW_BITS: Final = re.compile(r"(?:paged_)?adamw?_(?:\w+_)?[48]bit")

@@ -13,7 +13,7 @@ from typing import Final
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
-from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
 from shardplan.launch.dialects.values import degree, number, on_off, optimizer, precision, switch, text, whole
 
 SHARDS: Final = words_of({"full_shard": "zero3", "no_shard": "ddp", "fsdp": "zero3", "hsdp": "hsdp", "ddp": "ddp"})
@@ -24,11 +24,13 @@ ROTARY: Final = {"gated": True, "normalization": "RMSNorm", "position_embedding_
 def _compute(value: object) -> str | None:
     """The format of products in ``p=f32,c=bfloat16``."""
     found = re.search(r"(?:^|,)\s*(?:c|compute)=(\w+)", str(value))
-    return precision({"f32": "fp32", "f16": "fp16"}.get(found[1], found[1])) if found else precision(value)
+    word = found[1] if found else str(value)
+    return precision({"f32": "fp32", "f16": "fp16"}.get(word, word))
 
 
 def _levanter(facts: Facts, config: Settings) -> None:
     """The last batch of a schedule, what is sharded, and the layers of the model's kind."""
+    _devices(facts, config)
     sizes = sorted(key for key in config if re.fullmatch(r"trainer\.train_batch_size\.\d+\.value", key))
     if sizes:
         last = config[max(sizes, key=lambda key: int(key.split(".")[2]))]
@@ -44,7 +46,11 @@ def _levanter(facts: Facts, config: Settings) -> None:
     heads, hidden = facts.number("num_attention_heads"), facts.number("hidden_size")
     if heads:
         facts.assume("num_key_value_heads", heads, "as many as heads")
+    named = config.first("optimizer")
+    if named is not None and "optimizer" not in facts:
+        facts.miss("optimizer", named.needs or (named.place,))
     if config.value("model.type") == "gpt2" and hidden:
+        facts.assume("sequence_length", 1024)
         facts.assume("intermediate_size", 4 * hidden, "mlp_scale 4")
         facts.assume("tie_word_embeddings", value=True)
         state(facts, "bias", config.first("model.use_bias"), switch)
@@ -82,7 +88,7 @@ LEVANTER: Final = TableDialect(
         "vocab_size": "the tokenizer",
         "micro_batch_size": "per_device_parallelism",
     },
-    rule=lambda facts, config: (_devices(facts, config), _levanter(facts, config))[0],
+    rule=_levanter,
 )
 
 
