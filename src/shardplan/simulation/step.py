@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
-from shardplan.simulation.clock import Seconds, run
+from shardplan.simulation.clock import Between, Seconds, run
 from shardplan.simulation.pieces import (
     BACKWARD,
     FORWARD,
@@ -152,18 +152,23 @@ class SimulatedStep:
 
 
 def simulate(
-    schedule: Schedule, at: Pipeline, times: ChunkTimes, disturbance: Disturbance = UNDISTURBED
+    schedule: Schedule,
+    at: Pipeline,
+    times: ChunkTimes,
+    disturbance: Disturbance = UNDISTURBED,
+    between: Between | None = None,
 ) -> SimulatedStep:
     """A step of ``schedule`` with pieces and transfers of ``times``, which the order is chosen for.
 
-    A transfer adds its time between two ranks and costs neither of them work. Raises ``InputError`` where the schedule
-    does not suit the pipeline, does not keep to the limit of ``times``, or never ends.
+    ``between`` is called now and then: what it raises ends the simulation. A transfer adds its time between two ranks
+    and costs neither of them work. Raises ``InputError`` where the schedule does not suit the pipeline, does not keep
+    to the limit of ``times``, or never ends.
     """
     check(schedule, at)
     pieces = pieces_of(schedule, at, times)
     took = durations(pieces, times) * disturbance.factors(pieces)
     transfer = _transfers(pieces, times)
-    start, end = run(pieces, took, transfer)
+    start, end = run(pieces, took, transfer, between)
     step = SimulatedStep(pieces=pieces, start=start, end=end, took=took, transfer=transfer)
     _check_limit(schedule, step, times.max_in_flight)
     return step
