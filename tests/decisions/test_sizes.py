@@ -58,3 +58,19 @@ def test_the_soonest_is_within_the_money(decline: float, most: float) -> None:
     assert affords(found)
     assert found.wall_time <= 1.1 * min(run.wall_time for run in runs)
     assert len(looked) < len(SIZES) / 3
+
+
+@given(st.sampled_from(SIZES), st.floats(-0.4, 0.0), st.floats(1e4, 1e9), st.floats(0.5, 1.0))
+def test_runs_that_are_known_to_be_slower_change_nothing(
+    least: int, decline: float, wall_time: float, share: float
+) -> None:
+    """``share`` of the wall time up to which it is known, as of a search that gives up where a bound says so."""
+
+    def evaluate(size: int) -> Run | None:
+        return run_on(size, least=least, decline=decline)
+
+    def is_slower(size: int, most: float) -> bool:
+        found = evaluate(size)
+        return found is not None and found.wall_time * share > most
+
+    assert fewest(SIZES, evaluate, wall_time, is_slower)[0] == fewest(SIZES, evaluate, wall_time)[0]

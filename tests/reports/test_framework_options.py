@@ -32,11 +32,18 @@ def test_every_option_can_be_put_together_again(stack: str) -> None:
 
 def test_options_share_the_shortest_path_that_several_have() -> None:
     given = ["trainer.strategy.tp=4", "trainer.strategy.ddp.overlap=true", "--zero.stage 3", "model.a: 1 model.b: 2"]
-    assert grouped_options(given) == {
+    assert grouped_options([*given, "--zero.size 8"]) == {
         "trainer.strategy": ["tp=4", "ddp.overlap=true"],
-        "": ["--zero.stage 3"],
+        "": ["--zero.stage 3", "--zero.size 8"],
         "model": ["a: 1", "b: 2"],
     }
+
+
+def test_flags_can_be_pasted() -> None:
+    """Those of torchtitan share their paths, and each is whole."""
+    groups = grouped_options(_options("torchtitan", Plan(tp=2, pp=2)).of_plan)
+    assert set(groups) == {""}
+    assert "--parallelism.tensor_parallel_degree 2" in groups[""]
 
 
 def test_the_options_of_the_plan_leave_out_the_job_and_what_is_off() -> None:

@@ -245,3 +245,20 @@ def test_a_pipeline_that_does_not_suit_is_refused(name: str, pp: int, vp: int, m
     with pytest.raises(InputError, match=f"schedule {name} cannot run {m} micro-batches on {pp} ranks") as refusal:
         step(name, at, even(passes(), at))
     assert refusal.value.hint
+
+
+def test_one_step_can_be_cut_off() -> None:
+    """Whoever asked is asked again while it runs, and what that raises ends it."""
+    schedule, at = load_any_schedule("1f1b"), pipeline(8, 4000)
+    calls = 0
+
+    def between() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(schedule, at, even(passes(), at), between=between)
+    whole, cut = (simulate(schedule, at, even(passes(), at), between=each) for each in (None, lambda: None))
+    assert np.array_equal(whole.end, cut.end)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from shardplan.decisions.duration import Duration, StageRun, check_tokens, duration_of
+from shardplan.decisions.duration import Duration, StageRun, check_tokens, duration_of, longest_productive
 from shardplan.decisions.goodput import DAY, spares_needed
 from shardplan.decisions.money import Energy, HourlyPrice, carbon_of, energy_of, needed_price, price_of
 from shardplan.decisions.operations import Operations
@@ -22,6 +22,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_global_batch_size
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.restrictions import Given
+from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
@@ -29,6 +30,8 @@ from shardplan.planner.survey import Progress
 USUAL_DAYS: Final = 90.0
 """Within which a run is done where nothing limits it."""
 HOUR: Final = 3600.0
+ROUNDING: Final = 1e-9
+"""Share by which two ways to add up a run may differ."""
 
 
 class RunQuestion(NamedTuple):
@@ -208,7 +211,7 @@ def _best(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[BudgetOption |
     """The run that meets the limits, and all that were looked at."""
     sizes, limits = sizes_of(cluster.accelerators_per_node, cluster.max_num_accelerators), _in_force(limits)
     if limits.days is not None:
-        return fewest(sizes, runs.option, limits.days * DAY)
+        return fewest(sizes, runs.option, limits.days * DAY, runs.is_slower)
     return soonest(sizes, runs.option, lambda option: not [*_shortfalls(option, limits)])
 
 
@@ -260,6 +263,7 @@ class _Runs:
         self.asked, self.operations, self.batch_ramp = asked, operations, batch_ramp
         self.restricted, self.progress, self.stop = restricted, progress, stop
         self.known, self.num_searches, self.never_ends = KnownPipelines(), 0, False
+        self.found: dict[int, SearchResult] = {}
 
     def option(self, num_accelerators: int) -> BudgetOption | None:
         """The run on this number of accelerators; None where no plan fits, or failures leave no time to train."""
@@ -277,10 +281,30 @@ class _Runs:
             return None
         return _option(self.asked, tuple(runs), duration, self.operations)
 
+    def is_slower(self, num_accelerators: int, wall_time: float) -> bool:
+        """Whether the run on this number of accelerators takes longer, whatever the plan; what is found is kept."""
+        question = self.asked.on(num_accelerators, {})
+        stages = [*stages_of(self.batch_ramp, check_tokens(question))]
+        if len(stages) > 1:
+            return False
+        question = self.asked.on(num_accelerators, stages[0].fields)
+        in_a_step = question.job.global_batch_size * question.job.sequence_length
+        most = longest_productive(question, self.operations, wall_time) / math.ceil(stages[0].tokens / in_a_step)
+        result = self._search(question, most * (1 + ROUNDING))
+        if result.num_plans_feasible and result.recommended is None:
+            return True
+        self.found = {num_accelerators: result}
+        return False
+
     def _stage(self, num_accelerators: int, stage: RampStage) -> StageRun | None:
         question = self.asked.on(num_accelerators, stage.fields)
+        result = self.found.pop(num_accelerators, None) or self._search(question)
+        best = result.recommended
+        return None if best is None else StageRun.of(question, best, stage.tokens)
+
+    def _search(self, question: Question, within: float = math.inf) -> SearchResult:
         self.num_searches += 1
-        result = search_question(
+        return search_question(
             question,
             top=1,
             fix=self.restricted.fix,
@@ -292,9 +316,8 @@ class _Runs:
             stack=self.asked.stack,
             progress=self.progress,
             prune=True,
+            within=within,
         )
-        best = result.recommended
-        return None if best is None else StageRun.of(question, best, stage.tokens)
 
 
 def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> BudgetOption:

@@ -66,14 +66,17 @@ class Duration:
 
 
 def recovery_of(question: Question, operations: Operations, step_time: float) -> Recovery:
-    """What a failure costs on as many accelerators as the question has; intervals are whole steps."""
+    """What a failure costs on as many accelerators as the question has; intervals are whole steps.
+
+    ``step_time``: 0 where it is not known, and intervals are as they are. [s]
+    """
     number = question.num_accelerators
     rate = failures_per_second(number, operations)
     write = checkpoint_bytes(question) / (number * operations.value("checkpoint_bandwidth"))
     interval = operations.checkpoint_interval
     if interval is None:
         interval = best_interval(write, rate)
-    if math.isfinite(interval):
+    if math.isfinite(interval) and step_time:
         interval = step_time * max(round(interval / step_time), 1)
     return Recovery(
         failures_per_second=rate,
@@ -102,6 +105,18 @@ def duration_of(stages: Sequence[StageRun], operations: Operations) -> Duration 
         num_failures=num_failures(middle, recovery),
         checkpoint_bytes=checkpoint_bytes(last.question),
     )
+
+
+def longest_productive(question: Question, operations: Operations, wall_time: float) -> float:
+    """Time that a run of ``wall_time`` can train at most, whatever its plan: what it takes is linear in it. [s]
+
+    At the best interval between checkpoints; all of it where another is given, whose whole steps may be better.
+    """
+    start_up = operations.value("start_up_time")
+    if operations.checkpoint_interval is not None or wall_time <= start_up:
+        return wall_time
+    spent = accounts(wall_time, recovery_of(question, operations, 0.0), start_up)
+    return wall_time if spent is None else wall_time * (wall_time - start_up) / (spent.wall_time - start_up)
 
 
 def num_failures(spent: Accounts, recovery: Recovery) -> float:

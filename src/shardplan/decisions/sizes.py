@@ -9,7 +9,7 @@ among the sizes from half of it up to it, and ``MARGIN`` more, is enough.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Final, Protocol, TypeVar
 
@@ -41,6 +41,8 @@ class SizedRun(Protocol):
 R = TypeVar("R", bound=SizedRun)
 Evaluate = Callable[[int], R | None]
 """The run on a size; None where it has no plan."""
+IsSlower = Callable[[int, float], bool]
+"""Whether the run on a size certainly takes longer than a wall time [s]: sooner found out than how long it takes."""
 
 
 def sizes_of(node_size: int, most: int | None) -> tuple[int, ...]:
@@ -66,9 +68,12 @@ def _rungs(sizes: Sequence[int]) -> list[int]:
     return [*places, *([len(sizes) - 1] if places[-1] != len(sizes) - 1 else [])]
 
 
-def fewest(sizes: Sequence[int], evaluate: Evaluate[R], wall_time: float) -> tuple[R | None, list[R]]:
+def fewest(
+    sizes: Sequence[int], evaluate: Evaluate[R], wall_time: float, is_slower: IsSlower | None = None
+) -> tuple[R | None, list[R]]:
     """The fewest accelerators that are done within ``wall_time``, and all runs that were looked at."""
     seen: dict[int, R | None] = {}
+    slower: list[int] = []
 
     def run(place: int) -> R | None:
         if place not in seen:
@@ -84,7 +89,14 @@ def fewest(sizes: Sequence[int], evaluate: Evaluate[R], wall_time: float) -> tup
     low = rungs[max(first - 2, 0)]
     high = rungs[first] if first < len(rungs) else len(sizes)
     for place in range(low, high):
-        if _could_meet(sizes, seen, place, wall_time) and meets(place):
+        near = _near(seen, sizes[place])
+        if place not in seen and near:
+            if not _could_meet(near, slower, sizes[place], wall_time):
+                continue
+            if is_slower is not None and is_slower(sizes[place], wall_time):
+                slower.append(sizes[place])
+                continue
+        if meets(place):
             high = place
             break
     runs = [found for found in seen.values() if found is not None]
@@ -130,13 +142,17 @@ def _next(first: int, count: int, fits: Callable[[int], bool]) -> int | None:
     return next((place for place in range(first, count) if fits(place)), None)
 
 
-def _could_meet(sizes: Sequence[int], seen: dict[int, R | None], place: int, wall_time: float) -> bool:
-    """Whether a size would be done in time at the best rate per accelerator of those near it."""
-    if place in seen:
-        return True
-    size = sizes[place]
-    near = [run for run in seen.values() if run is not None and size <= 2 * run.num_accelerators <= 2 * size]
-    if not near:
+def _near(seen: Mapping[int, R | None], size: int) -> list[R]:
+    """Runs on sizes from half of ``size`` up to it."""
+    return [run for run in seen.values() if run is not None and size <= 2 * run.num_accelerators <= 2 * size]
+
+
+def _could_meet(near: Sequence[SizedRun], slower: Sequence[int], size: int, wall_time: float) -> bool:
+    """Whether a size would be done in time at the best rate per accelerator of those near it.
+
+    Of those that are ``slower`` it is not known by how much.
+    """
+    if any(size <= 2 * other for other in slower):
         return True
     work = min(run.wall_time * run.num_accelerators for run in near)
     return work / (1 + MARGIN) <= wall_time * size

@@ -5,6 +5,7 @@ So the best is the optimum of that space.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -46,21 +47,26 @@ def search_question(
     simulate_top: int | None = None,
     simulated: Progress | None = None,
     prune: bool = False,
+    within: float = math.inf,
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
     ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits and, with
     ``offers``, for neighbouring counts and batches where something does. ``simulated``: called with plans simulated and
-    plans in all.
+    plans in all. ``within``: with ``prune``, the longest step of use; where the fastest takes longer, no plan is listed
+    and of those that fit only some are counted. [s]
     """
     started = time.perf_counter()
     _check_top(top)
     check_number(simulate_top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions, stack)
-    survey = survey_of(question, space, goal=Listing(top), counts=not prune, progress=progress, stop=stop, known=known)
+    goal = Listing(top, within if prune else math.inf)
+    survey = survey_of(question, space, goal=goal, counts=not prune, progress=progress, stop=stop, known=known)
     cells = different_cells(survey.tables, top)
-    survey = survey.with_prices(cells)
+    if prune and cells and cells[0].value > within:
+        cells = []
+    survey = survey.with_prices(cells) if cells else survey
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
     estimates, ties = _answers(question, survey, cells, retimes)
     result = SearchResult(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +15,13 @@ from shardplan.simulation.pieces import NOTHING, Pieces
 Seconds = NDArray[np.float64]
 MOST_WAITING = 4
 """Ranks that an error names."""
+TURNS: Final = 4096
+"""Turns of ranks between two questions whether to go on: a few milliseconds."""
+Between = Callable[[], None]
+"""Called now and then: what it raises ends the simulation."""
 
 
-def run(pieces: Pieces, took: Seconds, transfer: Seconds) -> tuple[Seconds, Seconds]:
+def run(pieces: Pieces, took: Seconds, transfer: Seconds, between: Between | None = None) -> tuple[Seconds, Seconds]:
     """Start and end of every piece. [s]
 
     ``took``: of every piece; ``transfer``: on its way, of what every piece waits for. Joined pieces start together and
@@ -23,7 +29,7 @@ def run(pieces: Pieces, took: Seconds, transfer: Seconds) -> tuple[Seconds, Seco
     """
     bounds = pieces.bounds.tolist()
     together = took if pieces.is_alone else _together(pieces, took)
-    ends, turns = _played(pieces.after_list, transfer.tolist(), together.tolist(), bounds)
+    ends, turns = _played(pieces.after_list, transfer.tolist(), together.tolist(), bounds, between)
     stuck = [rank for rank, turn in enumerate(turns) if turn < bounds[rank + 1]]
     if stuck:
         raise _deadlock(pieces, stuck, turns)
@@ -47,7 +53,7 @@ def _together(pieces: Pieces, took: Seconds) -> Seconds:
 
 
 def _played(
-    after: list[int], transfer: list[float], took: list[float], bounds: list[int]
+    after: list[int], transfer: list[float], took: list[float], bounds: list[int], between: Between | None
 ) -> tuple[list[float], list[int]]:
     """End of every piece, and the piece that every rank has come to.
 
@@ -59,7 +65,9 @@ def _played(
     turns, clocks = bounds[:-1], [0.0] * num_ranks
     waiting, others = [nobody] * len(took), [nobody] * num_ranks  # who waits for a piece, and who else does
     ready = list(range(num_ranks))
-    while ready:
+    for _ in repeat(None) if between is None else _asking(between):
+        if not ready:
+            break
         rank = ready.pop()
         piece, last, now = turns[rank], bounds[rank + 1], clocks[rank]
         while piece < last:
@@ -81,6 +89,13 @@ def _played(
         turns[rank], clocks[rank] = piece, now
     end.pop()
     return end, turns
+
+
+def _asking(between: Between) -> Iterator[None]:
+    """Turns without end."""
+    while True:
+        between()
+        yield from repeat(None, TURNS)
 
 
 def _deadlock(pieces: Pieces, stuck: Sequence[int], turns: Sequence[int]) -> InputError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from shardplan.errors import InputError, ShardplanError
@@ -17,6 +16,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.schedules.registry import closed_form, is_known, list_all_schedules, load_any_schedule
+from shardplan.simulation.clock import Between
 from shardplan.simulation.exchanges import StateExchanges
 from shardplan.simulation.pieces import MOST_PASSES, check_passes
 from shardplan.simulation.replicas import ALONE, Replicas, ReplicaSteps, simulate_replicas
@@ -67,11 +67,11 @@ def simulate_plan(
     disturbance: Disturbance = UNDISTURBED,
     replicas: Replicas = ALONE,
     most_passes: int = MOST_PASSES,
-    between: Callable[[], None] | None = None,
+    between: Between | None = None,
 ) -> SimulatedPlan:
     """The step of ``plan`` under ``schedule``. ``times``: measured ones, in place of the estimate's.
 
-    ``between`` is called before each replica: what it raises ends the simulation. Raises ``ShardplanError`` where the
+    ``between`` is called now and then: what it raises ends the simulation. Raises ``ShardplanError`` where the
     plan or the schedule does not suit.
     """
     as_priced = _priced_as(plan, schedule)
@@ -90,7 +90,7 @@ def simulate_priced(
     times: ChunkTimes | None = None,
     disturbance: Disturbance = UNDISTURBED,
     replicas: Replicas = ALONE,
-    between: Callable[[], None] | None = None,
+    between: Between | None = None,
     known: KnownSteps | None = None,
 ) -> SimulatedPlan:
     """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together.
@@ -100,14 +100,8 @@ def simulate_priced(
     used = priced.chunk_times if times is None else times
     _check_replicas(priced, replicas)
     at = pipeline_of(priced)
-
-    def of_one(disturbed: Disturbance) -> SimulatedStep:
-        if between is not None:
-            between()
-        run = simulate if known is None else known.simulate
-        return run(schedule, at, used, disturbed)
-
-    steps = simulate_replicas(of_one, disturbance, replicas)
+    run = simulate if known is None else known.simulate
+    steps = simulate_replicas(lambda disturbed: run(schedule, at, used, disturbed, between), disturbance, replicas)
     exchanges = {
         number: StateExchanges(traffic=priced.step_traffic, step=step, times=priced.chunk_times)
         for number, step in steps.steps.items()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
-from shardplan.simulation.clock import Seconds, run
+from shardplan.simulation.clock import Between, Seconds, run
 from shardplan.simulation.pieces import (
     BACKWARD,
     FORWARD,
@@ -155,18 +155,23 @@ class SimulatedStep:
 
 
 def simulate(
-    schedule: Schedule, at: Pipeline, times: ChunkTimes, disturbance: Disturbance = UNDISTURBED
+    schedule: Schedule,
+    at: Pipeline,
+    times: ChunkTimes,
+    disturbance: Disturbance = UNDISTURBED,
+    between: Between | None = None,
 ) -> SimulatedStep:
     """A step of ``schedule`` with pieces and transfers of ``times``, which the order is chosen for.
 
-    A transfer adds its time between two ranks and costs neither of them work. Raises ``InputError`` where the schedule
-    does not suit the pipeline, does not keep to the limit of ``times``, or never ends.
+    ``between`` is called now and then: what it raises ends the simulation. A transfer adds its time between two ranks
+    and costs neither of them work. Raises ``InputError`` where the schedule does not suit the pipeline, does not keep
+    to the limit of ``times``, or never ends.
     """
     check(schedule, at)
     pieces = pieces_of(schedule, at, times)
     took = durations(pieces, times) * disturbance.factors(pieces)
     transfer = _transfers(pieces, times)
-    start, end = run(pieces, took, transfer)
+    start, end = run(pieces, took, transfer, between)
     step = SimulatedStep(pieces=pieces, start=start, end=end, took=took, transfer=transfer)
     _check_limit(schedule, step, times.max_in_flight)
     return step
@@ -179,7 +184,12 @@ class KnownSteps:
         self._steps: dict[tuple[object, ...], SimulatedStep] = {}
 
     def simulate(
-        self, schedule: Schedule, at: Pipeline, times: ChunkTimes, disturbance: Disturbance = UNDISTURBED
+        self,
+        schedule: Schedule,
+        at: Pipeline,
+        times: ChunkTimes,
+        disturbance: Disturbance = UNDISTURBED,
+        between: Between | None = None,
     ) -> SimulatedStep:
         """As ``simulate``, once for the same times."""
         columns = (times.forward, times.input_gradient, times.weight_gradient, times.transfer)
@@ -187,7 +197,7 @@ class KnownSteps:
         key = (schedule.name, *counts, repr(disturbance), *(column.tobytes() for column in columns))
         step = self._steps.get(key)
         if step is None:
-            step = simulate(schedule, at, times, disturbance)
+            step = simulate(schedule, at, times, disturbance, between)
             if at.pp * at.vp * at.num_microbatches <= KEPT_PASSES:
                 self._steps[key] = step
             if len(self._steps) > MOST_KEPT:

@@ -35,7 +35,7 @@ def test_names_in_any_case(name: str) -> None:
 )
 def test_the_name_of_an_accelerator_is_its_usual_cluster(name: str, cluster: str) -> None:
     assert load_cluster(name).name == cluster
-    assert load_cluster(name) == cluster_of_accelerator(name)
+    assert replace(load_cluster(name), assumptions=()) == replace(cluster_of_accelerator(name), assumptions=())
     assert any("the usual one of" in text for text in load_cluster(name).assumptions)
 
 

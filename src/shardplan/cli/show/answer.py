@@ -46,8 +46,8 @@ MOST_TERMS = 5
 """Terms of the step that are shown unless all are asked for."""
 USUAL_WIDTH = 80
 """Columns of a terminal for which a first screen is made."""
-MOST_OPTIONS = 6
-"""Lines of a framework's options unless all are asked for."""
+MOST_OPTIONS, MOST_FLAGS = 6, 10
+"""Lines of a framework's options, or of its flags, which are pasted, unless all are asked for."""
 ALL_TERMS = 100
 
 
@@ -123,10 +123,11 @@ def _show_options(page: Page, question: Question, estimate: Estimate, *, is_whol
 
 
 def _few_options(page: Page, options: Sequence[str]) -> list[str]:
-    """Options by the paths that they share, as many as a first screen has room for."""
+    """Flags as they are pasted, other options by the paths that they share; as many as a first screen has room for."""
     groups = grouped_options(options).items()
     lines = [line for path, each in groups for line in page.whole_words([f"{path}:", *each] if path else each)]
-    return lines if len(lines) <= MOST_OPTIONS else [*lines[: MOST_OPTIONS - 1], "... (--explain shows all)"]
+    most = MOST_FLAGS if options and options[0].startswith("--") else MOST_OPTIONS
+    return lines if len(lines) <= most else [*lines[: most - 1], "... (--explain shows all)"]
 
 
 def show_plan(page: Page, estimate: Estimate, label: str = "Plan") -> None:

@@ -61,10 +61,14 @@ class Listing(Goal):
     """The best plans, as many with different degrees as are listed, and all that tie with the fastest."""
 
     top: int = 1
+    within: float = np.inf
+    """Where even the fastest takes longer, none is of use. [s]"""
 
     def limit(self, tables: Sequence[Table]) -> float:
         """The last of the list, and the last of the ties."""
         known = least_of_different(tables, self.top)
+        if not len(known) or known[0] > self.within:
+            return self.within
         return max(known[-1], known[0] * tie_factor()) if len(known) == self.top else np.inf
 
     def cells(self, family: Family) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from shardplan.records import Record
 
 _BETWEEN: Final = re.compile(r" (?=--|[\w.]+(?:=|: ))")
 """Where one option ends and the next begins in a text of several."""
-_PATH: Final = re.compile(r"(?:--)?\w+(?:\.\w+)*(?=\.\w+(?:[=: ]|$))")
+_PATH: Final = re.compile(r"\w+(?:\.\w+)*(?=\.\w+(?:[=: ]|$))")
 """What comes before the last name of an option with dots in it: ``trainer.strategy`` of ``trainer.strategy.fsdp``."""
 
 
@@ -29,7 +29,10 @@ def framework_options(question: Question, answer: Estimate) -> OptionsOfPlan | N
 
 
 def grouped_options(options: Sequence[str]) -> dict[str, list[str]]:
-    """Options by the path that several of them start with, and without it; under "" those that share none."""
+    """Options by the path that several of them start with, and without it; under "" those that share none, and flags.
+
+    Flags (``--parallelism.tensor_parallel_degree 4``) stay whole: they are pasted into a command line.
+    """
     single = [each for option in options for each in _BETWEEN.split(option)]
     paths = [found.group() if (found := _PATH.match(each)) else "" for each in single]
     shared = [_shortest(path, paths) for path in paths]

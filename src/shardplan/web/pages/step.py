@@ -97,7 +97,10 @@ async def the_answer(request: Request) -> HTMLResponse:
     seen = await SeenStep.of(request)
     found = await asked(request, seen.question)
     texts = await worked(
-        request, seen, "step", lambda found, plan, _stop: step_texts(simulated_plan(found, plan, seen.schedule), found)
+        request,
+        seen,
+        "step",
+        lambda found, plan, stop: step_texts(simulated_plan(found, plan, seen.schedule, stop), found),
     )
     listed = [
         {
@@ -131,8 +134,8 @@ async def timeline(request: Request) -> Response:
     """The timeline as a page of its own, which runs the one script that is in it."""
     seen = await SeenStep.of(request)
 
-    def work(found: PageAnswer, plan: Plan, _stop: Stop) -> str:
-        return timeline_html(simulated_plan(found, plan, seen.schedule).timeline)
+    def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
+        return timeline_html(simulated_plan(found, plan, seen.schedule, stop).timeline)
 
     text: str = await worked(request, seen, "timeline", work)
     if "download" in request.query_params:
@@ -155,8 +158,8 @@ async def trace(request: Request) -> Response:
     """The events in the trace format of Chrome, which Perfetto opens."""
     seen = await SeenStep.of(request)
 
-    def work(found: PageAnswer, plan: Plan, _stop: Stop) -> str:
-        return "".join(trace_text(simulated_plan(found, plan, seen.schedule).timeline))
+    def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
+        return "".join(trace_text(simulated_plan(found, plan, seen.schedule, stop).timeline))
 
     return _file(await worked(request, seen, "trace", work), "application/json", "trace.json")
 

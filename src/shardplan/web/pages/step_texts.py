@@ -10,7 +10,7 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.planner.stopping import Stop, check
+from shardplan.planner.stopping import SearchStopped, Stop, check
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.schedules.registry import list_all_schedules, load_any_schedule
@@ -36,11 +36,11 @@ class Simulated:
         return timeline_of(self.simulated)
 
 
-def simulated_plan(found: PageAnswer, plan: Plan, schedule: str = "") -> Simulated:
+def simulated_plan(found: PageAnswer, plan: Plan, schedule: str, stop: Stop) -> Simulated:
     """The step of a plan, under another schedule if one is named. Raises InputError."""
     question = found.put.question
     named = load_any_schedule((schedule or plan.effective_schedule).strip().lower())
-    made = simulate_plan(question, plan, named)
+    made = simulate_plan(question, plan, named, between=lambda: check(stop))
     return Simulated(simulated=made, estimate=estimate_plan(question, made.plan))
 
 
@@ -102,8 +102,7 @@ def schedule_rows(found: PageAnswer, plan: Plan, stop: Stop) -> dict[str, Any]:
     """The plan under every schedule that can run it, with as many virtual stages as that one takes."""
     rows, refused = [], []
     for name in list_all_schedules() if plan.pp > 1 else ():
-        check(stop)
-        made, why = _under(found, plan, name)
+        made, why = _under(found, plan, name, stop)
         if made is None:
             refused.append((name, why))
         else:
@@ -116,13 +115,15 @@ def schedule_rows(found: PageAnswer, plan: Plan, stop: Stop) -> dict[str, Any]:
     return {"rows": rows, "refused": refused, "pp": plan.pp}
 
 
-def _under(found: PageAnswer, plan: Plan, name: str) -> tuple[Simulated | None, str]:
+def _under(found: PageAnswer, plan: Plan, name: str, stop: Stop) -> tuple[Simulated | None, str]:
     """The plan under a schedule, or why there is none."""
     why = ""
     for vp in dict.fromkeys(plan.vp if each is None else each for each in VIRTUAL):
         layers = plan.stage_layers if vp == plan.vp else None
         try:
-            return simulated_plan(found, replace(plan, vp=vp, stage_layers=layers, schedule=None), name), ""
+            return simulated_plan(found, replace(plan, vp=vp, stage_layers=layers, schedule=None), name, stop), ""
+        except SearchStopped:
+            raise
         except ShardplanError as error:
             why = why or error.message
     return None, why
