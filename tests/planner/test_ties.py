@@ -169,15 +169,15 @@ def test_of_ties_a_measured_plan_is_recommended() -> None:
 @pytest.mark.parametrize(
     ("plan", "complexity"),
     [
-        (Plan(), (False, 0, 0)),
-        (Plan(tp=8, micro_batch_size=4), (False, 1, 0)),
-        (Plan(tp=8, pp=4, vp=2), (False, 3, 0)),
-        (Plan(pp=3), (True, 1, 0)),
-        (Plan(pp=2, stage_layers=(15, 17)), (True, 1, 0)),
-        (Plan(cp=2, recompute="full", overlap_dp=False, sharding="zero3"), (False, 1, 3)),
+        (Plan(), (False, 0, 0, 1)),
+        (Plan(tp=8, micro_batch_size=4), (False, 1, 0, 1)),
+        (Plan(tp=8, pp=4, vp=2), (False, 3, 0, 2)),
+        (Plan(pp=3), (True, 1, 0, 1)),
+        (Plan(pp=2, stage_layers=(15, 17)), (True, 1, 0, 1)),
+        (Plan(cp=2, recompute="full", overlap_dp=False, sharding="zero3"), (False, 1, 3, 1)),
     ],
 )
-def test_how_simple_a_plan_is(plan: Plan, complexity: tuple[bool, int, int]) -> None:
+def test_how_simple_a_plan_is(plan: Plan, complexity: tuple[bool, int, int, int]) -> None:
     """Of 32 layers."""
     assert complexity_of(plan, 32) == complexity
 

@@ -13,8 +13,8 @@ independent of one another:
 .. math:: T_{pessimistic} = T + \sqrt{\Delta_{evidence}^2 + \textstyle\sum_g \Delta_g^2}
 
 Recommended is, of the tied plans with headroom (of all ties, where none has), the one of the smallest pessimistic time;
-where several are alike in it the simplest of them: stages of equal layers, fewer dimensions, fewer switches. Where
-several are as simple, the fastest.
+where several are alike in it the simplest of them: stages of equal layers, fewer dimensions, fewer switches, fewer
+model chunks on a rank. Where several are as simple, the fastest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DIMENSIONS: Final = ("tp", "cp", "pp", "vp", "ep", "etp")
 """Degrees that split a model or its work, each a dimension where it is more than one."""
 SIZES: Final = ("micro_batch_size", "sharding_degree", "stage_layers", "microbatch_group_size", "tp_rows")
 """Other fields that are no switches."""
-Complexity = tuple[bool, int, int]
+Complexity = tuple[bool, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +88,11 @@ def has_headroom(estimate: Estimate) -> bool:
 
 
 def complexity_of(plan: Plan, num_layers: int) -> Complexity:
-    """Whether stages have unlike numbers of layers, then dimensions, then switches that differ from their defaults."""
+    """Whether stages have unlike numbers of layers, then dimensions, switches that differ from defaults, chunks."""
     is_uneven = plan.stage_layers is not None or num_layers % (plan.pp * plan.vp) != 0
     dimensions = sum(getattr(plan, name) > 1 for name in DIMENSIONS)
     others = (field for field in fields(Plan) if field.name not in (*DIMENSIONS, *SIZES))
-    return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others)
+    return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others), plan.vp
 
 
 def recommended_of(question: Question, priced: PricedPlans, fastest: int | None) -> int:

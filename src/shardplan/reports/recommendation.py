@@ -36,7 +36,12 @@ FASTEST: Final = {
 }
 """What speaks against the fastest plan where it loses more than the recommended one, by group."""
 LEAST: Final = "takes least time if all that is uncertain is worse than assumed"
-SIMPLER: Final = ("has stages of equal layers", "splits fewer dimensions", "has fewer switches")
+SIMPLER: Final = (
+    "has stages of equal layers",
+    "splits fewer dimensions",
+    "has fewer switches",
+    "has fewer model chunks on a rank",
+)
 """In what a plan is simpler, by what is weighed first."""
 
 
