@@ -76,6 +76,16 @@ def test_a_share_of_the_accumulation_shows_next_to_its_product() -> None:
     assert shown == pytest.approx([product + 0.4 * added, product + 0.2 * added])
 
 
+def test_panels_fill_their_last_waves_on_their_own() -> None:
+    """2048 rows by 9216 columns are 1152 tiles, 8.7 waves of 132 cores; 512 rows are 288 tiles, 2.2 waves: 9 and 12."""
+    product, part = matmul(2048, 12288, 9216), machine(matmul_wave_weight=1.0, tp_panel_loss=1.0)
+    whole, cut = (operator_times(replace(product, panels=panels), part) for panels in (1, 4))
+    assert cut.forward / whole.forward == pytest.approx(12 / 9)
+    assert cut.weight_gradient == whole.weight_gradient
+    half = operator_times(replace(product, panels=4), machine(matmul_wave_weight=1.0, tp_panel_loss=0.5))
+    assert half.forward == pytest.approx((whole.forward + cut.forward) / 2)
+
+
 def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:
     product = matmul(8192, 8192, 8192)
     fast = operator_times(product, machine("fp8")).forward

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers, first_axis, is_zero, scaled
+from shardplan.arrays import Numbers, first_axis, is_number, is_zero, scaled
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
@@ -103,8 +103,8 @@ def operator_times(operator: Operator, machine: Machine) -> OperatorTimes:
 def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     recipe = machine.recipe
     number_format = recipe.matmul if op.low_precision else recipe.dense_math
-    forward = _product_time(op, machine, number_format, m=op.m, k=op.k, n=op.n)
-    for_input = _product_time(op, machine, number_format, m=op.m, k=op.n, n=op.k)
+    forward = _in_panels(op, machine, number_format, k=op.k, n=op.n)
+    for_input = _in_panels(op, machine, number_format, k=op.n, n=op.k)
     if not op.wgrad:
         return OperatorTimes(*_with_casts(op, machine, forward, for_input))
     for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n)
@@ -124,6 +124,19 @@ def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbe
         return forward, for_input
     time = machine.profile.cast_bytes / machine.memory_rate
     return forward + op.m * op.k * op.count * time, for_input + op.m * op.n * op.count * time
+
+
+def _in_panels(op: Matmul, machine: Machine, number_format: str, *, k: Numbers, n: Numbers) -> Numbers:
+    r"""Time of all rows by (k, n), of which :math:`s (p\,t_{m / p} - t_m)` is the loss to p panels.
+
+    Each panel starts, and fills its last wave of tiles, on its own (user buffers of Transformer Engine multiply what
+    every rank sent as it arrives, transformer_engine/common/comm_gemm_overlap). The share s of that shows.
+    """
+    whole = _product_time(op, machine, number_format, m=op.m, k=k, n=n)
+    if is_number(op.panels, 1):
+        return whole
+    cut = op.panels * _product_time(op, machine, number_format, m=op.m / op.panels, k=k, n=n)
+    return whole + machine.profile.tp_panel_loss * np.maximum(cut - whole, 0.0)
 
 
 def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:

@@ -127,6 +127,8 @@ class Profile:
     """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
     tp_window: Numbers
     """Share of a block's matrix products with which tensor-parallel exchanges can overlap."""
+    tp_panel_loss: Numbers
+    """Share that shows of what products lose where tensor-parallel exchanges cut them into panels."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
     ep_window: Numbers
