@@ -116,9 +116,8 @@ def cluster(*tiers: NetworkTier, part: Accelerator | None = None) -> Cluster:
 IDEAL_CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(
         ("matmul_launch_time", "matmul_half_depth", "matmul_wave_weight", "attention_half_sequence",
-         "attention_head_dim_exponent", "memory_pass_latency", "accumulation_passes", "wgrad_shown",
-         "collective_launch_time",
-         "tp_fill", "tp_window", "cp_window", "ep_window", "pp_window",
+         "attention_head_dim_exponent", "memory_pass_latency", "accumulation_passes", "collective_launch_time",
+         "tp_fill", "tp_window", "tp_panel_loss", "cp_window", "ep_window", "pp_window",
          "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "moe_wait_time",
          "unfused_accumulation_bytes", "microbatch_time", "optimizer_bytes_per_parameter", "step_time",
          "step_time_alone", "straggler_growth", "framework_bytes", "context_bytes", "process_bytes", "fragmentation",

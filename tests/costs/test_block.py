@@ -51,11 +51,12 @@ def under(question: Question, **constants: Any) -> Question:
 
 def pairs(case: Case, profile: dict[str, float], bandwidth: float) -> Iterator[tuple[Times, Times]]:
     """Every pass of every layer with nothing hidden, and with what windows hide where everything overlaps."""
-    none = under(case.question, **dict.fromkeys(WINDOWS, 0.0), summa_panels=1)
+    question = under(case.question, tp_panel_loss=0.0)  # what overlap costs the products is not what it hides
+    none = under(question, **dict.fromkeys(WINDOWS, 0.0), summa_panels=1)
     plan = replace(case.plan, overlap_tp=True, overlap_ep=True)
     shut = replace(case.plan, overlap_tp=False, overlap_ep=False)
     whole = blocks(none, shut, bandwidth=bandwidth)
-    shown = blocks(under(case.question, **profile), plan, bandwidth=bandwidth)
+    shown = blocks(under(question, **profile), plan, bandwidth=bandwidth)
     for one, other in zip(whole, shown, strict=True):
         yield from zip(passes(one), passes(other), strict=True)
 

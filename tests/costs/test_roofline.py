@@ -65,28 +65,17 @@ def test_gradients_are_accumulated_in_memory() -> None:
     """The sum of the gradients is read and written after the product, which has no other output; in its own bytes."""
     product, moved = matmul(64, 8192, 8192), 2 * (64 * 8192 * 2 + 8192**2)
     arithmetic, elements = 2 * 64 * 8192**2 / PEAK, 8192**2
-    twice = machine(accumulation_passes=2, wgrad_shown=1)
+    twice = machine(accumulation_passes=2)
     for bytes_each in (2.0, 4.0):
         backward = operator_times(product, replace(twice, gradient_bytes=bytes_each)).backward
         assert backward == pytest.approx((moved + 2 * bytes_each * elements) / BANDWIDTH + arithmetic)
 
 
-def test_where_all_of_it_shows_a_gradient_is_added_after_its_product() -> None:
-    """As in kernels that begin the next tile after the epilogue of this one."""
+def test_a_large_product_adds_its_gradient_after_its_arithmetic() -> None:
+    """The epilogue of a tile comes after its products: neither hides the other."""
     product = matmul(8192, 8192, 8192)
-    alone, added = (operator_times(product, machine(accumulation_passes=n, wgrad_shown=1)).backward for n in (0, 2))
+    alone, added = (operator_times(product, machine(accumulation_passes=n)).backward for n in (0, 2))
     assert added - alone == pytest.approx(8 * 8192**2 / BANDWIDTH)
-
-
-def test_a_share_of_the_accumulation_shows_next_to_its_product() -> None:
-    """2 x 8192 x 8192 x 4096 FLOP at 1 PFLOP/s, 0.55 ms, and 8 bytes a weight at 3.35 TB/s, 0.16 ms; half in bf16."""
-    product, added = 2 * 4096 * 8192**2 / 1e15, 8 * 8192**2 / 3350e9
-    part = machine(accumulation_passes=2, wgrad_shown=0.4)
-    shown = [
-        operator_times(matmul(4096, 8192, 8192), replace(part, gradient_bytes=size)).weight_gradient
-        for size in (4.0, 2.0)
-    ]
-    assert shown == pytest.approx([product + 0.4 * added, product + 0.2 * added])
 
 
 def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:

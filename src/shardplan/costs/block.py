@@ -163,6 +163,7 @@ def price_block(
     """Price of ``block`` under ``numbers``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     repeats = _Repeats.of(numbers) if not block.forward_alone else _Repeats({}, full=False, by_operator=None)
     talk = _communication(block, network, groups, repeats)
+    block = _in_panels(block, numbers)
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
     forward, backward, again = (_join(c, t, machine, numbers) for c, t in zip(compute, talk, strict=True))
@@ -184,6 +185,18 @@ def price_block(
         groups=groups,
         repeats=repeats,
     )
+
+
+def _in_panels(block: Block, numbers: PlanNumbers) -> Block:
+    """The block with its linear layers in as many panels as tensor-parallel ranks, where their exchange overlaps."""
+    if numbers.tp_kind == "summa" or not any_holds(numbers.overlap_tp):
+        return block
+    panels = np.where(numbers.overlap_tp, numbers.tp, 1)
+    cut = [
+        replace(each, panels=panels) if isinstance(each, Matmul) and each.low_precision and not each.grouped else each
+        for each in block.operators
+    ]
+    return replace(block, operators=tuple(cut))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers, first_axis, is_zero, scaled
+from shardplan.arrays import Numbers, first_axis, is_number, is_zero, scaled
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
@@ -103,33 +103,26 @@ def operator_times(operator: Operator, machine: Machine) -> OperatorTimes:
 def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     recipe = machine.recipe
     number_format = recipe.matmul if op.low_precision else recipe.dense_math
-    forward = _product_time(op, machine, number_format, m=op.m, k=op.k, n=op.n)
-    for_input = _product_time(op, machine, number_format, m=op.m, k=op.n, n=op.k)
+    forward = _in_panels(op, machine, number_format, k=op.k, n=op.n)
+    for_input = _in_panels(op, machine, number_format, k=op.n, n=op.k)
     if not op.wgrad:
         return OperatorTimes(*_with_casts(op, machine, forward, for_input))
     in_place = machine.software.fused_accumulation
     for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n, writes=not in_place)
     forward, for_input = _with_casts(op, machine, forward, for_input)
-    return OperatorTimes(forward, for_input, _with_accumulation(op, machine, for_weight))
+    return OperatorTimes(forward, for_input, for_weight + _accumulation_time(op, machine))
 
 
-def _with_accumulation(op: Matmul, machine: Machine, product: Numbers) -> Numbers:
-    r"""A weight-gradient product, and adding its result to the sum of those before. [s]
+def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
+    """Adding a micro-batch's weight gradient to the sum of those before. [s]
 
-    In place, the product reads and writes the sum in its epilogue, tile by tile; with a the time of that traffic and p
-    that of the product,
-
-    .. math:: \max(p, a) + h \min(p, a)
-
-    where the share h shows: kernels may compute the next tile meanwhile. Else a pass of its own over all gradients
-    follows.
+    In place, the product reads and writes the sum in its epilogue: each tile after its own arithmetic. Else a pass of
+    its own over all gradients does.
     """
-    profile = machine.profile
-    gradients = op.k * op.n * op.count / machine.memory_rate
-    if not machine.software.fused_accumulation:
-        return product + profile.unfused_accumulation_bytes * gradients
-    added = profile.accumulation_passes * machine.gradient_bytes * gradients
-    return np.maximum(product, added) + profile.wgrad_shown * np.minimum(product, added)
+    profile, software = machine.profile, machine.software
+    in_place = profile.accumulation_passes * machine.gradient_bytes
+    moved = in_place if software.fused_accumulation else profile.unfused_accumulation_bytes
+    return moved * op.k * op.n * op.count / machine.memory_rate
 
 
 def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbers) -> tuple[Numbers, Numbers]:
@@ -143,6 +136,19 @@ def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbe
     time = machine.profile.cast_bytes / machine.memory_rate
     launches = op.count * machine.profile.matmul_launch_time if op.grouped else 0.0
     return forward + op.m * op.k * op.count * time + launches, for_input + op.m * op.n * op.count * time + launches
+
+
+def _in_panels(op: Matmul, machine: Machine, number_format: str, *, k: Numbers, n: Numbers) -> Numbers:
+    r"""Time of all rows by (k, n), of which :math:`s (p\,t_{m / p} - t_m)` is the loss to p panels.
+
+    Each panel starts, and fills its last wave of tiles, on its own (user buffers of Transformer Engine multiply what
+    every rank sent as it arrives, transformer_engine/common/comm_gemm_overlap). The share s of that shows.
+    """
+    whole = _product_time(op, machine, number_format, m=op.m, k=k, n=n)
+    if is_number(op.panels, 1):
+        return whole
+    cut = op.panels * _product_time(op, machine, number_format, m=op.m / op.panels, k=k, n=n)
+    return whole + machine.profile.tp_panel_loss * np.maximum(cut - whole, 0.0)
 
 
 def _product_time(

@@ -106,8 +106,6 @@ class Profile:
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
     accumulation_passes: Numbers
     """Passes over the gradients per micro-batch where they are added up inside the weight-gradient product."""
-    wgrad_shown: Numbers
-    """Share that shows of the shorter one: a weight-gradient product, and the traffic of accumulating inside it."""
     unfused_accumulation_bytes: Numbers
     """Traffic per weight and micro-batch of accumulating gradients in a pass of its own. [bytes]"""
     state_space_scan_bytes: Numbers
@@ -127,6 +125,8 @@ class Profile:
     """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
     tp_window: Numbers
     """Share of a block's matrix products with which tensor-parallel exchanges can overlap."""
+    tp_panel_loss: Numbers
+    """Share that shows of what products lose where tensor-parallel exchanges cut them into panels."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
     ep_window: Numbers

@@ -44,6 +44,8 @@ class Matmul:
     """Relative columns of the weights that PyTorch modules multiply one by one (query, key, value; gate, up)."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator runs again."""
+    panels: Numbers = 1
+    """Parts that its rows are cut into, forward and for the input's gradient, to overlap with an exchange of them."""
 
     @property
     def flops(self) -> Numbers:
