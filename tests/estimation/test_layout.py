@@ -23,7 +23,8 @@ def test_a_longest_way_is_one_through_the_chunks(schedule: PipelineSchedule) -> 
     held, rounds = pipeline_of(MODEL, 5, 3, schedule=schedule.name)
     ((*ways,),) = rounds
     assert ways
-    whole = np.sum([(*one.counts, one.has_embedding, one.has_head, one.num_mtp_layers) for one in held], axis=0)
+    parts = [(*one.counts, one.has_embedding, one.has_head, one.num_mtp_layers) for one in held]
+    whole = np.asarray(parts, dtype=np.float64).sum(axis=0)
     for way in ways:
         assert np.all(np.asarray(way.parts) >= 0)
         assert np.all(np.asarray(way.parts) <= whole + 1e-9)

@@ -216,7 +216,8 @@ def _case(
         from shardplan.cli.layout import Page
         from shardplan.cli.show.steps.simulation import show_step
 
-        show_step(Page(), named, steps, step_time=steps.step.step_time, closed_form_time=closed)
+        left_out = "transfers" if times.transfer.any() else ""
+        show_step(Page(), named, steps, step_time=steps.step.step_time, closed_form_time=closed, leaves_out=left_out)
     return 0
 
 

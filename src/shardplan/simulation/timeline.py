@@ -57,6 +57,8 @@ what no computation hides."""
 ) = range(len(EVENT_KINDS))
 PIPELINE_KINDS: Final = (FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD)
 """Work on micro-batches."""
+LEAST_DRAWN: Final = 1e-4
+"""Share of the longest operator below which pages leave one out: smooth formulas leave nanoseconds of waiting."""
 MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED, HIDDEN_GATHERING, HIDDEN_REDUCTION)
 """What travels while passes run."""
 
@@ -175,6 +177,12 @@ class StepTimeline:
                 rule="a timeline has the memory of every rank, or of none",
                 hint="give one MemoryTrace for each rank, or leave memory empty",
             )
+
+    @property
+    def drawn_layer(self) -> tuple[LayerOperator, ...]:
+        """Operators of the layer that are long enough to be seen."""
+        longest = max((one.time for one in self.layer), default=0.0)
+        return tuple(one for one in self.layer if one.time >= LEAST_DRAWN * longest)
 
     @property
     def num_ranks(self) -> int:

@@ -84,7 +84,7 @@ def page_data(timeline: StepTimeline) -> dict[str, Any]:
                 "exposed_time_s": each.exposed_time,
                 "bound": each.bound,
             }
-            for each in timeline.layer
+            for each in timeline.drawn_layer
         ],
     }
 

@@ -80,6 +80,8 @@ def read_trace(path: Path, rank: int) -> Trace:
     label = printable(path.name)
     reading = _Reading(label)
     for name, value in JsonObject(read_pieces(path, FILE), label, RULE).members(EVENTS):
+        if name == "schema" and str(value).startswith("shardplan/"):
+            raise _wrong(f"{label} is a step that shardplan predicted", "give the trace of a run")
         if name == EVENTS:
             if isinstance(value, dict):
                 reading.add(value)

@@ -62,10 +62,10 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
             (name, format_bytes(trace.peak_bytes), format_time(trace.peak_time), format_bytes(trace.baseline_bytes))
             for name, trace in zip(timeline.rank_names, timeline.memory, strict=True)
         ],
-        "operators_figure": operators_figure(timeline.layer),
+        "operators_figure": operators_figure(timeline.drawn_layer),
         "operators": [
             (_words(each.name), each.direction, format_time(each.time), format_time(each.exposed_time), each.bound)
-            for each in timeline.layer
+            for each in timeline.drawn_layer
         ],
         "roofline_figure": roofline_figure(roofline),
         "roofline": [

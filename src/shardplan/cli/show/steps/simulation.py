@@ -13,9 +13,15 @@ MOST_RANKS = 64
 
 
 def show_step(
-    page: Page, schedule: Schedule, steps: ReplicaSteps, *, step_time: float, closed_form_time: float | None
+    page: Page,
+    schedule: Schedule,
+    steps: ReplicaSteps,
+    *,
+    step_time: float,
+    closed_form_time: float | None,
+    leaves_out: str = "",
 ) -> None:
-    """Step time next to the closed form, then a row for every rank."""
+    """Step time next to the closed form, which does not count ``leaves_out``, then a row for every rank."""
     step = steps.step
     page.line(f"{schedule.title}: {format_time(step_time)} a step", style="bold green", indent=0)
     if step_time > step.step_time:
@@ -30,7 +36,8 @@ def show_step(
     page.line(f"{percent(step.bubble_rate)} of that time is bubble, on the rank that takes longest.")
     if closed_form_time is not None:
         page.line(
-            f"The closed form says {format_time(closed_form_time)}, {_difference(closed_form_time / step_time - 1)}."
+            f"The closed form{f', without {leaves_out},' if leaves_out else ''} says {format_time(closed_form_time)}, "
+            f"{_difference(closed_form_time / step_time - 1)}."
         )
     ranks = step.ranks[:MOST_RANKS]
     page.heading("Ranks", "in flight: passes through a chunk whose activations are kept")
