@@ -98,8 +98,11 @@ def test_figures_obey_the_same_rules(folder: Path) -> None:
         refused = run(*command)
         assert refused.exit_code == 2
         assert contents(folder / "figures") == {**made, name: b"mine"}
-        assert run(*command, "--force").exit_code == 0
-        assert set(contents(folder / "figures")) == set(made)
+        (folder / "figures" / name).write_bytes(made[name])
+    (folder / "figures" / "limits.png").write_text("mine")
+    assert run(*command, "--force").exit_code == 0
+    assert set(contents(folder / "figures")) == set(made)
+    assert b"mine" not in contents(folder / "figures").values()
     assert run(*command, "--json", "figures/limits.csv", "--force").exit_code == 2
 
 

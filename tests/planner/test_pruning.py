@@ -105,6 +105,14 @@ def test_the_answer_is_that_of_a_search_of_every_plan(
         counted = search_question(asked, top=top, limit=limit, suggestions=False)
     check_counts(counted, whole)
     assert [*counted.best_of_each(wanted)] == [*whole.best_of_each(wanted)]
+    if whole.estimates:
+        fastest = whole.estimates[0].step_time
+        for within in (fastest * 0.98, fastest * (1 + 1e-9)):  # of too short a time there is no plan; else all the same
+            short = search_question(asked, top=top, limit=limit, suggestions=False, prune=True, within=within)
+            if within < fastest:
+                assert (short.estimates, short.recommended) == ((), None)
+            else:
+                check_same(short, whole)
 
 
 def question(name: str, number: int, job: Job) -> Question:
