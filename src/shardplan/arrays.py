@@ -129,10 +129,11 @@ def gather(record: Record, index: NDArray[np.intp]) -> Record:
 def mapped(record: Record, change: Callable[[NDArray[Any]], Numbers]) -> Record:
     """The same record with every array inside it changed."""
     changed: Any = record
+    kind: Any = type(record)
     if isinstance(record, np.ndarray):
         changed = change(record)
-    elif (names := _given_fields(type(record))) is not None:
-        changed = type(record)(**{name: mapped(getattr(record, name), change) for name in names})
+    elif (names := _given_fields(kind)) is not None:
+        changed = kind(**{name: mapped(getattr(record, name), change) for name in names})
     elif isinstance(record, tuple):
         changed = tuple(mapped(item, change) for item in record)
     elif isinstance(record, dict):
@@ -149,13 +150,14 @@ def _given_fields(kind: type) -> tuple[str, ...] | None:
 def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     """Records whose arrays have these lengths as one; what is the same number in all stays a number."""
     first: Any = records[0]
+    kind: Any = type(first)
     joined: Any
     if isinstance(first, tuple):
         joined = tuple(concatenated(items, lengths) for items in zip(*records, strict=True))
     elif isinstance(first, dict):
         joined = {key: concatenated([record[key] for record in records], lengths) for key in first}  # type: ignore[index]
-    elif (names := _given_fields(type(first))) is not None:
-        joined = type(first)(**{n: concatenated([getattr(each, n) for each in records], lengths) for n in names})
+    elif (names := _given_fields(kind)) is not None:
+        joined = kind(**{n: concatenated([getattr(each, n) for each in records], lengths) for n in names})
     elif not any(isinstance(each, np.ndarray) for each in records) and len(set(records)) == 1:
         joined = first
     else:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, different, gather
+from shardplan.arrays import Numbers, concatenated, different, gather
+from shardplan.costs.collectives import groups_of, joined_groups
 from shardplan.estimation.layout import whole_model
-from shardplan.estimation.load import Around, Loads
-from shardplan.estimation.pricing import price
+from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
+from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of_loads, whole_step
 from shardplan.fields import dataclass
@@ -101,7 +102,10 @@ class Outcomes:
 
 def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
-    parts = [pair for index in _alike(tables, plans) for pair in _priced(question, tables, plans, index)]
+    placements = tables.family.points["placement"][plans.points]
+    order = np.argsort(placements, kind="stable")
+    pieces = [order[start : start + CELLS // 4] for start in range(0, len(order), CELLS // 4)]
+    parts = [pair for index in pieces for pair in _priced(question, tables, plans, index)]
     return Outcomes(
         question=question,
         busiest=_together([(index, step.busiest) for index, step in parts], len(plans)),
@@ -110,31 +114,46 @@ def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     )
 
 
-def _alike(tables: Tables, plans: Listed) -> Iterator[NDArray[np.intp]]:
-    """Positions of plans with one placement, some thousands at a time."""
-    placements = tables.family.points["placement"][plans.points]
-    for value in different(placements):
-        index = np.flatnonzero(placements == value)
-        yield from (index[start : start + CELLS // 4] for start in range(0, len(index), CELLS // 4))
-
-
 def _priced(
     question: Question, tables: Tables, plans: Listed, index: NDArray[np.intp]
 ) -> Iterator[tuple[NDArray[np.intp], Step]]:
-    """Outcome of plans at some positions that are alike: those with as many kinds of stage together."""
-    family, here = tables.family, plans.at(index)
-    placement = family.placements[int(family.points["placement"][here.points[0]])]
-    numbers = replace(_numbers(tables, here), placement=placement)
-    prices = price(question, numbers)
-    loads, around = Loads.of(prices), Around.of(question, numbers, prices)
+    """Outcome of plans at some positions, sorted by placement: those with as many kinds of stage together."""
+    here = plans.at(index)
+    columns = _columns(question, tables, here)
     num_kinds = tables.layouts.num_kinds[here.layouts]
     for number in different(num_kinds):
         chosen = np.flatnonzero(num_kinds == number)
-        columns = (numbers, loads, around) if len(chosen) == len(index) else gather((numbers, loads, around), chosen)
-        yield index[chosen], _step(question, tables, here.at(chosen), columns)
+        some = columns if len(chosen) == len(index) else gather(columns, chosen)
+        yield index[chosen], _step(question, tables, here.at(chosen), some)
 
 
-def _step(question: Question, tables: Tables, plans: Listed, columns: tuple[PlanNumbers, Loads, Around]) -> Step:
+Columns = tuple[PlanNumbers, Loads, Around]
+"""Plans in numbers, and what their prices put on a rank."""
+
+
+def _columns(question: Question, tables: Tables, plans: Listed) -> Columns:
+    """Prices of plans, those of a placement together: blocks once for all, what goes through the network for each."""
+    family, numbers = tables.family, _numbers(tables, plans)
+    placements = family.points["placement"][plans.points]
+    pieces = [(family.placements[each], np.flatnonzero(placements == each)) for each in different(placements)]
+    alone = len(pieces) == 1
+    placed = [replace(numbers if alone else gather(numbers, at), placement=placement) for placement, at in pieces]
+    groups = [groups_of(each, question.network) for each in placed]
+    lengths = [len(at) for _, at in pieces]
+    joined = {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
+    pairs = [*zip(placed, groups, strict=True)]
+    states = [price_states(question, each, group["pp"]).map(StateLoad.of) for each, group in pairs]
+    handover = [price_handover(question, each, group).time for each, group in pairs]
+    around = Around(
+        handover_time=concatenated(handover, lengths),
+        output_bytes=output_bytes(question, numbers),
+        logits=num_logits(question, numbers),
+    )
+    blocks = price_blocks(question, numbers, joined).map(BlockLoad.of)
+    return numbers, Loads(blocks=blocks, states=concatenated(states, lengths)), around
+
+
+def _step(question: Question, tables: Tables, plans: Listed, columns: Columns) -> Step:
     """Outcome of plans with as many kinds of stage."""
     layouts, (numbers, loads, around) = tables.layouts, columns
     kinds = [_stage(tables, plans, kind) for kind in range(int(layouts.num_kinds[plans.layouts[0]]))]

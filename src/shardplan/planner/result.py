@@ -51,7 +51,7 @@ class SearchResult:
     estimates: tuple[Estimate, ...]
     """Best first, different in their degrees; empty where nothing fits."""
     num_plans_evaluated: int
-    """Valid plans that were priced, each with time, memory, traffic and feasibility."""
+    """Valid plans whose memory was found, with the step time of all that an answer can need."""
     num_plans_feasible: int
     """Those of them that fit in memory; of a pruned search no more than that: plans that were left out may fit too."""
     rejected: dict[str, int]

@@ -114,7 +114,8 @@ def priced_together(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], size
         slots[one] |= slots[other]
         shardings[one] |= shardings[other]
         sizes[one] += sizes[other]
-        slots, shardings, sizes = (np.delete(each, other, axis=0) for each in (slots, shardings, sizes))
+        kept = np.arange(len(sizes)) != other
+        slots, shardings, sizes = slots[kept], shardings[kept], sizes[kept]
         number = np.where(number == other, one, number - (number > other))
     return number
 
