@@ -32,8 +32,10 @@ PARTIAL: list[Mapping[str, Any]] = [{**NONE, name: True} for name in NONE] + [{*
 
 @given(cases(), st.sampled_from(PARTIAL))
 def test_overlap_never_slows_a_step(case: Case, some: Mapping[str, Any]) -> None:
-    """But for what products lose where they are cut into panels."""
-    whole = replace(case.question, given_profile=replace(case.question.profile, tp_panel_loss=0.0))
+    """But for what products lose where they are cut into panels, and what the host loses to layers in two streams."""
+    profile = case.question.profile
+    alike = dict.fromkeys(profile.dispatcher_host_share, 1.0)
+    whole = replace(case.question, given_profile=replace(profile, tp_panel_loss=0.0, dispatcher_host_share=alike))
     none, part, everything = (
         PricedPlan.of(whole, replace(case.plan, **switches)).step_time for switches in (NONE, some, ALL)
     )
