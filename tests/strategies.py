@@ -322,3 +322,10 @@ def cases(draw: st.DrawFn, *, uniform: bool = False, num_accelerators: int | Non
         rarer = replace(plan, **changes)
         plan = plan if broken_rule(setting, rarer) else rarer
     return Case(question, plan)
+
+
+def without_losses(question: Question) -> Question:
+    """The same where overlap costs nothing: neither panels of products, nor the host's work for two streams."""
+    profile = question.profile
+    alike = dict.fromkeys(profile.dispatcher_host_share, 1.0)
+    return replace(question, given_profile=replace(profile, tp_panel_loss=0.0, dispatcher_host_share=alike))

@@ -13,6 +13,7 @@ OTHER_SOFTWARE = {
     "sc21-tab2-zero-3",  # DeepSpeed as a baseline in a paper about Megatron-LM
     "llama3-405b",  # Meta's own trainer, taken as torchtitan
     "titan-h100-llama-3.1-8b-l8-s4096-b2-2-eager",  # every second layer: torchtitan 0.2.2, not main
+    "mlm-dsv3-gb200-",  # DeepEP over racks of 72 in 2025; main of 2026 says that HybridEP alone supports them
 }
 ASSUMED_CHUNKS = {"sc21-tab1-39.1b", "mlm-jan2021-39.1b"}
 """Two stages, which Megatron-LM did not interleave: the row is silent, and the usual size of a chunk is assumed."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import Case, cases
+from tests.strategies import Case, cases, without_losses
 
 from shardplan import estimate
 from shardplan.calibration.runs.option_words import OVERLAPS
@@ -32,14 +32,15 @@ PARTIAL: list[Mapping[str, Any]] = [{**NONE, name: True} for name in NONE] + [{*
 
 @given(cases(), st.sampled_from(PARTIAL))
 def test_overlap_never_slows_a_step(case: Case, some: Mapping[str, Any]) -> None:
-    """But for what products lose where they are cut into panels, and what the host loses to layers in two streams."""
-    profile = case.question.profile
-    alike = dict.fromkeys(profile.dispatcher_host_share, 1.0)
-    whole = replace(case.question, given_profile=replace(profile, tp_panel_loss=0.0, dispatcher_host_share=alike))
+    """But for what products lose where they are cut into panels, and what the host loses to layers in two streams.
+
+    Work that hides one exchange no longer hides another: the bubble of unequal chunks may grow by a thousandth.
+    """
+    whole = without_losses(case.question)
     none, part, everything = (
         PricedPlan.of(whole, replace(case.plan, **switches)).step_time for switches in (NONE, some, ALL)
     )
-    assert none * (1 + 1e-9) >= part >= everything * (1 - 1e-9)
+    assert none * (1 + 1e-3) >= part >= everything * (1 - 1e-3)
 
 
 @given(cases())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import Case, cases
+from tests.strategies import Case, cases, without_losses
 
 from shardplan.costs.block import BlockCost
 from shardplan.costs.collectives import wire_times
@@ -125,9 +125,10 @@ def test_more_bandwidth_never_makes_a_step_longer(case: Case, which: int, factor
 
 @given(any_bandwidth(), st.sampled_from(("overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")))
 def test_an_overlap_never_slows_a_plan(case: Case, switch: str) -> None:
-    """Switched on while all others stay as they are."""
-    off, on = (PricedPlan.of(case.question, switched(case.plan, switch, to)).step_time for to in (False, True))
-    assert on <= off * (1 + SAME)
+    """Switched on while all others stay as they are; but for panels, and for what the host loses to two streams."""
+    asked = without_losses(case.question)  # the bubble of unequal chunks may grow by a thousandth
+    off, on = (PricedPlan.of(asked, switched(case.plan, switch, to)).step_time for to in (False, True))
+    assert on <= off * (1 + 1e-3)
 
 
 def switched(plan: Plan, switch: str, to: bool) -> Plan:  # noqa: FBT001  # the value of a field

@@ -13,6 +13,7 @@ from tests.examples import LLAMA_70B, SMALL, cluster
 
 import shardplan
 from shardplan.estimation.question import Question
+from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.job import Job
 from shardplan.planner.related.neighbours import (
@@ -90,7 +91,10 @@ def test_a_round_count_needs_no_other() -> None:
 
 
 def test_restrictions_hold_for_offers() -> None:
-    result = search_question(question(1022, 511), fix={"recompute": "full"}, stack=usual_stack("NVIDIA"), top=1)
+    asked, stack = question(1022, 511), usual_stack("NVIDIA")
+    assert stack is not None
+    asked = replace(asked, job=job_in_stack(asked.job, stack)[0])
+    result = search_question(asked, fix={"recompute": "full"}, stack=stack, top=1)
     assert all(offer.estimate.plan.recompute == "full" for offer in result.offers)
     assert search_question(question(1022, 511), fix={"dp": 511}, top=1).offers == ()
 

@@ -24,8 +24,8 @@ HUBER = 1.5
 """Residuals beyond this many scales count linearly."""
 STEP = 1e-3
 """Perturbation of the finite differences, in standard deviations of the prior."""
-MOST_ITERATIONS = 12
-CONVERGED = 1e-4
+MOST_ITERATIONS = 24
+CONVERGED = 1e-6
 """Relative change of the objective at which a fold stops."""
 
 Residuals = Callable[[Vector], Vector]
@@ -119,7 +119,7 @@ def fit(
         sd=problem.posterior_sd(at),
         objectives=tuple(told),
         next_step=step,
-        next_gain=-np.sum(problem.slopes(at, theta) * step, axis=1) / 2 / best,
+        next_gain=-np.sum(problem.slopes(at, theta) * step, axis=1) / 2 / np.maximum(best, np.finfo(float).tiny),
     )
 
 

@@ -55,6 +55,11 @@ class Goal(ABC):
     def cells(self, family: Family) -> NDArray[np.bool_]:
         """Where plans that are of use can be, by slot of recomputation and point."""
 
+    @property
+    def may_rise(self) -> bool:
+        """Whether the limit may rise, so that families are looked at once more."""
+        return False
+
 
 @dataclass(frozen=True)
 class Listing(Goal):
@@ -74,6 +79,11 @@ class Listing(Goal):
     def cells(self, family: Family) -> NDArray[np.bool_]:
         """Every plan."""
         return family.recomputes
+
+    @property
+    def may_rise(self) -> bool:
+        """Where a plan is found that is fast enough, its ties and the list may take longer than it may."""
+        return bool(np.isfinite(self.within))
 
 
 @dataclass(frozen=True)
@@ -200,7 +210,8 @@ def counted(
 def priced_for(families: Sequence[PrunedFamily], goals: Sequence[Goal], stop: Stop | None = None) -> list[PrunedFamily]:
     """The same families with all plans priced that ``goals`` ask for too."""
     found = [each.copy() for each in families]
-    for each in found:
+    again = found if any(goal.may_rise for goal in goals) else []
+    for each in (*found, *again):
         size = FIRST if each.tables.family.num_points >= ENOUGH else ENOUGH
         left = [(goal, goal.cells(each.tables.family)) for goal in goals]
         while left:
