@@ -143,7 +143,7 @@ def mapped(record: Record, change: Callable[[NDArray[Any]], Numbers]) -> Record:
 
 @cache
 def _given_fields(kind: type) -> tuple[str, ...] | None:
-    """Names of the fields with which a record of this kind is made; None for what is no record."""
+    """Names of the fields with which a record of this kind is made; None for other kinds."""
     return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else None
 
 

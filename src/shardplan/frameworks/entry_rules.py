@@ -15,6 +15,7 @@ from shardplan.frameworks.layer_kinds import layer_kinds
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, replicas
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, placement_tokens
+from shardplan.inputs.software import OF_EXPERTS
 
 
 class Template(NamedTuple):
@@ -215,9 +216,6 @@ def _dimension(entry: str, degree: str, kind: str, words: tuple[str, str], nothi
 
 
 # Software
-
-OF_EXPERTS: Final = ("moe_dispatcher", "moe_dispatch_format")
-"""Fields of the software that make no difference without experts."""
 
 
 def _choices(choices: Any) -> str:

@@ -193,6 +193,10 @@ class Software:
         check(self)
 
 
+OF_EXPERTS: Final = ("moe_dispatcher", "moe_dispatch_format", "moe_capacity")
+"""Fields that make no difference without experts."""
+
+
 def _names(kind: Any) -> tuple[str, ...]:
     return tuple(value for value in get_args(kind) if isinstance(value, str))
 

@@ -103,10 +103,6 @@ class Survey:
         """The best plan with these values of its fields, if any."""
         return self.best_of_each([wanted])[0]
 
-    def best_cell_where(self, **wanted: Any) -> Cell | None:
-        """Where the best plan with these values of its fields is, if any."""
-        return best_cell(self._tables_for([wanted]), **wanted)
-
     def best_of_each(self, wanted: Sequence[Mapping[str, Any]]) -> list[Estimate | None]:
         """As ``best_where``, for several sets of values at once."""
         tables = self._tables_for(wanted)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from shardplan.errors import visible
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
-from shardplan.inputs.software import Software
+from shardplan.inputs.software import OF_EXPERTS, Software
 from shardplan.launch.export.case import LaunchCase
 
 START: Final = ">>> Fill in"
@@ -95,11 +95,10 @@ def _of_software(case: LaunchCase, said: Collection[str]) -> list[str]:
     chosen = {} if can is None or can.software is None else can.software
     written = {name for name, values in chosen.items() if getattr(case.job.software, name) in values}
     names = [each.name for each in fields(Software) if each.name not in {*said, *written}]
-    experts = ("moe_dispatcher", "moe_dispatch_format", "moe_capacity")
     return [
         f"{_words(name)} {_value(getattr(case.job.software, name))} (here: {_value(getattr(usual, name))})"
         for name in names
-        if getattr(case.job.software, name) != getattr(usual, name) and (case.model.is_moe or name not in experts)
+        if getattr(case.job.software, name) != getattr(usual, name) and (case.model.is_moe or name not in OF_EXPERTS)
     ]
 
 
