@@ -200,14 +200,30 @@ def _kind(hint: Any) -> Kind:
 
 def check(record: Any) -> None:
     """Checks type and bounds of every described field; other names of choices become ours. Raises ``InputError``."""
-    for name, field in described(type(record)).items():
-        value = getattr(record, name)
-        if value is field.default or field.allows(value):
+    values, defaults, known = _checked(type(record))
+    for value, default, field in zip(values(record), defaults, known, strict=True):
+        if value is default or field.allows(value):
             continue
         meant = field.meant(value)
         if not field.allows(meant):
             raise wrong(field, value)
-        object.__setattr__(record, name, meant)
+        object.__setattr__(record, field.name, meant)
+
+
+class _Checked(NamedTuple):
+    """The described fields of a dataclass, side by side."""
+
+    values: Callable[[Any], Any]
+    """Of an object."""
+    defaults: tuple[object, ...]
+    known: tuple[Described, ...]
+
+
+@cache
+def _checked(record: Any) -> _Checked:
+    known = _described(record)
+    values = attrgetter(*known) if len(known) > 1 else lambda one: tuple(getattr(one, name) for name in known)
+    return _Checked(values, tuple(each.default for each in known.values()), tuple(known.values()))
 
 
 def in_our_words(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
