@@ -15,6 +15,7 @@ BENCHMARKS = ROOT / "benchmarks"
 MEASURED = {
     "evaluation_rate": "questions",
     "commands": "commands",
+    "audits": "frameworks",
     "scaling": "by_plans",
     "validate_rows": "kinds",
     "pruning": "questions",
