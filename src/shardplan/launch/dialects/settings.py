@@ -9,7 +9,7 @@ from shardplan.fields import dataclass
 from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import Convert
-from shardplan.launch.read.facts import Document, Word
+from shardplan.launch.read.facts import Document
 
 Table: TypeAlias = Mapping[str, tuple[tuple[str, ...], Convert]]
 """Our key: names in the framework, the first that is given counts, and how the value is read."""
@@ -141,8 +141,3 @@ def batch_of(facts: Facts) -> None:
 def words_of(words: Mapping[str, str]) -> Convert:
     """Reads one of ``words``, in any case of letters."""
     return lambda value: words.get(str(value).strip().lower())
-
-
-def texts_of(words: Iterable[Word]) -> tuple[str, ...]:
-    """The decided texts of words."""
-    return tuple(word.text for word in words if word.text is not None)
