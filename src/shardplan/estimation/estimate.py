@@ -138,8 +138,13 @@ def estimate_plan(question: Question, plan: Plan) -> Estimate:
 
 def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
     """As ``estimate``, for several plans, which are priced together."""
+    return estimates_of(question, price_plans(question, plans))
+
+
+def estimates_of(question: Question, priced: Sequence[PricedPlan]) -> tuple[Estimate, ...]:
+    """The full answers for plans that have been priced under ``question``."""
     with _finite():
-        priced, known = price_plans(question, plans), _Known.of(question)
+        known = _Known.of(question)
         answers = tuple(_answer_of(each, known) for each in priced)
     for answer in answers:
         if not math.isfinite(answer.step_time + answer.peak_memory_bytes):
