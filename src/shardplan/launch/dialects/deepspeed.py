@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
 from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole, zero_stage
@@ -89,7 +91,7 @@ ADAPTERS: Final = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "only
 
 def _adapters(facts: Facts, options: Settings) -> None:
     """Adapters alone where a switch says so; a rank without one is understood by the script only."""
-    rank = options.first("lora_r", "lora_rank", "lora_dim", "actor_lora_dim")
+    rank = options.first(*RANKS)
     kind = options.first("tuner_type", "train_type", "sft_type", "finetuning_type", "peft_type")
     if kind is not None and str(kind.value).lower() in {"lora", "qlora", "full"}:
         facts.state("train", "full" if kind.value == "full" else "lora", kind.place, kind.name)
@@ -99,13 +101,18 @@ def _adapters(facts: Facts, options: Settings) -> None:
         facts.doubt(f"{quantised.place}: quantised weights are not priced")
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
-    if facts.value("train") == "lora":
-        state(facts, "lora_rank", rank, degree)
-    elif "train" not in facts and rank is not None and whole(rank.value) and not any(n in options for n in ADAPTERS):
+    parts = next((each for name, each in options.items() if PARTS.fullmatch(name) and whole(each.value)), None)
+    if parts is not None:
+        facts.miss("train", (f"{parts.place} {parts.value}: adapters in a part of the model",))
+    adapter_facts(facts, options)
+    frozen_facts(facts, options)
+    if "train" not in facts and rank is not None and whole(rank.value) and not any(n in options for n in ADAPTERS):
         facts.note(f"{rank.place} {rank.value}: low-rank adapters; whether all weights train too is the script's")
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
 
 
+PARTS: Final = re.compile(r"use_\w+_lora")
+"""Ranks of adapters in parts of a model (``--use_backbone_lora 16``)."""
 QUANTISED: Final = ("q_lora", "use_4bit_quantization", "use_8bit_quantization", "load_in_4bit", "load_in_8bit")
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 """Programs of transformers, whose options have the defaults of its Trainer."""
@@ -142,6 +149,9 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     _precision(facts, config)
     _offload(facts, config)
     _partial(facts, config)
+    quantised = next((each for name, each in config.items() if name.startswith("compression_training.")), None)
+    if quantised is not None:
+        facts.doubt(f"{quantised.place}: compression while training is not priced")
     state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
     state(facts, "cp", config.first("sequence_parallel_size"), degree)
     state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shardplan.inputs.words import LORA_MATRICES
+from shardplan.launch.dialects.adapters import targets_of
 from shardplan.launch.dialects.options import Option, Options, take
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.values import degree, whole
-from shardplan.words import folded
 
 ALGORITHMS: Final = {"ulysses_cp_algo": "a2a", "megatron_cp_algo": "p2p", "kvallgather_cp_algo": "allgather"}
 """``--context-parallel-algo``; hybrids of two have no counterpart."""
@@ -80,9 +79,8 @@ def _adapters(facts: Facts, options: Options) -> None:
         return
     facts.state("train", "lora", rank.place, rank.name)
     take(facts, "lora_rank", rank, degree)
-    if targets is not None and targets.value is not None:
-        words = [LORA_MATRICES.get(folded(each)) for each in targets.value.split()]
-        take(facts, "lora_targets", targets, lambda _: None if None in words else ",".join(map(str, words)))
+    take(facts, "lora_targets", targets, targets_of)
+    facts.miss("lora_targets", ("--lora-target-modules",))
 
 
 def _moments(facts: Facts, options: Options) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.patterns import pipeline_layout
@@ -236,7 +237,8 @@ def _adapters(facts: Facts, settings: Settings) -> None:
     setting = settings.first("peft")
     if made is not None and str(made.value).rpartition(".")[2] == "LoRA":
         facts.state("train", "lora", made.place, made.name)
-        state(facts, "lora_rank", settings.first("peft.dim"), degree)
+        own = ("peft.dim",), ("peft.target_modules",)
+        adapter_facts(facts, settings, ranks=own[0], targets=own[1], rank=32, matrices="qkv,o,gate_up,down")
     elif made is not None or setting is not None:
         each = made or setting
         facts.miss("train", () if each is None else each.needs or (f"{each.place} {each.value}: full or lora",))

@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.adapters import adapter_facts, frozen_facts
 from shardplan.launch.dialects.megatron_core.megatron_names import VALUES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
@@ -76,9 +77,8 @@ def _trained(facts: Facts, settings: Settings, default: str) -> None:
     tuner = settings.first("tuner-type", "train-type", "sft-type")
     if not state(facts, "train", tuner, lambda value: TRAINED.get(str(value))):
         facts.assume("train", default, "tuner_type")
-    if facts.value("train") == "lora":
-        state(facts, "lora_rank", settings.first("lora-rank"), degree)
-        facts.assume("lora_rank", 8)
+    adapter_facts(facts, settings, rank=8, matrices="all")
+    frozen_facts(facts, settings)
     quantised = settings.first("quant-bits", "quantization-bit")
     if quantised is not None:
         facts.doubt(f"{quantised.place} {quantised.value}: quantised weights are not priced")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, state, words_of
@@ -31,7 +32,8 @@ def _of_foundry(facts: Facts, config: Settings) -> None:
     peft = config.first("model.peft_config.peft_type")
     if peft is not None:
         state(facts, "train", peft, lambda value: "lora" if str(value).lower() == "lora" else None)
-        state(facts, "lora_rank", config.first("model.peft_config.r"), degree)
+        names = ("model.peft_config.r",), ("model.peft_config.target_modules",)
+        adapter_facts(facts, config, ranks=names[0], targets=names[1], source="the file: peft_config")
     if config.value("model.name") != "mpt_causal_lm":
         return
     state(facts, "num_key_value_heads", config.first("model.attn_config.kv_n_heads"), degree)

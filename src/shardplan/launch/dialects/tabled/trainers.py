@@ -6,10 +6,12 @@ Names as in LLaMA-Factory ff6d4d12, axolotl 067b021c, ``TrainingArguments`` and 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
+from shardplan.launch.dialects.adapters import adapter_facts, frozen_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
@@ -18,6 +20,8 @@ from shardplan.launch.dialects.values import degree, on_off, optimizer, precisio
 FEW_BITS: Final = re.compile(r"(?:paged_)?adamw?_(?:\w+_)?[48]bit")
 """Adam whose moments have four or eight bits."""
 QUANTISED: Final = ("load_in_4bit", "load_in_8bit", "quantization_bit")
+ADAPTERS: Final[Mapping[str, tuple[int | None, str | None]]] = {"llama-factory": (8, "all"), "hf-trainer": (16, None)}
+"""Rank and matrices of adapters where a file does not name them; PEFT chooses matrices by the model's type."""
 TRAINED: Final = {"lora": "lora", "qlora": "lora", "full": "full"}
 
 
@@ -59,8 +63,9 @@ def _trained(facts: Facts, config: Settings) -> None:
         state(facts, "train", tuned, lambda value: TRAINED.get(str(value)))
     elif peft is not None:
         state(facts, "train", peft, on_off("lora", "full"))
-    if facts.value("train") == "lora":
-        state(facts, "lora_rank", config.first("lora_rank", "lora_r"), degree)
+    rank, matrices = ADAPTERS.get(facts.framework, (None, None))
+    adapter_facts(facts, config, rank=rank, matrices=matrices, source="the file: lora_r and its targets")
+    frozen_facts(facts, config)
     for name in QUANTISED:
         setting = config.first(name)
         if setting is not None and (switch(setting.value) or degree(setting.value)):
@@ -216,7 +221,7 @@ TRAINER: Final = TableDialect(
         "gradient_accumulation": (("gradient_accumulation_steps",), degree),
         "recompute": (("gradient_checkpointing",), on_off("full", "none")),
     },
-    defaults={**PLAIN, "tp": 1, "offload": "none"},
+    defaults={**PLAIN, "tp": 1, "offload": "none", "optimizer": "adam"},
     open={
         "num_accelerators": "the launch line: --gpus",
         "sharding": "the launch line: accelerate or torchrun",
