@@ -200,7 +200,8 @@ def _kind(hint: Any) -> Kind:
 
 def check(record: Any) -> None:
     """Checks type and bounds of every described field; other names of choices become ours. Raises ``InputError``."""
-    values, defaults, known = _checked(type(record))
+    kind: Any = type(record)  # a class is hashable, whatever its metaclass says
+    values, defaults, known = _checked(kind)
     for value, default, field in zip(values(record), defaults, known, strict=True):
         if value is default or field.allows(value):
             continue

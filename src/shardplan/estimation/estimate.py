@@ -114,6 +114,11 @@ class Estimate:
     evidence: tuple[NearRun, ...] = ()
     """The measured runs that are nearest to the question with this plan, the nearest first."""
 
+    @property
+    def has_headroom(self) -> bool:
+        """Whether the upper end of the band of its memory fits."""
+        return self.peak_memory_p90_bytes <= self.usable_memory_bytes
+
 
 def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> Estimate:
     """The same, with the framework that the plan is for and why that cannot run it, if so."""
