@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @cache
 def _reads_published_runs(path: Path) -> bool:
-    """Whether a file of tests uses ``tests/calibration/published.py``, which takes a quarter of a minute in each process."""
+    """Whether a file of tests uses ``tests/calibration/published.py``: 15 seconds in each process that does."""
     return path.suffix == ".py" and re.search(PUBLISHED, path.read_text(encoding="utf-8")) is not None
 
 
