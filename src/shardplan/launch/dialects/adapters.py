@@ -18,6 +18,10 @@ TARGETS: Final = ("lora_target_modules", "target_modules", "lora_target", "lora_
 SCRIPT: Final = "the training script"
 _FROZEN: Final = re.compile(r"(?:.*[._])?(?:freeze|frozen|unfrozen)_\w+|tune_mm_mlp_adapter")
 """Switches and lists that keep parts of a model as they are."""
+_TRAINED: Final = re.compile(r"tune_(?:mm_)?(?:vision|mlp|llm|language|audio)\w*|tune_mm_projector")
+"""Switches without which a part of a model keeps its weights."""
+BESIDES: Final = ("modules_to_save", "lora_modules_to_save", "additional_target", "lora_target_parameters")
+"""What trains besides the matrices of adapters."""
 
 
 def targets_of(value: object) -> str | None:
@@ -50,6 +54,9 @@ def adapter_facts(
     if linear is not None and switch(linear.value):
         facts.state("lora_targets", "all", linear.place, linear.name)
     state(facts, "lora_targets", settings.first(*_spelled(targets)), targets_of)
+    for name in _spelled(BESIDES):
+        if (also := settings.first(name)) is not None and also.value not in ("", ()):
+            facts.doubt(f"{also.place} {also.value}: what trains besides these adapters is not priced")
     for key, default in (("lora_rank", rank), ("lora_targets", matrices)):
         if default is None:
             facts.miss(key, (source,))
@@ -64,6 +71,9 @@ def _spelled(names: Sequence[str]) -> tuple[str, ...]:
 def frozen_facts(facts: Facts, settings: Settings) -> None:
     """Says of parts that are frozen that they are priced as trained."""
     for name, each in settings.items():
-        is_on = switch(each.value) is not False and each.value not in (None, "", ())
-        if _FROZEN.fullmatch(name.replace("-", "_")) and is_on:
+        plain, is_on = name.replace("-", "_"), switch(each.value) is not False and each.value not in (None, "", ())
+        frozen, trained = _FROZEN.fullmatch(plain), _TRAINED.fullmatch(plain)
+        if frozen or trained:
+            settings.seen.add(name)
+        if (frozen and is_on) or (trained and switch(each.value) is False):
             facts.doubt(f"{each.place}: weights that are frozen are priced as trained")

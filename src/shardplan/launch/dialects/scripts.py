@@ -170,6 +170,7 @@ def _fragment(ask: Ask, script: Script) -> Facts:
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
         raise unread(ask.path, f"a script without a launch that is understood{ends}")
     facts = begin(ask, megatron.NAME, MEGATRON_VERSION)
+    facts.unset_is_open = True  # the script that sources it sets variables
     megatron.megatron_facts(facts, options, fragment=True)
     finish_batch(facts)
     return facts
@@ -181,6 +182,10 @@ def _pieces(word: Word) -> list[Word]:
         return []
     return [
         Word(text=None if "<" in part and word.text is None else part, shown=part, line=word.line, file=word.file,
-             needs=tuple(need for need in word.needs if need in part))
-        for part in text.split()
+             needs=tuple(need for need in word.needs if need in part), splits=word.text is None and part[:1] == "<")
+        for part in _PART.findall(text)
     ]  # fmt: skip
+
+
+_PART: Final = re.compile(r"(?:<(?:env|arg|cmd|code|file):[^<>]*>|[^\s<]|<)+")
+"""A word with marks of what is not decided, which may show blanks."""

@@ -18,6 +18,7 @@ ALGORITHMS: Final = {"ulysses_cp_algo": "a2a", "megatron_cp_algo": "p2p", "kvall
 """``--context-parallel-algo``; hybrids of two have no counterpart."""
 SWITCHES: Final[Mapping[str, tuple[str, object]]] = {
     "swap-optimizer": ("offload", "optimizer"),
+    "checkpoint-in-cpu": ("offload", "activations"),
     "use-ascend-coc": ("overlap_tp", True),
     "use-ascend-mc2": ("overlap_tp", True),
     "moe-fb-overlap": ("overlap_ep", True),
@@ -32,6 +33,7 @@ NOT_PRICED: Final[Mapping[str, str]] = {
     "recompute-norm": "recomputation of norms alone is not priced",
     "moe-alltoall-overlap-comm": "exchanges that hide behind experts are priced as they are",
     "moe-allgather-overlap-comm": "exchanges that hide behind experts are priced as they are",
+    "ds-sequence-parallel-fpdt": "a pipeline over pieces of the sequence is not priced",
     "kd": "the teacher is not priced",
     "load-teacher": "the teacher is not priced",
     "export-kd-teacher-load": "the teacher is not priced",
@@ -44,7 +46,10 @@ NOT_PRICED: Final[Mapping[str, str]] = {
     "main-params-dtype": "main weights in another format are priced as fp32",
 }
 """Options that change memory or time in a way that is not priced."""
-GENERATES: Final = ("num-tokens-to-generate", "max-tokens-to-oom", "text-generate-output-file", "out-seq-length")
+GENERATES: Final = (
+    "num-tokens-to-generate", "max-tokens-to-oom", "text-generate-output-file", "out-seq-length", "sample-input-file",
+    "sample-output-file", "prompt-file",
+)  # fmt: skip
 """Options of programs that generate text and do not train."""
 
 
@@ -54,6 +59,8 @@ def fork_rules(facts: Facts, options: Options) -> None:
         option = options.get(name)
         if option is not None:
             facts.state(key, value, option.place, name)
+    if facts.framework == "megatron-deepspeed" and facts.number("num_experts") == 1:
+        del facts.facts["num_experts"]  # one expert is a dense layer there
     for name, text in NOT_PRICED.items():
         option = options.get(name)
         if option is not None and option.value not in {"0", "false", "False"}:

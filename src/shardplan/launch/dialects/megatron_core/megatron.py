@@ -13,6 +13,7 @@ from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SH
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.options import Option, Options, take, take_open
 from shardplan.launch.dialects.reading import Fact, Facts
+from shardplan.launch.dialects.unread_names import unread_names
 from shardplan.launch.dialects.values import number, whole
 from shardplan.words import folded
 
@@ -230,6 +231,8 @@ def _mixed(facts: Facts, options: Options) -> None:
         facts.state("grad_dtype", "bf16", short.place, short.name)
     if facts.value("num_experts"):
         dispatch(facts, options)
+        if "moe-grouped-gemm" not in options:
+            facts.note("without --moe-grouped-gemm the experts run one after the other; priced as grouped products")
     order = options.get("use-tp-pp-dp-mapping")
     if order is not None:
         facts.state("placement", "tp-cp-ep-pp-dp", order.place, order.name)
@@ -328,9 +331,9 @@ def _cp_comm(value: str) -> str | None:
 def _oddities(facts: Facts, options: Options) -> None:
     """What is given twice, what only old versions know, what is not decidable."""
     for name, those in options.repeated.items():
-        values = ", ".join(f"{each.value} (line {each.line})" for each in those)
+        shown = ", ".join(f"{each.value} (line {each.line})" for each in those)
         facts.breaks_rule(
-            "an option is given once", f"--{name}: {values}; the last one counts", "remove the others", "notice"
+            "an option is given once", f"--{name}: {shown}; the last one counts", "remove the others", "notice"
         )
     for name in sorted(OLD & options.given.keys()) if facts.framework == NAME else ():
         facts.breaks_rule(
@@ -339,6 +342,9 @@ def _oddities(facts: Facts, options: Options) -> None:
             "use the version it was written for, or replace the option",
             "notice",
         )
+    sign = "--" if facts.framework in (NAME, "megatron-deepspeed") else ""
+    values = {name: option.value if option.words else "on" for name, option in options.given.items()}
+    unread_names(facts, values, options.seen, sign)
     for word in options.open:
         facts.doubt(f"{word.file}:{word.line} {word.shown} may hold further options")
     for word in options.loose:

@@ -30,8 +30,6 @@ def dispatch(facts: Facts, options: Options) -> None:
         take(facts, KEY, kind, lambda value: TYPES.get(str(value)))
         facts.assume(KEY, "alltoall", "allgather, priced as alltoall")
         _without_flex(facts, deep, backend)
-    if "moe-grouped-gemm" not in options:
-        facts.note("without --moe-grouped-gemm the experts run one after the other; priced as grouped products")
 
 
 def _flex(facts: Facts, named: Option | None, backend: Option | None) -> None:

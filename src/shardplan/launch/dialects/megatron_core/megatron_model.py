@@ -50,6 +50,7 @@ def model_rules(facts: Facts, options: Options) -> None:
     _width(facts, options)
     _experts(facts, options)
     _switches(facts, options)
+    options.seen.update(UNSUPPORTED)
     for name, what in UNSUPPORTED.items():
         if name in options:
             facts.note(f"{options.given[name].place}: {what}; its layers are not built from options: give --model")

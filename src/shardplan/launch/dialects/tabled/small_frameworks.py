@@ -90,6 +90,7 @@ LEVANTER: Final = TableDialect(
         "micro_batch_size": "per_device_parallelism",
     },
     rule=_levanter,
+    watched=r"model\..*",
 )
 
 
@@ -114,6 +115,7 @@ def _lingua(facts: Facts, config: Settings) -> None:
         state(facts, "sharding_degree", config.first("distributed.dp_shard"), degree)
         facts.derive("sharding", "hsdp" if "sharding_degree" in facts.facts else "ddp", copies.place, copies.name)
     state(facts, "sharding", config.first("distributed.fsdp_type"), SHARDS)
+    config.seen.update(OTHER_APPS)
     kind = next((config[name] for name in OTHER_APPS if name in config), None)
     if kind is not None:
         facts.miss("model", (f"{kind.place} = {kind.value}: layers of another app of lingua: --model",))
@@ -149,6 +151,7 @@ LINGUA: Final = TableDialect(
     },
     open={"num_accelerators": "stool's launch line: --gpus", "vocab_size": "the tokenizer"},
     rule=_lingua,
+    watched=r"model\..*",
 )  # fmt: skip
 
 PAGED: Final = re.compile(r"(?:bitsandbytes|bnb|torchao)\.(?:\w+\.)*(?:Paged)?AdamW?(?:8bit|32bit)?", re.IGNORECASE)
@@ -175,6 +178,8 @@ def _torchtune(facts: Facts, config: Settings) -> None:
         facts.derive("train", "lora" if adapters else "full", builder.place, builder.name)
         if adapters:
             _adapters(facts, config)
+        if found is not None and str(found[1]).startswith("q"):
+            facts.doubt(f"{builder.place} {builder.value}: quantised weights are not priced")
     copies = config.first("data_parallel_replicate_dim")
     if copies is not None and (degree(copies.value) or 1) > 1:
         state(facts, "sharding_degree", config.first("data_parallel_shard_dim"), degree)
@@ -244,6 +249,7 @@ TORCHTUNE: Final = TableDialect(
     defaults={**PLAIN, "tp": 1, "sharding": "zero3", "recompute": "none", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus", "precision": "the recipe"},
     rule=_torchtune,
+    watched=r"[^.]+",
 )
 
 FMS_FSDP: Final = TableDialect(
