@@ -10,7 +10,7 @@ from shardplan.fields import dataclass
 from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import Convert
-from shardplan.launch.read.facts import Document
+from shardplan.launch.read.facts import Document, Word
 
 Table: TypeAlias = Mapping[str, tuple[tuple[str, ...], Convert]]
 """Our key: names in the framework, the first that is given counts, and how the value is read."""
