@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -143,8 +142,3 @@ def defaults(asked: Question) -> dict[str, str]:
         "precision": job.precision,
         "tokens": "none" if job.tokens is None else format_count(job.tokens),
     }
-
-
-def listed_words(estimates: Sequence[Estimate]) -> list[str]:
-    """The words of plans, for a filter."""
-    return [" ".join(plan_words(each)).lower() for each in estimates]
