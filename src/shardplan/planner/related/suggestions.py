@@ -12,9 +12,7 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
-from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.neighbours import nearest_with_plans
 from shardplan.planner.related.possible import can_have_plans
 from shardplan.planner.related.taken import plan_to_take
@@ -53,13 +51,10 @@ def suggest(
     trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known, stack, stop)
     if result.num_plans_evaluated == 0:
         return replace(result, suggestions=tuple(_with_plans(question, restrictions, stack, trial, stop)))
-    smallest = survey.under(SMALLEST)
-    cell = best_cell(smallest.tables)
-    assert cell is not None
     larger = _first(_more_accelerators(question, restrictions), trial)
     lighter = _first_of_each(_lighter(question, restrictions), trial)
     found = itertools.chain(_freed(question, restrictions, trial), lighter, larger)
-    return replace(result, smallest=smallest.estimate(cell), suggestions=tuple(found))
+    return replace(result, smallest=survey.lightest(), suggestions=tuple(found))
 
 
 def _with_plans(
