@@ -14,7 +14,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.related.neighbours import nearest_with_plans
-from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import SearchResult, Suggestion
@@ -167,7 +167,7 @@ def _best(
         return None
     try:
         space = declare(question, restrictions, stack)
-        if next(families(question, space, Counter()), None) is None:
+        if not can_fit(question, space) or next(families(question, space, Counter()), None) is None:
             return None
         survey = survey_of(question, space, known=known, stop=stop)
     except SearchStopped:
