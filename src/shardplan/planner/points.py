@@ -146,8 +146,10 @@ class _Draft:
     def _with_chunks(self, found: Family, masks: Masks, kinds: int) -> Family:
         """Where the framework runs one chunk per rank, and where it runs several."""
         for rule in self.rules.of_chunks:
-            single, interleaves = found.single & masks.single(rule), found.interleaves & masks.interleaves(rule)
-            left = replace(found, single=single, interleaves=interleaves)
+            single, interleaves = masks.single(rule), masks.interleaves(rule)
+            if single.all() and interleaves.all():
+                continue
+            left = replace(found, single=found.single & single, interleaves=found.interleaves & interleaves)
             self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
             found = left
         return found
@@ -157,7 +159,10 @@ class _Draft:
         inner, shards = found.num_inner(), found.shards
         self.rejected[SHARDING.name] += int(((kinds - shards.sum(axis=0)) * inner).sum())
         for rule in self.rules.of_shardings:
-            left = shards & masks.shards(rule, found.shardings)
+            held = masks.shards(rule, found.shardings)
+            if held.all():
+                continue
+            left = shards & held
             self.rejected[rule.name] += int(((shards.sum(axis=0) - left.sum(axis=0)) * inner).sum())
             shards = left
         left = self._simplest(found.points, found.shardings, shards)
@@ -168,11 +173,14 @@ class _Draft:
         """Where the framework recomputes so, and with which chunks per rank."""
         kinds = found.shards.sum(axis=0)
         for rule in (*self.rules.of_recomputation, *self.rules.of_both):
-            if rule in self.rules.of_both:
-                table = masks.together(rule)
-                left = found if table.all() else replace(found, together=_both(found.together, table))
+            is_of_both = rule in self.rules.of_both
+            held = masks.together(rule) if is_of_both else masks.recomputes(rule)
+            if held.all():
+                continue
+            if is_of_both:
+                left = replace(found, together=_both(found.together, held))
             else:
-                left = replace(found, recomputes=found.recomputes & masks.recomputes(rule))
+                left = replace(found, recomputes=found.recomputes & held)
             self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
             found = left
         return found
