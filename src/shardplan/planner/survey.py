@@ -16,7 +16,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table, evaluate, evaluated
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans
-from shardplan.planner.objective import FASTEST, Objective
+from shardplan.planner.objective import FASTEST, SMALLEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.pruning.goals import BestWith, Goal, PrunedFamily, counted, priced_for, pruned
 from shardplan.planner.ranking import Cell, best_cell
@@ -70,6 +70,13 @@ class Survey:
             told = answer.step_time if self.objective is FASTEST else answer.peak_memory_bytes
             assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
         return answers
+
+    def lightest(self) -> Estimate:
+        """The full answer for the valid plan that needs least memory, where none fits."""
+        known = [(table, table.lightest) for table in self.tables if table.lightest is not None]
+        table, found = min(known, key=lambda pair: pair[1].peak_memory_bytes)
+        (best,) = best_plans(table.tables, [found.position], SMALLEST)
+        return estimate_plans(self.question, [best[0]])[0]
 
     def plans(self, cells: Sequence[Cell]) -> list[Plan]:
         """The best plans at some cells."""

@@ -41,7 +41,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.sharding import sharding_fields
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.rows import Rows
+from shardplan.planner.pricing.rows import Rows
 from shardplan.planner.space import GRID
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
@@ -325,19 +325,30 @@ class Tables:
         """Layers to which recomputation applies, by depth and slot."""
         return np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
 
-    def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
-        """Work of stages at some places, all at one of ``depths``."""
+    def work_times_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
+        """Work of stages at some places, all at one of ``depths``, for who reads times."""
         work, rows = self._latest("work", depths, self._work)
-        return _slotted(gather(work, rows.at(*self._found(depths, at, self.block_keys[1]))), slots, self.family)
+        return self._gathered(self._timed(work), rows.at(*self._found(depths, at, self.block_keys[1])), slots)
 
-    def memory_work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
-        """As ``work_at``, without times."""
+    def work_memory_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
+        """The same for who reads bytes."""
         work, rows = self._latest("work", depths, self._work)
-        return _slotted(gather(work.memory, rows.at(*self._found(depths, at, self.block_keys[1]))), slots, self.family)
+        return self._gathered(work.memory, rows.at(*self._found(depths, at, self.block_keys[1])), slots)
 
-    def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
-        """Work of all stages together at these points."""
-        return _slotted(gather(self.whole[1], self.block_keys[1][points]), slots, self.family)
+    def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Work of all stages together at these points, for who reads times."""
+        return self._gathered(self._timed(self.whole[1]), self.block_keys[1][points], slots)
+
+    def _timed(self, work: StageWork) -> StageWork:
+        """What is read of some work for times: bytes too where they go to the host."""
+        return work if self.family.switches.get("offload") == "activations" else work.times
+
+    def _gathered(self, work: StageWork, rows: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Rows of a table, of some slots of recomputation."""
+        found = gather(work, rows)
+        if len(slots) == len(self.family.policies):
+            return found
+        return mapped(found, lambda array: _of_slots(array, slots, self.family))
 
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
@@ -370,12 +381,12 @@ class Tables:
         _, rows = self._latest("charges", depths, self._charges)
         return rows.at(*self._found(depths, at, self._layout_keys[1]))
 
-    def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
-        """What the states of stages cost at these rows."""
+    def charge_times_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages cost at these rows, without bytes."""
         charges, _ = self._latest("charges", depths, self._charges)
-        return gather(charges[sharding], rows)
+        return gather(charges[sharding].times, rows)
 
-    def memory_charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+    def charge_memory_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
         """The same without times."""
         charges, _ = self._latest("charges", depths, self._charges)
         return gather(charges[sharding].memory, rows)
@@ -439,13 +450,6 @@ def _row(values: Numbers, like: NDArray[Any]) -> NDArray[np.float64]:
 
 def _taken(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values.take(index, axis=-1)
-
-
-def _slotted(work: StageWork, slots: NDArray[np.intp], family: Family) -> StageWork:
-    """``work`` of some slots of recomputation."""
-    if len(slots) == len(family.policies):
-        return work
-    return mapped(work, lambda array: _of_slots(array, slots, family))
 
 
 def _of_slots(values: Numbers, slots: NDArray[np.intp], family: Family) -> Numbers:
