@@ -116,7 +116,7 @@ class FitCount:
         fits = np.broadcast_to(np.asarray(all_hold([outcome.fits, outcome.valid])), shape)
         self.num_feasible += int(np.count_nonzero(fits))
         if not self.num_feasible:
-            self._take(_lightest_of(outcome, shape))
+            self._look_for_lightest(outcome, shape)
         return fits
 
     def add(self, other: Table, points: NDArray[np.intp]) -> None:
@@ -126,18 +126,17 @@ class FitCount:
             sharding, slot, point = other.lightest.position
             self._take(other.lightest._replace(position=(sharding, slot, int(points[point]))))
 
+    def _look_for_lightest(self, outcome: PieceOutcome, shape: tuple[int, int]) -> None:
+        peak = np.broadcast_to(outcome.valid_peak, shape)
+        least, at = float(peak.min()), outcome.piece.at
+        if self.lightest is not None and least > self.lightest.peak_memory_bytes:
+            return
+        slots, points = np.nonzero(peak == least)
+        first = np.lexsort((at.points[points], at.slots[slots]))[0]
+        self._take(Lightest(least, (outcome.sharding, int(at.slots[slots[first]]), int(at.points[points[first]]))))
+
     def _take(self, found: Lightest) -> None:
         self.lightest = found if self.lightest is None else min(self.lightest, found)
-
-
-def _lightest_of(outcome: PieceOutcome, shape: tuple[int, int]) -> Lightest:
-    """The plan of a piece that needs least memory; it takes infinitely much where none is valid."""
-    at, peak = outcome.piece.at, outcome.peak_memory_bytes
-    peak = np.broadcast_to(peak if outcome.valid is True else np.where(outcome.valid, peak, np.inf), shape)
-    least = float(peak.min())
-    slots, points = np.nonzero(peak == least)
-    first = np.lexsort((at.points[points], at.slots[slots]))[0]
-    return Lightest(least, (outcome.sharding, int(at.slots[slots[first]]), int(at.points[points[first]])))
 
 
 def _fill(
@@ -154,7 +153,7 @@ def _fill(
     for piece in pieces:
         check(stop)
         for sharding in at.shardings:
-            outcome = PieceOutcome(piece=piece, sharding=sharding)
+            outcome = PieceOutcome(piece=piece, sharding=sharding, may_fit=count.num_feasible > 0)
             value, known = outcome.valued(objective), least.get(sharding)
             count.look_at(outcome)
             least[sharding] = value if known is None else np.minimum(known, value)

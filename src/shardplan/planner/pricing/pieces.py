@@ -23,7 +23,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.family import Family
 from shardplan.planner.objective import Objective
 from shardplan.planner.pricing.rows import priced_together
-from shardplan.planner.pricing.tables import Depths, Tables
+from shardplan.planner.pricing.tables import Depths, Reads, Tables
 from shardplan.workload.stage import Stage
 
 CELLS = 32_768
@@ -87,25 +87,17 @@ class PointGroup:
         """Where another point begins; a point comes once for each of its layouts where these are worked on together."""
         return np.flatnonzero(np.diff(self.points, prepend=-1))
 
-    def work_times(self, compositions: NDArray[np.intp]) -> StageWork:
-        """Work of stages of these compositions, for who reads times."""
+    def work(self, compositions: NDArray[np.intp], reads: Reads) -> StageWork:
+        """Work of stages of these compositions."""
         at = compositions, self.points
-        return self._once(compositions, "times", lambda: self.tables.work_times_at(self.depths, at, self.slots))
+        return self._once(compositions, reads, lambda: self.tables.work_at(self.depths, at, self.slots, reads))
 
-    def work_memory(self, compositions: NDArray[np.intp]) -> StageWork:
-        """The same for who reads bytes."""
-        at = compositions, self.points
-        return self._once(compositions, "memory", lambda: self.tables.work_memory_at(self.depths, at, self.slots))
-
-    def charge_times(self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
-        """What the states of stages of these compositions cost, which are at these rows, without bytes."""
-        found = partial(self.tables.charge_times_at, sharding, self.depths, rows)
-        return self._once(compositions, ("times", sharding), found)
-
-    def charge_memory(self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
-        """The same without times."""
-        found = partial(self.tables.charge_memory_at, sharding, self.depths, rows)
-        return self._once(compositions, ("memory", sharding), found)
+    def charge(
+        self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp], reads: Reads
+    ) -> StateCharge:
+        """What the states of stages of these compositions cost, which are at these rows."""
+        found = partial(self.tables.charge_at, sharding, self.depths, rows, reads)
+        return self._once(compositions, (reads, sharding), found)
 
     def charge_rows(self, compositions: NDArray[np.intp]) -> NDArray[np.intp]:
         """Where the charges of stages of these compositions are."""
@@ -135,6 +127,7 @@ class TablePiece:
     layouts: NDArray[np.intp]
     """One, or one for each point."""
     num_kinds: int
+    _known: dict[Reads, WorkOfStages] = field(default_factory=dict)
 
     def within(self, tables: Tables, columns: NDArray[np.intp]) -> TablePiece:
         """Some of its points, priced by other tables of the same family."""
@@ -146,20 +139,10 @@ class TablePiece:
         """Plans of points with layouts that have as many kinds of stage."""
         return cls(at=at, layouts=layouts, num_kinds=int(at.tables.layouts.num_kinds[layouts[0]]))
 
-    @cached_property
-    def _work_times(self) -> WorkOfStages:
-        """What all kinds of sharding have in common, for who reads times."""
-        return self._work_of([self.at.work_times(each) for each in self._compositions])
-
-    @cached_property
-    def _work_memory(self) -> WorkOfStages:
-        """The same for who reads bytes."""
-        return self._work_of([self.at.work_memory(each) for each in self._compositions])
-
     @property
     def least_busy(self) -> Numbers:
         """What the slowest stage of its plans takes at least, whatever their states cost, by slot and point. [s]"""
-        return self._work_times.least_busy
+        return self._work("times").least_busy
 
     @cached_property
     def _compositions(self) -> list[NDArray[np.intp]]:
@@ -179,6 +162,12 @@ class TablePiece:
     def _kinds(self) -> list[Stage]:
         return [self.at.tables.layouts.stage(self.layouts, kind) for kind in range(self.num_kinds)]
 
+    def _work(self, reads: Reads) -> WorkOfStages:
+        """What all kinds of sharding have in common."""
+        if reads not in self._known:
+            self._known[reads] = self._work_of([self.at.work(each, reads) for each in self._compositions])
+        return self._known[reads]
+
     def _work_of(self, works: list[StageWork]) -> WorkOfStages:
         at, chosen, tables, layouts = self.at, self.layouts, self.at.tables, self.at.tables.layouts
         return WorkOfStages(
@@ -189,7 +178,7 @@ class TablePiece:
             works=works,
             whole=tables.whole[0],
             whole_work=lambda: at.whole_times,
-            behind=lambda kind: at.work_times(layouts.behind[chosen, kind]),
+            behind=lambda kind: at.work(layouts.behind[chosen, kind], "times"),
             rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
         )
 
@@ -200,27 +189,25 @@ class TablePiece:
         allowed = True if together is None else together[np.ix_(self.at.slots, self.layouts)]
         return True if np.all(allowed) else allowed
 
-    def times(self, sharding: int) -> Step:
-        """Outcome of the plans under a kind of sharding, slots of recomputation by points, for who reads times."""
-        charges = [self.at.charge_times(sharding, *each) for each in self._charge_rows]
-        return Step(work=self._work_times, charges=charges, sharding_time=self.at.sharding_time(sharding))
-
-    def memory(self, sharding: int) -> Step:
-        """The same for who reads bytes."""
-        charges = [self.at.charge_memory(sharding, *each) for each in self._charge_rows]
-        return Step(work=self._work_memory, charges=charges, sharding_time=0.0)
+    def step(self, sharding: int, reads: Reads) -> Step:
+        """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
+        charges = [self.at.charge(sharding, *each, reads) for each in self._charge_rows]
+        time = 0.0 if reads == "memory" else self.at.sharding_time(sharding)
+        return Step(work=self._work(reads), charges=charges, sharding_time=time)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PieceOutcome:
-    """Outcome of the plans of a piece under a kind of sharding, by slot and point; times are found when read."""
+    """Outcome of the plans of a piece under a kind of sharding, by slot and point."""
 
     piece: TablePiece
     sharding: int
+    may_fit: bool
+    """Whether times are likely to be read too: they are looked up with the memory then, or on their own later."""
 
     @cached_property
     def _memory(self) -> Step:
-        return self.piece.memory(self.sharding)
+        return self.piece.step(self.sharding, "both" if self.may_fit else "memory")
 
     @property
     def peak_memory_bytes(self) -> Numbers:
@@ -235,7 +222,7 @@ class PieceOutcome:
     @property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
-        return self.piece.times(self.sharding).busiest
+        return self._memory.busiest if self.may_fit else self.piece.step(self.sharding, "times").busiest
 
     @cached_property
     def valid(self) -> Flags:
@@ -244,7 +231,14 @@ class PieceOutcome:
 
     def valued(self, objective: Objective) -> Numbers:
         """What valid plans are ranked by; infinite for others."""
-        value = objective.value(self)
+        return self._where_valid(objective.value(self))
+
+    @property
+    def valid_peak(self) -> Numbers:
+        """Memory of the fullest stage of valid plans; infinite for others."""
+        return self._where_valid(self.peak_memory_bytes)
+
+    def _where_valid(self, value: Numbers) -> Numbers:
         if self.valid is True:
             return value
         with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``

@@ -191,7 +191,7 @@ class PrunedFamily:
         for at, pieces in pieces_of(self.tables):
             for piece in pieces:
                 check(stop)
-                outcomes = (PieceOutcome(piece=piece, sharding=sharding) for sharding in at.shardings)
+                outcomes = (PieceOutcome(piece=piece, sharding=sharding, may_fit=False) for sharding in at.shardings)
                 lower(none_fits, at, ~reduce(np.logical_or, map(self.fit_count.look_at, outcomes)))
         self.may_fit, self.is_counted = ~none_fits, True
         self.num_evaluated = self.tables.family.num_plans()
