@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, all_hold, different, distinct, first_of, gather
+from shardplan.arrays import Flags, Numbers, all_hold, columns_coded, different, distinct, first_of, gather
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.step import Step, WorkOfStages
@@ -33,6 +33,19 @@ FEW = 1024
 Found = TypeVar("Found")
 
 
+class _Pairs(NamedTuple):
+    """Points, each with its layout, or one for all, and the kinds of sharding that are looked at."""
+
+    points: NDArray[np.intp]
+    layouts: NDArray[np.intp]
+    shards: NDArray[np.bool_]
+
+    def at(self, chosen: NDArray[np.intp]) -> _Pairs:
+        """Some of them."""
+        layouts = self.layouts if len(self.layouts) < len(self.points) else self.layouts[chosen]
+        return _Pairs(self.points[chosen], layouts, self.shards[:, chosen])
+
+
 @dataclass(frozen=True, kw_only=True)
 class PointGroup:
     """Points that are worked on together, and what they have whatever the chunks per rank."""
@@ -43,13 +56,15 @@ class PointGroup:
     """Slots of recomputation."""
     depths: Depths
     """Depths of the points, and of those that come with them."""
+    shards: NDArray[np.bool_]
+    """For every kind of sharding and every point whether it is looked at."""
     _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tables: Tables, points: NDArray[np.intp], layouts: NDArray[np.intp], depths: Depths) -> PointGroup:
+    def of(cls, tables: Tables, depths: Depths, pairs: _Pairs) -> PointGroup:
         """Points with the slots of recomputation that any of them may have with its layout (or one for all)."""
-        slots = tables.family.slots_at(points, layouts).any(axis=1)
-        return cls(tables=tables, points=points, slots=np.flatnonzero(slots), depths=depths)
+        slots = tables.family.slots_at(pairs.points, pairs.layouts).any(axis=1)
+        return cls(tables=tables, points=pairs.points, slots=np.flatnonzero(slots), depths=depths, shards=pairs.shards)
 
     @cached_property
     def numbers(self) -> PlanNumbers:
@@ -69,11 +84,11 @@ class PointGroup:
     @cached_property
     def shardings(self) -> list[int]:
         """Kinds of sharding that any of the points may have."""
-        return np.flatnonzero(self.tables.family.shards[:, self.points].any(axis=1)).tolist()
+        return np.flatnonzero(self.shards.any(axis=1)).tolist()
 
     def valid(self, sharding: int) -> Flags:
         """Where the plans are valid under a kind of sharding, by slot and point; True where all are."""
-        points = self.tables.family.shards[sharding, self.points]
+        points = self.shards[sharding]
         return self._valid_slots if points.all() else points & self._valid_slots
 
     @cached_property
@@ -131,7 +146,13 @@ class TablePiece:
 
     def within(self, tables: Tables, columns: NDArray[np.intp]) -> TablePiece:
         """Some of its points, priced by other tables of the same family."""
-        at = PointGroup(tables=tables, points=self.at.points[columns], slots=self.at.slots, depths=self.at.depths)
+        at = PointGroup(
+            tables=tables,
+            points=self.at.points[columns],
+            slots=self.at.slots,
+            depths=self.at.depths,
+            shards=self.at.shards[:, columns],
+        )
         return TablePiece.of(at, self.layouts if len(self.layouts) == 1 else self.layouts[columns])
 
     @classmethod
@@ -231,22 +252,18 @@ class PieceOutcome:
 
     def valued(self, objective: Objective) -> Numbers:
         """What valid plans are ranked by; infinite for others."""
-        return self._where_valid(objective.value(self))
-
-    @property
-    def valid_peak(self) -> Numbers:
-        """Memory of the fullest stage of valid plans; infinite for others."""
-        return self._where_valid(self.peak_memory_bytes)
-
-    def _where_valid(self, value: Numbers) -> Numbers:
+        value = objective.value(self)
         if self.valid is True:
             return value
         with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
             return np.divide(value, self.valid)
 
 
-def pieces_of(tables: Tables) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
-    """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together."""
+def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
+    """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together.
+
+    Where points are few, plans whose states alone take more than ``most_bytes`` are left out.
+    """
     family = tables.family
     counts, first = family.num_chunks(), family.first_layouts()
     group = first * (int(counts.max()) + 1) + counts
@@ -259,29 +276,53 @@ def pieces_of(tables: Tables) -> Iterator[tuple[PointGroup, Iterator[TablePiece]
         alike = np.arange(first[points[0]], first[points[0]] + counts[points[0]])
         depths = (int(family.points["depth"][points[0]]),)
         for layouts in _with_equal_slots(family, alike):
-            for part in _parts_of(family, points, layouts[:1]):
-                at = PointGroup.of(tables, points[part], layouts[:1], depths)
+            pairs = _Pairs(points, layouts[:1], family.shards[:, points])
+            for part in _parts_of(family, pairs):
+                at = PointGroup.of(tables, depths, pairs.at(part))
                 yield at, (TablePiece.of(at, layouts[[number]]) for number in range(len(layouts)))
     if few:
-        yield from _mixed(tables, np.concatenate(few))
+        yield from _mixed(tables, np.concatenate(few), most_bytes)
 
 
-def _mixed(tables: Tables, points: NDArray[np.intp]) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
+def _mixed(
+    tables: Tables, points: NDArray[np.intp], most_bytes: float
+) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
     """Plans of points with different chunks per rank, those with as many kinds of stage together."""
     family, layouts = tables.family, tables.layouts
-    counts = family.num_chunks()[points]
-    first = family.first_layouts()[points]
-    chunk = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    points, layout = np.repeat(points, counts), np.repeat(first, counts) + chunk
     depths = tuple(different(family.points["depth"][points]).tolist())
-    kinds = 2 * layouts.num_kinds[layout] + (layouts.vp[layout] > 1)
-    order = np.lexsort((points, kinds))
-    for alike in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
-        for part in _parts_of(family, points[alike], layout[alike]):
-            rows = alike[part]
-            at = PointGroup.of(tables, points[rows], layout[rows], depths)
+    pairs = _pairs_of(tables, points)
+    if np.isfinite(most_bytes):
+        shards = pairs.shards & (_least_peaks(tables, depths, pairs) <= most_bytes)
+        pairs = pairs._replace(shards=shards).at(np.flatnonzero(shards.any(axis=0)))
+    kinds = 2 * layouts.num_kinds[pairs.layouts] + (layouts.vp[pairs.layouts] > 1)
+    order = np.lexsort((pairs.points, kinds))
+    for alike in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1) if len(order) else ():
+        of_kind = pairs.at(alike)
+        for part in _parts_of(family, of_kind):
+            at = PointGroup.of(tables, depths, of_kind.at(part))
             if len(at.slots):
-                yield at, iter([TablePiece.of(at, layout[rows])])
+                yield at, iter([TablePiece.of(at, of_kind.layouts[part])])
+
+
+def _pairs_of(tables: Tables, points: NDArray[np.intp]) -> _Pairs:
+    """Points with each of their layouts."""
+    family = tables.family
+    counts, first = family.num_chunks()[points], family.first_layouts()[points]
+    chunk = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    points = np.repeat(points, counts)
+    return _Pairs(points, np.repeat(first, counts) + chunk, family.shards[:, points])
+
+
+def _least_peaks(tables: Tables, depths: Depths, pairs: _Pairs) -> NDArray[np.float64]:
+    """What the fullest stage takes at least, whatever activations it keeps: by sharding and pair. [bytes]"""
+    layouts = tables.layouts
+    compositions = layouts.composition[pairs.layouts]
+    rows = []
+    for kind in range(compositions.shape[1]):  # of layouts with fewer kinds the first one again
+        chosen = np.where(kind < layouts.num_kinds[pairs.layouts], compositions[:, kind], compositions[:, 0])
+        rows.append(tables.charge_rows(depths, (chosen, pairs.points)))
+    peaks = [tables.least_peaks(sharding, depths) for sharding in range(len(tables.family.shardings))]
+    return np.stack([np.maximum.reduce([peak[each] for each in rows]) for peak in peaks])
 
 
 def _with_equal_slots(family: Family, layouts: NDArray[np.intp]) -> list[NDArray[np.intp]]:
@@ -291,19 +332,20 @@ def _with_equal_slots(family: Family, layouts: NDArray[np.intp]) -> list[NDArray
     return groups if family.together is None else [each for each in groups if family.together[:, each[0]].any()]
 
 
-def _parts_of(family: Family, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Positions of points, each with its layout (or one for all), in pieces that have most of what is valid together.
+def _parts_of(family: Family, pairs: _Pairs) -> Iterator[NDArray[np.intp]]:
+    """Positions of points with their layouts in pieces that have most of what is looked at together.
 
     Points differ in the slots of recomputation and in the kinds of sharding that are valid; those of a piece are
     priced with all that any of them may have. Sets of points are priced together where that takes less time than
     pricing each on its own.
     """
-    of_points, of_layouts = family.kinds_of_points, family.kinds_of_layouts
-    kinds = of_points[points] * (int(of_layouts.max()) + 1) + of_layouts[layouts]
+    of_shards, of_layouts = columns_coded(pairs.shards), family.kinds_of_layouts
+    kinds = family.kinds_of_points[pairs.points] * (int(of_layouts.max()) + 1) + of_layouts[pairs.layouts]
+    kinds = kinds * (int(of_shards.max()) + 1) + of_shards
     _, code = distinct(kinds, int(kinds.max()) + 1)
-    first = first_of(code, int(code.max()) + 1)
-    slots = family.slots_at(points[first], layouts[first] if len(layouts) > 1 else layouts)
-    together = priced_together(slots.T, family.shards[:, points[first]].T, np.bincount(code))
+    first = pairs.at(first_of(code, int(code.max()) + 1))
+    slots = family.slots_at(first.points, first.layouts)
+    together = priced_together(slots.T, first.shards.T, np.bincount(code))
     number = together[code]
     for each in range(int(together.max()) + 1):
         positions = np.flatnonzero(number == each)

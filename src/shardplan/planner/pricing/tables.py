@@ -34,7 +34,7 @@ from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork,
 from shardplan.estimation.parts.pipelines import least_passes
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Rounds, sharding_time
+from shardplan.estimation.step import Rounds, least_peak_of, sharding_time
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -385,6 +385,11 @@ class Tables:
         charges, _ = self._latest("charges", depths, self._charges)
         charge = charges[sharding]
         return gather(charge if reads == "both" else charge.times if reads == "times" else charge.memory, rows)
+
+    def least_peaks(self, sharding: int, depths: Depths) -> NDArray[np.float64]:
+        """What the memory of a stage is at least, whatever activations it keeps, by row of the charges. [bytes]"""
+        charges, rows = self._latest("charges", depths, self._charges)
+        return np.broadcast_to(least_peak_of(self.question, charges[sharding]), rows.keys.shape)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""
