@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +26,6 @@ from shardplan.planner.stopping import Stop, check
 KEPT_BYTES = 30 * 2**20
 
 
-class Lightest(NamedTuple):
-    """The plan that needs least memory, but for its chunks per rank; of equal ones the first position."""
-
-    peak_memory_bytes: float
-    position: tuple[int, int, int]
-    """Sharding, slot of recomputation, point."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """Best value of the objective over the chunks per rank: by sharding, recomputation and point."""
@@ -45,8 +36,6 @@ class Table:
     """Plans that were priced."""
     num_feasible: int
     """Those of them that fit."""
-    lightest: Lightest | None = None
-    """Known where none fits."""
 
     @cached_property
     def least(self) -> NDArray[np.float64]:
@@ -76,20 +65,22 @@ def evaluate(
     return evaluated(Tables(question=question, family=family, known=known or KnownPipelines()), objective, stop)
 
 
-def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None) -> Table:
-    """As ``evaluate``, of what has been priced already."""
+def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None, *, most_bytes: float = np.inf) -> Table:
+    """As ``evaluate``, of what has been priced already.
+
+    Plans whose states alone take more than ``most_bytes``, or than there is where plans have to fit, may be left out.
+    """
     _keep_freed_memory()
     question, family = tables.question, tables.family
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
     count = FitCount()
-    for at, pieces in pieces_of(tables):
+    for at, pieces in pieces_of(tables, min(most_bytes, objective.most_bytes(question))):
         _fill(at, pieces, objective, best, count=count, stop=stop)
     return Table(
         tables=tables,
         best=objective.finished(question, best),
         num_evaluated=family.num_plans(),
         num_feasible=count.num_feasible,
-        lightest=count.lightest,
     )
 
 
@@ -103,41 +94,17 @@ def _keep_freed_memory() -> None:
 
 
 class FitCount:
-    """How many plans fit of those that are looked at piece by piece; while none does, the one that needs least."""
+    """How many plans fit of those that are looked at piece by piece."""
 
     def __init__(self) -> None:
         self.num_feasible = 0
-        self.lightest: Lightest | None = None
 
     def look_at(self, outcome: PieceOutcome) -> NDArray[np.bool_]:
         """Which plans of a piece are valid and fit, by slot and point."""
         at = outcome.piece.at
-        shape = len(at.slots), len(at.points)
-        fits = np.broadcast_to(np.asarray(all_hold([outcome.fits, outcome.valid])), shape)
+        fits = np.broadcast_to(np.asarray(all_hold([outcome.fits, outcome.valid])), (len(at.slots), len(at.points)))
         self.num_feasible += int(np.count_nonzero(fits))
-        if not self.num_feasible:
-            self._take(_lightest_of(outcome, shape))
         return fits
-
-    def add(self, other: Table, points: NDArray[np.intp]) -> None:
-        """Plans of some points that were counted on their own."""
-        self.num_feasible += other.num_feasible
-        if other.lightest is not None:
-            sharding, slot, point = other.lightest.position
-            self._take(other.lightest._replace(position=(sharding, slot, int(points[point]))))
-
-    def _take(self, found: Lightest) -> None:
-        self.lightest = found if self.lightest is None else min(self.lightest, found)
-
-
-def _lightest_of(outcome: PieceOutcome, shape: tuple[int, int]) -> Lightest:
-    """The plan of a piece that needs least memory; it takes infinitely much where none is valid."""
-    at, peak = outcome.piece.at, outcome.peak_memory_bytes
-    peak = np.broadcast_to(peak if outcome.valid is True else np.where(outcome.valid, peak, np.inf), shape)
-    least = float(peak.min())
-    slots, points = np.nonzero(peak == least)
-    first = np.lexsort((at.points[points], at.slots[slots]))[0]
-    return Lightest(least, (outcome.sharding, int(at.slots[slots[first]]), int(at.points[points[first]])))
 
 
 def _fill(
@@ -154,7 +121,7 @@ def _fill(
     for piece in pieces:
         check(stop)
         for sharding in at.shardings:
-            outcome = PieceOutcome(piece=piece, sharding=sharding)
+            outcome = PieceOutcome(piece=piece, sharding=sharding, may_fit=count.num_feasible > 0)
             value, known = outcome.valued(objective), least.get(sharding)
             count.look_at(outcome)
             least[sharding] = value if known is None else np.minimum(known, value)

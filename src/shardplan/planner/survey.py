@@ -26,6 +26,8 @@ from shardplan.planner.tied import PricedPlans, priced_plans
 
 MANY = 2_000_000
 """Plans of a family from which on step times that no answer needs are left out: fewer are priced as fast."""
+MORE_BYTES = 1.5
+"""Times as much memory is allowed next where no plan needs so little."""
 Progress = Callable[[int, int], None]
 """Called with families done and families in all."""
 
@@ -72,11 +74,15 @@ class Survey:
         return answers
 
     def lightest(self) -> Estimate:
-        """The full answer for the valid plan that needs least memory, where none fits."""
-        known = [(table, table.lightest) for table in self.tables if table.lightest is not None]
-        table, found = min(known, key=lambda pair: pair[1].peak_memory_bytes)
-        (best,) = best_plans(table.tables, [found.position], SMALLEST)
-        return estimate_plans(self.question, [best[0]])[0]
+        """The full answer for the valid plan that needs least memory, whether it fits or not.
+
+        Looked for among plans whose states take no more than some bytes, until these are enough for one of them.
+        """
+        cell, most = None, float(self.question.usable_memory)
+        while cell is None or cell.value > most:
+            most = most * MORE_BYTES if cell is None else cell.value
+            cell = best_cell([evaluated(table.tables, SMALLEST, most_bytes=most) for table in self.tables])
+        return replace(self, objective=SMALLEST, priced=None).estimate(cell)
 
     def plans(self, cells: Sequence[Cell]) -> list[Plan]:
         """The best plans at some cells."""

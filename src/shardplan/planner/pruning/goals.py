@@ -144,7 +144,6 @@ class PrunedFamily:
             best=self.best,
             num_evaluated=self.num_evaluated,
             num_feasible=self.fit_count.num_feasible,
-            lightest=self.fit_count.lightest,
         )
 
     def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
@@ -183,15 +182,15 @@ class PrunedFamily:
             self.priced |= cells
             if not self.is_counted:
                 self.num_evaluated += found.num_evaluated
-                self.fit_count.add(found, points)
+                self.fit_count.num_feasible += found.num_feasible
 
     def count(self, stop: Stop | None) -> None:
         """Finds the memory of all plans, and counts those that fit."""
         none_fits = np.ones_like(self.priced)
-        for at, pieces in pieces_of(self.tables):
+        for at, pieces in pieces_of(self.tables, FASTEST.most_bytes(self.tables.question)):
             for piece in pieces:
                 check(stop)
-                outcomes = (PieceOutcome(piece=piece, sharding=sharding) for sharding in at.shardings)
+                outcomes = (PieceOutcome(piece=piece, sharding=sharding, may_fit=False) for sharding in at.shardings)
                 lower(none_fits, at, ~reduce(np.logical_or, map(self.fit_count.look_at, outcomes)))
         self.may_fit, self.is_counted = ~none_fits, True
         self.num_evaluated = self.tables.family.num_plans()

@@ -162,12 +162,12 @@ class _Asked:
         if 0 < len(columns) < len(piece.at.points):
             piece, classes = piece.within(piece.at.tables, columns), classes[:, columns]
         if len(columns):
-            times, at = self._spread(whole_step(self.joint, piece.times(sharding).busiest), classes), piece.at
+            times, at = self._spread(whole_step(self.joint, piece.step(sharding, "times").busiest), classes), piece.at
             leaders.look_at(times, classes, family=family, sharding=sharding, slots=at.slots, points=at.points)
 
     def _classes(self, piece: TablePiece, sharding: int) -> NDArray[np.intp]:
         """The smallest capacity in which each plan fits, by slot and point; their number where it fits none."""
-        step = piece.memory(sharding)
+        step = piece.step(sharding, "memory")
         kept = all_hold([step.host_fits, piece.at.valid(sharding), piece.runnable])
         classes = np.searchsorted(self.usable, step.peak_memory_bytes)
         shape = len(piece.at.slots), len(piece.at.points)
