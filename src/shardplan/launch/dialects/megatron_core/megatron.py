@@ -344,7 +344,7 @@ def _oddities(facts: Facts, options: Options) -> None:
         )
     sign = "--" if facts.framework in (NAME, "megatron-deepspeed") else ""
     values = {name: option.value if option.words else "on" for name, option in options.given.items()}
-    unread_names(facts, values, options.seen, sign)
+    unread_names(facts, values, options.seen, sign, all_of=True)
     for word in options.open:
         facts.doubt(f"{word.file}:{word.line} {word.shown} may hold further options")
     for word in options.loose:
