@@ -9,6 +9,7 @@ from tests.launch.dialects.test_fresh_samples import AXOLOTL, SWIFT, line
 from tests.launch.dialects.test_unread_names import TRAINER, said
 from tests.launch.scripts import read, values
 
+from shardplan.errors import InputError
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Reading
@@ -148,3 +149,37 @@ def test_functions_of_other_files_may_set_more(tmp_path: Path, call: str, dispat
 def test_a_layout_that_a_function_sets_is_asked_for(tmp_path: Path) -> None:
     text = RECIPE.format(call="set_own_pipeline_model_parallel_layout(cfg.model)")
     assert "stage_layers" in recipe(tmp_path, text).missing
+
+
+def test_a_script_that_generates_is_refused(tmp_path: Path) -> None:
+    text = "accelerate launch --num_processes 1 app.py --model_name_or_path gpt2 --max_new_tokens 200"
+    with pytest.raises(InputError, match="generates text, and trains nothing"):
+        read(tmp_path, "run.sh", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("a.sh", TRAINER + "--num_samples_per_prompt_rollout 16", "are generated"),
+        ("a.sh", line("--task QQP", "tasks/main.py"), "a head of its own"),
+    ],
+)
+def test_other_marks_of_objectives_are_said(tmp_path: Path, name: str, text: str, part: str) -> None:
+    assert said(tmp_path, name, text, part)
+
+
+@pytest.mark.parametrize(("more", "kind"), [("--checkpoint-activations", "full"), ("", "none")])
+def test_deepspeed_recomputes_with_the_option_of_megatron_alone(tmp_path: Path, more: str, kind: str) -> None:
+    text = line(f"--deepspeed --zero-stage 1 --no-pipeline-parallel --deepspeed-activation-checkpointing {more}")
+    assert read(tmp_path, "run.sh", text).value("recompute") == kind
+    assert said(tmp_path, "run.sh", text, "nothing is recomputed") is (kind == "none")
+
+
+@pytest.mark.parametrize("degree", [True, False])
+def test_degrees_of_a_file_of_options_are_asked_for_unless_it_has_some(tmp_path: Path, *, degree: bool) -> None:
+    options = line("").split("pretrain_gpt.py")[1].replace("\\\n", " ").strip()
+    if not degree:
+        options = options.replace("--tensor-model-parallel-size 2", "--sequence-parallel")
+    found = read(tmp_path, "part.sh", f'OPTIONS="{options}"\n')
+    assert {"pp", "sharding"} <= (found.facts if degree else found.missing).keys()
+    assert not found.breaks

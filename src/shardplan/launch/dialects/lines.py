@@ -266,6 +266,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
+    if "max_new_tokens" in options and "per_device_train_batch_size" not in options:
+        raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
     take_open(facts, parsed)

@@ -20,6 +20,12 @@ _PROGRAM: Final = re.compile(
 """Programs that are named by it: ``trl/scripts/dpo.py``."""
 
 
+_ROLLOUT: Final = re.compile(
+    r"vllm_\w+|\w*rollout\w*|num_generations|reward_\w+|kl_(?:estimator|coef|beta)|init_kl_coef"
+)
+"""Options of trainers that generate answers."""
+
+
 def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None:
     """Says what is not priced: answers in pairs, models beside the one that trains, answers that are generated."""
     found = (settings.first(name) for name in NAMES)
@@ -27,6 +33,9 @@ def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None
         if each is not None and (text := _beside(str(each.value).lower())):
             _say(facts, each, text)
     named = _PROGRAM.search(program)
+    rolled = next((each for name, each in settings.items() if _ROLLOUT.fullmatch(name.replace("-", "_"))), None)
+    if rolled is not None:
+        facts.doubt(f"{rolled.place}: {_beside('ppo')}")
     if named is not None:
         text = _beside(named[1].lower()) or _beside("ppo")
         facts.doubt(f"the program {program}: {text}")
