@@ -135,7 +135,7 @@ def unread_names(facts: Facts, values: Mapping[str, object], seen: set[str], sig
     left = [f"{sign}{name}" for name in on if not without_effect(name) and (all_of or _matters(name))]
     if left:
         more = f" and {len(left) - MOST} more" if len(left) > MOST else ""
-        facts.doubt(f"{', '.join(left[:MOST])}{more}: not read; they may change time or memory")
+        facts.doubt(f"{', '.join(left[:MOST])}{more} may change time or memory")
 
 
 def unsaid(facts: Facts, settings: Settings, pattern: str = ".*", sign: str = "", *, all_of: bool = True) -> None:
