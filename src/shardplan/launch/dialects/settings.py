@@ -172,8 +172,3 @@ def batch_of(facts: Facts) -> None:
 def words_of(words: Mapping[str, str]) -> Convert:
     """Reads one of ``words``, in any case of letters."""
     return lambda value: words.get(str(value).strip().lower())
-
-
-def texts_of(words: Iterable[Word]) -> tuple[str, ...]:
-    """The decided texts of words."""
-    return tuple(word.text for word in words if word.text is not None)
