@@ -185,6 +185,22 @@ class KnownErrors:
         return KnownRuns(self.runs)
 
     @cached_property
+    def scaled(self) -> NDArray[np.float64]:
+        """What was measured over what was predicted (logarithm), in units of the size of errors to be expected."""
+        return _scaled(self.runs, self.quantity)
+
+    @cached_property
+    def of_families(self) -> NDArray[np.float64]:
+        """Weight of every run for its family: many runs of one family share what they err by."""
+        counts = Counter(run.family for run in self.runs)
+        return np.asarray([1 / math.sqrt(counts[run.family]) for run in self.runs])
+
+    @cached_property
+    def are_moe(self) -> NDArray[np.bool_]:
+        """Which runs are of models with experts."""
+        return np.asarray([run.features.moe for run in self.runs], dtype=np.bool_)
+
+    @cached_property
     def accelerators(self) -> set[tuple[str, str]]:
         """Generation and name of every accelerator that has runs."""
         return {(run.features.generation, run.features.accelerator) for run in self.runs}
@@ -266,7 +282,7 @@ def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _quantiles(known: KnownErrors, like: Features) -> tuple[float, float]:
-    return _both(_scaled(known.runs, known.quantity), _weights(known, like))
+    return _both(known.scaled, _weights(known, like))
 
 
 def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
@@ -275,7 +291,8 @@ def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> 
     scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
     of_own = np.exp(-_distance_of_own(KnownRuns(own), asked, scale) / 2)
     of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)
-    return _both(_scaled(runs, known.quantity), np.concatenate([of_published, of_own]))
+    errors = np.concatenate([known.scaled, _scaled(own, known.quantity)])
+    return _both(errors, np.concatenate([of_published, of_own]))
 
 
 def _scaled(runs: Sequence[Residual], quantity: str) -> NDArray[np.float64]:
@@ -302,14 +319,12 @@ def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray
 
 def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     """Weight of every run by likeness, errors of all runs mixed in where few are alike."""
-    counts = Counter(run.family for run in known.runs)
-    family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known.runs])
     alike = np.exp(-known.table.squared(asked, LIKELY) / 2)
-    same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known.runs])
+    same_kind = np.where(known.are_moe == asked.moe, 1.0, 0.1)
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)
     strength = min(float(alike.sum()), effective)
     mixed_in = max(FEW_RUNS - strength, 0.0) / max(float(same_kind.sum()), 1e-300)
-    return family * (alike + mixed_in * same_kind)
+    return known.of_families * (alike + mixed_in * same_kind)
 
 
 def _quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
