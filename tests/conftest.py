@@ -65,7 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     scheduler: Any = import_module("xdist.scheduler")
 
-    class BySharing(scheduler.LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    class BySharing(scheduler.LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             return "published runs" if _reads_published_runs(config.rootpath / file) else file

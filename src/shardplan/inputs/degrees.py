@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -107,8 +109,33 @@ class Degrees:
         return replace(each[0], **{name: column([getattr(one, name) for one in each]) for name in COLUMNS})
 
 
+def degrees_with(values: Mapping[str, Any]) -> Degrees:
+    """The numbers of a plan with these values of its fields; of plans that were asked for lately they are known."""
+    return _degrees_with(tuple(values), tuple(values.values()))
+
+
+@lru_cache(maxsize=4096)
+def _degrees_with(names: tuple[str, ...], values: tuple[Any, ...]) -> Degrees:
+    return Degrees.of(Plan(**dict(zip(names, values, strict=True))))
+
+
 COLUMNS = tuple(each.name for each in fields(Degrees) if each.name != "plan")
 """Fields of ``Degrees`` that can be columns."""
+WORDS = tuple(each.name for each in fields(Plan) if each.name not in COLUMNS)
+"""Fields of a plan that rules do not read as numbers."""
+
+
+def differing_in_numbers(plans: Sequence[Plan], besides: Collection[str] = ()) -> Iterable[list[int]]:
+    """Positions of plans that differ in numbers alone, and in fields ``besides``.
+
+    Stated layers are those of some pipeline.
+    """
+    words = attrgetter(*(name for name in WORDS if name not in besides))
+    groups: dict[object, list[int]] = {}
+    for place, plan in enumerate(plans):
+        pipeline = None if plan.stage_layers is None else (plan.pp, plan.vp)
+        groups.setdefault((pipeline, words(plan)), []).append(place)
+    return groups.values()
 
 
 def columns(d: Degrees) -> Numbers:

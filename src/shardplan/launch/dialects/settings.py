@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -9,7 +10,7 @@ from shardplan.fields import dataclass
 from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import Convert
-from shardplan.launch.read.facts import Document
+from shardplan.launch.read.facts import Document, Word
 
 Table: TypeAlias = Mapping[str, tuple[tuple[str, ...], Convert]]
 """Our key: names in the framework, the first that is given counts, and how the value is read."""
@@ -28,7 +29,18 @@ class NamedSetting:
 
 
 class Settings(dict[str, NamedSetting]):
-    """Settings by dotted key."""
+    """Settings by dotted key; those that a dialect looks for are kept in :attr:`seen`."""
+
+    def __init__(self, *given: Mapping[str, NamedSetting]) -> None:
+        super().__init__(*given)
+        self.seen: set[str] = set()
+        self.undecided: dict[str, NamedSetting] = {}
+        """Settings that were looked for and that the file leaves open, by place."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether it is given."""
+        self.seen.add(str(name))
+        return super().__contains__(name)
 
     @classmethod
     def of(cls, document: Document, prefix: str = "") -> Settings:
@@ -52,6 +64,10 @@ class Settings(dict[str, NamedSetting]):
         given = options.given if isinstance(options, Options) else options
         return cls({fold(name): _of_option(option) for name, option in given.items()})
 
+    def values_of(self, pattern: str = ".*") -> dict[str, object]:
+        """Values by key where the key is of a pattern."""
+        return {key: each.value for key, each in self.items() if re.fullmatch(pattern, key)}
+
     def over(self, other: Mapping[str, NamedSetting]) -> Settings:
         """These, on top of ``other``."""
         return Settings({**other, **self})
@@ -59,7 +75,10 @@ class Settings(dict[str, NamedSetting]):
     def first(self, *names: str) -> NamedSetting | None:
         """The setting under the first of ``names`` that is there and is not null."""
         found = (self[name] for name in names if name in self)
-        return next((each for each in found if each.value is not None or each.needs), None)
+        chosen = next((each for each in found if each.value is not None or each.needs), None)
+        if chosen is not None and chosen.value is None:
+            self.undecided[chosen.place] = chosen
+        return chosen
 
     def value(self, *names: str) -> object:
         """Its value; None where there is none."""
@@ -77,10 +96,22 @@ def _of_option(option: Option) -> NamedSetting:
     return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs, shown=shown)
 
 
+def as_option(setting: NamedSetting, name: str) -> Option:
+    """A setting as the option ``name`` that says the same; true is a bare one, a list has several words."""
+    file, _, line = setting.place.rsplit(" ", 1)[0].rpartition(":")
+    number = int(line) if line.isdigit() else 0
+    listed = setting.value if isinstance(setting.value, tuple | list) else (setting.value,)
+    shown = " ".join(map(str, listed))
+    text = None if setting.needs or setting.value is None else shown
+    word = Word(text=text, shown=shown, line=number, file=file, needs=setting.needs)
+    return Option(name=name, words=() if setting.value is True else (word,), file=file, line=number)
+
+
 def state(facts: Facts, key: str, setting: NamedSetting | None, convert: Convert) -> bool:
     """States ``key`` by ``setting``; whether it is given. What does not convert is missing and not understood."""
     if setting is None:
         return False
+    facts.asked_places.add(setting.place)
     value = None if setting.needs and setting.value is None else convert(setting.value)
     if value is not None:
         facts.state(key, value, setting.place, setting.name)

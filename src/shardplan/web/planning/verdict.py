@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.planner.robustness import has_headroom
 from shardplan.reports.breakdown import memory_bar
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
@@ -129,7 +128,7 @@ def memory(estimate: Estimate) -> dict[str, Any]:
         "share": percent(bar.used_bytes / bar.usable_bytes),
         "parts": memory_parts(bar),
         "end": bar.usable_bytes / max(bar.used_bytes, bar.usable_bytes),
-        "is_tight": estimate.feasible and not has_headroom(estimate),
+        "is_tight": estimate.feasible and not estimate.has_headroom,
         "fits": estimate.feasible,
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
@@ -32,6 +33,8 @@ def _rules(facts: Facts, config: Settings) -> None:
     offload = config.first("model.cpu_offloading")
     if offload is not None and switch(offload.value):
         facts.state("offload", "activations", offload.place, offload.name)
+        if switch(config.value("model.cpu_offloading_weights")):
+            facts.doubt(f"{config['model.cpu_offloading_weights'].place}: weights in host memory are not priced")
         state(facts, "offload_num_layers", config.first("model.cpu_offloading_num_layers"), degree)
     rates = [config.first(f"model.{name}_dropout") for name in ("hidden", "attention")]
     known = [number(each.value) for each in rates if each is not None]
@@ -90,7 +93,8 @@ def _adapters(facts: Facts, config: Settings) -> None:
     if scheme is None or str(scheme.value).lower() in {"none", "null"}:
         return
     state(facts, "train", scheme, lambda value: "lora" if str(value) == "lora" else None)
-    state(facts, "lora_rank", config.first("model.peft.lora_tuning.adapter_dim"), degree)
+    own = "model.peft.lora_tuning"
+    adapter_facts(facts, config, ranks=(f"{own}.adapter_dim",), targets=(f"{own}.target_modules",), source=own)
 
 
 NEMO: Final = TableDialect(
@@ -148,5 +152,7 @@ NEMO: Final = TableDialect(
         "position_embedding_type": "learned_absolute",
     },
     rule=_rules,
+    watched=r"model\..*",
+    spelled_out=True,
     open={"vocab_size": "the tokenizer", "num_accelerators": "trainer.num_nodes x trainer.devices"},
 )
