@@ -9,9 +9,8 @@ from urllib.parse import parse_qsl
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
+from shardplan.web.settings import MOST_TEXT
 
-MOST_TEXT: Final = 500_000
-"""Characters of a script."""
 LONGEST_VALUE: Final = 500
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 EXAMPLE: Final = "launch.sh"
