@@ -28,7 +28,7 @@ settings.load_profile("repeatable")
 
 LONGEST: Final = (
     "tests/calibration/test_coverage.py", "tests/calibration/test_defaults.py", "tests/calibration/test_validate.py",
-    "tests/cli/test_reference.py", "tests/web/browser/", "tests/test_pages.py", "tests/cli/test_calibrate.py",
+    "tests/cli/test_reference.py", "tests/web/browser/", "tests/test_pages.py", "tests/cli/calibration/test_runs.py",
     "tests/planner/test_runnable.py",
 )  # fmt: skip
 """Files that take a quarter of a minute or more, alone or with those that run after them in the same process: they
