@@ -23,7 +23,7 @@ from shardplan.outputs.target import TRACE, JsonTarget
 from shardplan.reports.timeline.trace import trace_text
 from shardplan.schedules.base import ChunkTimes, Orders, Pipeline
 from shardplan.schedules.registry import load_any_schedule
-from shardplan.simulation import pieces
+from shardplan.simulation.pieces import kept_pieces
 from shardplan.simulation.show import timeline_of_times
 from shardplan.simulation.step import simulate
 
@@ -81,7 +81,7 @@ def many_plans() -> float:
     """Seconds by which a search takes longer that simulates the 50 best plans, with no order of passes known yet."""
 
     def asked(most: int | None) -> None:
-        pieces._fixed.cache_clear()  # noqa: SLF001  # as in a new process
+        kept_pieces.cache_clear()  # as in a new process
         search("llama-3.1-70b", "dgx-h100", 128, simulate_top=most)
 
     asked(None)

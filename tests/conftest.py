@@ -27,10 +27,12 @@ settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile("repeatable")
 
 LONGEST: Final = (
-    "tests/calibration/test_coverage.py", "tests/calibration/test_defaults.py", "tests/web/browser/",
-    "tests/cli/test_reference.py", "tests/test_pages.py",
+    "tests/calibration/test_coverage.py", "tests/calibration/test_defaults.py", "tests/calibration/test_validate.py",
+    "tests/cli/test_reference.py", "tests/web/browser/", "tests/test_pages.py", "tests/cli/calibration/test_runs.py",
+    "tests/planner/test_runnable.py",
 )  # fmt: skip
-"""Files that take half a minute or more: they start first, so that none is left over at the end."""
+"""Files that take a quarter of a minute or more, alone or with those that run after them in the same process: they
+start first, so that none is left over at the end."""
 PUBLISHED: Final = r"from tests\.calibration(\.published import| import published)"
 MOST_PROCESSES: Final = 8
 """More save little: the longest file then takes most of the time."""
@@ -58,7 +60,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Gives the tests of a file to one process, and all that read predictions of the published runs to one."""
+    """Gives the tests of a file to one process, and those of all files that read predictions of the published runs."""
     if config.option.dist != "loadfile":
         return None
     scheduler: Any = import_module("xdist.scheduler")

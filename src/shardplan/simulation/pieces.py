@@ -122,13 +122,14 @@ def pieces_of(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> Pieces:
     """The pieces of a step. Those of an order that does not depend on times are kept for the next step."""
     small = at.pp * at.vp * at.num_microbatches <= KEPT_PASSES
     if small and isinstance(schedule, PipelineSchedule) and type(schedule).order is PipelineSchedule.order:
-        return _fixed(schedule, type(schedule).events, *map(int, (at.pp, at.vp, at.num_microbatches, at.group_size)))
+        counts = map(int, (at.pp, at.vp, at.num_microbatches, at.group_size))
+        return kept_pieces(schedule, type(schedule).events, *counts)
     return Pieces.of(schedule, at, schedule.order(at, times))
 
 
 @lru_cache(maxsize=32)
-def _fixed(schedule: Schedule, events: Callable[..., Orders], *counts: int) -> Pieces:
-    """``events`` of the schedule, for its ranks, chunks per rank, micro-batches and group size."""
+def kept_pieces(schedule: Schedule, events: Callable[..., Orders], *counts: int) -> Pieces:
+    """Pieces of ``events`` of the schedule, for its ranks, chunks per rank, micro-batches and group size."""
     pp, vp, num_microbatches, group_size = counts
     at = Pipeline(pp=pp, vp=vp, num_microbatches=num_microbatches, group_size=group_size)
     return Pieces.of(schedule, at, events(schedule, *counts))

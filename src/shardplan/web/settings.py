@@ -13,6 +13,8 @@ from shardplan.fields import about, check, dataclass
 LOOPBACK_NAMES: Final = ("localhost",)
 """Names of this machine that browsers never look up elsewhere."""
 MOST_WORKERS: Final = 64
+MOST_TEXT: Final = 500_000
+"""Characters of a launch file."""
 
 
 def usual_workers() -> int:

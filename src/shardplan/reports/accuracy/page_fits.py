@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardplan.reports.accuracy.words import Record, as_gigabytes, as_percent
@@ -13,11 +13,14 @@ COLUMNS = ["right", 'false "fits"', "beyond 3 %", "beyond 10 %", 'false "does no
 
 def fits_sections(record: Record) -> Iterator[Section]:
     """The table by family, and the runs that are furthest off; nothing where no run says how it ended but by a time."""
-    rows = record["fits"]
-    if not rows[-1]["in_sample"]["n"]:
-        return
+    if record["fits"][-1]["in_sample"]["n"]:
+        yield _by_family(record["fits"])
+        yield _out_of_memory(record["false_fits"])
+
+
+def _by_family(rows: Sequence[Record]) -> Section:
     has_left_out = rows[-1]["left_out"] is not None
-    yield Section(
+    return Section(
         title="Fits",
         text='The verdict "fits" against how runs ended. False "fits": the run ran out of memory; beyond 3 % and 10 %: '
         "and is predicted to leave more than that of the usable memory free. "
@@ -41,11 +44,14 @@ def fits_sections(record: Record) -> Iterator[Section]:
             for row in rows
         ],
     )
-    yield Section(
+
+
+def _out_of_memory(runs: Sequence[Record]) -> Section:
+    return Section(
         title="Runs out of memory that are predicted to fit",
         level=3,
         text="Those predicted to leave more than 3 % of the usable memory free. Needed and usable in GB of 10^9 bytes."
-        if record["false_fits"]
+        if runs
         else "",
         columns=["run", "tier", "needed", "usable", "needed / usable", "cause"],
         rows=[
@@ -57,7 +63,7 @@ def fits_sections(record: Record) -> Iterator[Section]:
                 f"{row['needed_memory_bytes'] / row['usable_memory_bytes']:.2f}",
                 row["cause"] or "not known",
             ]
-            for row in record["false_fits"]
+            for row in runs
         ],
     )
 

@@ -12,13 +12,12 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 from shardplan.web.json.fields import MOST_LISTED, MOST_NAME, Body, body_of
+from shardplan.web.settings import MOST_TEXT
 
 MOST_PLANS: Final = 100
 """Plans that one answer lists."""
 MOST_SIMULATED: Final = 100
 MOST_SIDES: Final = 20
-MOST_TEXT: Final = 500_000
-"""Characters of a launch script."""
 MOST_FACTOR: Final = 1e6
 
 Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]

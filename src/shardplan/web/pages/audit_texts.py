@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from shardplan.launch.audit.answer import Audit
 from shardplan.launch.audit.improve import Improvement
@@ -13,9 +13,7 @@ from shardplan.reports.forms.audit import world_record
 from shardplan.reports.texts.plan import field_name, field_text, plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.estimates import estimate_texts
-
-if TYPE_CHECKING:
-    from shardplan.web.pages.audit import PastedScript
+from shardplan.web.pages.pasted_script import ENV, GIVEN, PastedScript
 
 FLAG: Final = re.compile(r"\s*\(--[^)]*\)|: --\S+")
 """Flags of the command line in what is missing; a page has fields."""
@@ -108,13 +106,13 @@ def _needs(missing: dict[str, str]) -> Iterator[dict[str, str]]:
             if name not in asked:
                 asked.add(name)
                 yield {
-                    "name": f"env.{name}",
+                    "name": f"{ENV}{name}",
                     "label": f"Environment variable {name}",
                     "why": f"decides {_words(key)}",
                     "kind": "env",
                 }
         if key not in FIELDS and not variables and why not in missing:
-            yield {"name": f"given.{key}", "label": _words(key).capitalize(), "why": text, "kind": "given"}
+            yield {"name": f"{GIVEN}{key}", "label": _words(key).capitalize(), "why": text, "kind": "given"}
 
 
 def _told(script: PastedScript) -> Iterator[dict[str, str]]:
@@ -126,9 +124,9 @@ def _told(script: PastedScript) -> Iterator[dict[str, str]]:
         if value:
             yield {"name": name, "value": value, "label": label}
     for name, value in script.env.items():
-        yield {"name": f"env.{name}", "value": value, "label": f"Environment variable {name}"}
+        yield {"name": f"{ENV}{name}", "value": value, "label": f"Environment variable {name}"}
     for name, value in script.given.items():
-        yield {"name": f"given.{name}", "value": value, "label": _words(name).capitalize()}
+        yield {"name": f"{GIVEN}{name}", "value": value, "label": _words(name).capitalize()}
 
 
 def _improvement(each: Improvement, number: int) -> dict[str, Any]:
