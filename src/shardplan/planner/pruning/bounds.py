@@ -55,7 +55,7 @@ def bound_and_promise(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.f
     The latter is no bound where stages are unequal and micro-batches few. It decides which plans are looked at first.
     """
     points, slots = np.arange(tables.family.num_points), np.arange(len(tables.family.policies))
-    numbers, least = tables.with_most_chunks(points, slots), tables.least_passes_at(points, slots)
+    numbers, least = tables.numbers.with_most_chunks(points, slots), tables.least_passes_at(points, slots)
     passes = numbers.num_microbatches
     bubble = (passes + bubble_of_equal(numbers)) / (passes + least_bubble(numbers))
     found = (whole_step(tables.question, each) for each in (least, least * bubble))
