@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from unittest import mock
 
@@ -19,11 +19,12 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.software import Software
-from shardplan.planner.evaluation import Table, evaluate
+from shardplan.planner.evaluation import Table, evaluate, evaluated
 from shardplan.planner.family import Family
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.pricing import pieces
+from shardplan.planner.related.possible import can_fit
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
 from shardplan.planner.survey import survey_of
@@ -73,6 +74,36 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
             assert table.num_evaluated == times.num_evaluated == len(answers)
             assert table.num_feasible == times.num_feasible == len(fitting)
+
+
+@few(8)
+@given(spaces(most=4000))
+def test_plans_are_left_out_for_their_states_only_where_they_need_more_than_the_limit(
+    asked: tuple[Question, Space],
+) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        whole = evaluate(question, family, SMALLEST)
+        for limit in np.quantile(whole.best[np.isfinite(whole.best)], (0, 0.3, 0.8)).tolist():
+            some = evaluated(whole.tables, SMALLEST, most_bytes=limit)
+            within = whole.best <= limit
+            np.testing.assert_array_equal(some.best[within], whole.best[within])
+            assert np.all(some.best >= whole.best)
+        assert np.all(np.isinf(evaluated(whole.tables, SMALLEST, most_bytes=0.0).best))
+
+
+@few(8)
+@given(spaces(most=4000))
+def test_no_question_with_a_plan_that_fits_is_ruled_out_for_its_states(asked: tuple[Question, Space]) -> None:
+    """On accelerators that hold the plan which needs least memory and nothing more."""
+    question, space = asked
+    tables = [evaluate(question, family, SMALLEST) for family in families_of(question, space)]
+    if not tables:
+        return
+    least, profile = min(float(table.best.min()) for table in tables), question.profile
+    memory = (1 + SAME) * least * (1 + profile.fragmentation_when_full) + profile.context_bytes
+    part = replace(question.cluster.accelerator, memory_bytes=float(memory))
+    assert can_fit(replace(question, cluster=replace(question.cluster, accelerator=part)), space)
 
 
 @few(5)

@@ -171,7 +171,8 @@ def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:
 def _numbers(tables: Tables, plans: Listed) -> PlanNumbers:
     """Listed plans in numbers: every field a column."""
     family = tables.family
-    numbers = tables.with_chunks(tables.numbers_at(plans.points, np.arange(len(family.policies))), plans.layouts)
+    slots = np.arange(len(family.policies))
+    numbers = tables.numbers.with_chunks(tables.numbers.at(plans.points, slots), tables.layouts.vp[plans.layouts])
     modules = [recompute_modules(policy) for policy in family.policies]
     kinds = np.asarray([kind for kind, _ in family.shardings])[plans.shardings]
     degrees = family.sharding_degrees[plans.shardings, plans.points]
@@ -183,7 +184,7 @@ def _numbers(tables: Tables, plans: Listed) -> PlanNumbers:
         "recompute_full": np.asarray([policy == "full" for policy in family.policies])[plans.slots],
         "recompute_num_layers": _of_slots(numbers.recompute_num_layers, plans),
     }
-    return tables.sharded(replace(numbers, **changes), kinds, degrees)
+    return tables.numbers.sharded(replace(numbers, **changes), kinds, degrees)
 
 
 def _of_slots(values: Numbers, plans: Listed) -> Numbers:

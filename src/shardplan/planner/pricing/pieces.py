@@ -69,7 +69,7 @@ class PointGroup:
     @cached_property
     def numbers(self) -> PlanNumbers:
         """In numbers, the chunks per rank left open."""
-        return self.tables.numbers_at(self.points, self.slots)
+        return self.tables.numbers.at(self.points, self.slots)
 
     @cached_property
     def around(self) -> Around:
@@ -177,7 +177,7 @@ class TablePiece:
 
     @cached_property
     def _numbers(self) -> PlanNumbers:
-        return self.at.tables.with_chunks(self.at.numbers, self.layouts)
+        return self.at.tables.numbers.with_chunks(self.at.numbers, self.at.tables.layouts.vp[self.layouts])
 
     @cached_property
     def _kinds(self) -> list[Stage]:

@@ -7,8 +7,8 @@ composition). A plan picks its own out of these tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from collections.abc import Callable
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -24,7 +24,6 @@ from shardplan.arrays import (
     first_of,
     gather,
     mapped,
-    one_number,
     without_zeros,
 )
 from shardplan.costs.collectives import Group, groups_of, joined_groups
@@ -36,13 +35,10 @@ from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks,
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, least_peak_of, sharding_time
 from shardplan.fields import dataclass
-from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
-from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.sharding import sharding_fields
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
+from shardplan.planner.pricing.numbers import PointNumbers
 from shardplan.planner.pricing.rows import Rows
-from shardplan.planner.space import GRID
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
@@ -83,15 +79,9 @@ class Tables:
         return Tables(question=self.question, family=family, known=self.known, part_of=PartOf(self, points))
 
     @cached_property
-    def dp(self) -> NDArray[np.float64]:
-        """Data-parallel degree of every point."""
-        points = self.family.points
-        return np.asarray(self.question.num_accelerators // (points["tp"] * points["cp"] * points["pp"]), dtype=float)
-
-    @cached_property
-    def num_microbatches(self) -> NDArray[np.float64]:
-        """Micro-batches of a replica at every point."""
-        return self.question.job.global_batch_size // (self.dp * self.family.points["micro_batch_size"])
+    def numbers(self) -> PointNumbers:
+        """Points in numbers, as the formulas read them."""
+        return PointNumbers(question=self.question, family=self.family)
 
     @cached_property
     def _layout_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -103,7 +93,7 @@ class Tables:
     @cached_property
     def _groups(self) -> dict[str, Group]:
         """Groups of every set of degrees and placement."""
-        numbered = [*self._by_placement(self._layout_keys[0])]
+        numbered = [*self.numbers.by_placement(self._layout_keys[0])]
         groups = [groups_of(numbers, self.question.network) for numbers, _ in numbered]
         lengths = [len(points) for _, points in numbered]
         return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
@@ -141,7 +131,7 @@ class Tables:
             return self.part_of.tables.blocks
         first, _ = self.block_keys
         groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
-        numbers = self._numbers(first, np.arange(len(self.family.policies)))
+        numbers = self.numbers.of(first, np.arange(len(self.family.policies)))
         return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
 
     @cached_property
@@ -151,9 +141,9 @@ class Tables:
             whole, points = self.part_of
             return gather(whole.around, points)
         first, block = self.block_keys
-        numbers = self._numbers(first, None)
+        numbers = self.numbers.of(first, None)
         handover, lengths = [], []
-        for part, points in self._by_placement(np.arange(self.family.num_points)):
+        for part, points in self.numbers.by_placement(np.arange(self.family.num_points)):
             groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
             handover.append(_row(price_handover(self.question, part, groups).time, points))
             lengths.append(len(points))
@@ -194,7 +184,7 @@ class Tables:
     def _charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
         points = self._layout_keys[0][keys]
-        numbers = self._sharded(self._numbers(points, None), points)
+        numbers = self.numbers.under_every_sharding(self.numbers.of(points, None), points)
         stage = self.layouts.composed(compositions)
         held = StageStates.of(stage, self._states.at(keys, stage))
         return state_charge(self.question, numbers, stage, held)
@@ -204,9 +194,13 @@ class Tables:
         """States of every part under every sharding, on every set of degrees."""
         first, _ = self._layout_keys
         parts, lengths = [], []
-        for numbers, points in self._by_placement(first):
+        for numbers, points in self.numbers.by_placement(first):
             pipeline = gather(self._groups["pp"], self._layout_keys[1][points])
-            parts.append(price_states(self.question, self._sharded(numbers, points), pipeline).map(StateLoad.of))
+            parts.append(
+                price_states(self.question, self.numbers.under_every_sharding(numbers, points), pipeline).map(
+                    StateLoad.of
+                )
+            )
             lengths.append(len(points))
         return concatenated(parts, lengths)
 
@@ -215,17 +209,6 @@ class Tables:
         """Exchange of sharded states in every micro-batch, in all stages together: for every sharding, by degrees."""
         total = sharding_time(self._states, self.whole[0])
         return tuple(without_zeros(_of_sharding(total, number)) for number in range(len(self.family.shardings)))
-
-    def _sharded(self, numbers: PlanNumbers, points: NDArray[np.intp]) -> PlanNumbers:
-        """The same under every kind of sharding, on an axis of its own."""
-        kinds = np.asarray([kind for kind, _ in self.family.shardings])[:, None]
-        return self.sharded(numbers, kinds, self.family.sharding_degrees[:, points])
-
-    def sharded(self, numbers: PlanNumbers, kinds: NDArray[np.str_], degrees: NDArray[np.int64]) -> PlanNumbers:
-        """The same with these kinds of sharding over this number of ranks (0: all)."""
-        software = self.question.job.software
-        found = sharding_fields(kinds, degrees, software, replicas=numbers.replicas, pp=numbers.pp)
-        return replace(numbers, **found)
 
     def _chunk_times(self, depths: Depths) -> tuple[NDArray[np.float64], Rows]:
         """Seconds of every model chunk on every block that plans of these depths have."""
@@ -274,59 +257,6 @@ class Tables:
         table: Made = known[1]
         return table
 
-    def _by_placement(self, points: NDArray[np.intp]) -> Iterator[tuple[PlanNumbers, NDArray[np.intp]]]:
-        """Listed points (sorted by placement) in numbers, those of each placement apart."""
-        placements = self.family.points["placement"][points]
-        for number, placement in enumerate(self.family.placements):
-            part = points[placements == number]
-            if len(part):
-                yield replace(self._numbers(part, None), placement=placement), part
-
-    def _numbers(self, points: NDArray[np.intp], slots: NDArray[np.intp] | None) -> PlanNumbers:
-        """Listed points in numbers; recomputation by slot, on an axis of its own."""
-        columns = {name: self.family.points[name][points].astype(np.float64) for name in GRID}
-        fields: dict[str, Any] = dict(columns)
-        fields["dp"] = self.dp[points]
-        fields["edp"] = self.question.num_accelerators // (columns["pp"] * columns["ep"] * columns["etp"])
-        fields["num_microbatches"] = self.num_microbatches[points]
-        fields["microbatch_group_size"] = self._one.microbatch_group_size if self._has_group else columns["pp"]
-        if slots is not None:
-            fields |= self._recompute_fields(points, slots)
-        return replace(self._one, **fields)
-
-    @cached_property
-    def _one(self) -> PlanNumbers:
-        """Any plan of the family in numbers, for the switches, which are the same in all."""
-        plan = self.family.plan(0, 0, self.family.vps[int(self.family.points["depth"][0])][0], 0)
-        plan = replace(plan, recompute="none", recompute_num_layers=None)
-        return PlanNumbers.of(plan, self.question.num_accelerators, self.question.job)
-
-    @property
-    def _has_group(self) -> bool:
-        return self.family.switches.get("microbatch_group_size") is not None
-
-    def _recompute_fields(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> dict[str, Any]:
-        policies = [self.family.policies[slot] for slot in slots]
-        modules = [recompute_modules(policy) for policy in policies]
-        return {
-            "recompute": {
-                name: np.asarray([name in listed for listed in modules])[:, None]
-                for name in (*RECOMPUTE_MODULES, OP_SAC)
-            },
-            "recompute_full": np.asarray([policy == "full" for policy in policies])[:, None],
-            "recompute_num_layers": self._num_layers[self._depths_of(points)][:, slots].T,
-        }
-
-    def _depths_of(self, points: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Depth of every point; of one where all have the same."""
-        depths = self.family.points["depth"][points]
-        return depths[:1] if depths.min() == depths.max() else depths
-
-    @cached_property
-    def _num_layers(self) -> NDArray[np.float64]:
-        """Layers to which recomputation applies, by depth and slot."""
-        return np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
-
     def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp], reads: Reads) -> StageWork:
         """Work of stages at some places, all at one of ``depths``."""
         work, rows = self._latest("work", depths, self._work)
@@ -352,17 +282,11 @@ class Tables:
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
         stage, work = self.whole
-        numbers = self.with_most_chunks(points, slots)
+        numbers = self.numbers.with_most_chunks(points, slots)
         again = _of_slots(work.sum.recomputed, slots, self.family)
         index = self.block_keys[1][points]
         both, again = gather((work.sum.forward + work.sum.backward, again), index)
         return least_passes(numbers, stage, both, again)
-
-    def with_most_chunks(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
-        """Plans of these points in numbers, with the largest number of chunks per rank that each may have."""
-        most = np.asarray([max(vps) for vps in self.family.vps])[self.family.points["depth"][points]]
-        chunks = np.where(self.family.interleaves[points], most, 1).astype(np.float64)
-        return replace(self.numbers_at(points, slots), vp=one_number(chunks))
 
     def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
@@ -402,25 +326,6 @@ class Tables:
         compositions, points = at
         here = np.asarray(depths) if len(depths) == 1 else self.family.points["depth"][points]
         return here, compositions, key[points]
-
-    def numbers_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
-        """Plans of these points in numbers, their chunks per rank left open; what all have in common is one number."""
-        numbers = self._numbers(points, slots)
-        columns: dict[str, Any] = {
-            name: one_number(getattr(numbers, name)) for name in (*GRID, "dp", "edp", "num_microbatches")
-        }
-        group = numbers.microbatch_group_size if self._has_group else columns["pp"]
-        layers = one_number(numbers.recompute_num_layers)
-        return replace(numbers, **columns, microbatch_group_size=group, recompute_num_layers=layers)
-
-    def with_chunks(self, numbers: PlanNumbers, layouts: NDArray[np.intp]) -> PlanNumbers:
-        """The same plans with the chunks per rank of these layouts."""
-        vp = one_number(self.layouts.vp[layouts])
-        if self.family.switches.get("overlap_pp") is not None:
-            return replace(numbers, vp=vp)
-        several = np.greater(vp, 1)
-        is_one = several.all() == several.any()
-        return replace(numbers, vp=vp, overlap_pp=bool(several.any()) if is_one else several)
 
 
 class PartOf(NamedTuple):

@@ -49,13 +49,15 @@ def least_of_pipelines(tables: Tables, stop: Stop | None = None) -> NDArray[np.f
     return np.where(tables.family.recomputes, least, np.inf)
 
 
-def promise_of_points(tables: Tables, points: NDArray[np.intp], slots: NDArray[np.intp]) -> NDArray[np.float64]:
-    """About what the fastest plans of points take: the first bound with the bubble of equal stages. [s]
+def bound_and_promise(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first bound of all points, and about what their fastest plans take: it with the bubble of equal stages. [s]
 
-    It is no bound where stages are unequal and micro-batches few. It decides which plans are looked at first.
+    The latter is no bound where stages are unequal and micro-batches few. It decides which plans are looked at first.
     """
-    numbers = tables.with_most_chunks(points, slots)
+    points, slots = np.arange(tables.family.num_points), np.arange(len(tables.family.policies))
+    numbers, least = tables.numbers.with_most_chunks(points, slots), tables.least_passes_at(points, slots)
     passes = numbers.num_microbatches
     bubble = (passes + bubble_of_equal(numbers)) / (passes + least_bubble(numbers))
-    about = whole_step(tables.question, tables.least_passes_at(points, slots) * bubble)
-    return np.broadcast_to(about, (len(slots), len(points)))
+    found = (whole_step(tables.question, each) for each in (least, least * bubble))
+    bound, promise = (np.broadcast_to(each, (len(slots), len(points))) for each in found)
+    return bound, promise

@@ -31,9 +31,8 @@ from shardplan.planner.pricing.pieces import PieceOutcome, pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import (
     ROUNDING,
+    bound_and_promise,
     least_of_pipelines,
-    least_of_points,
-    promise_of_points,
 )
 from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop, check
@@ -109,15 +108,14 @@ class PrunedFamily:
 
     def __init__(self, tables: Tables) -> None:
         family = tables.family
-        every, slots = np.arange(family.num_points), np.arange(len(family.policies))
-        shape = len(slots), len(every)
+        shape = len(family.policies), family.num_points
         self.tables = tables
         self.best = np.full((len(family.shardings), *shape), np.inf)
         self.priced = np.zeros(shape, dtype=bool)
-        self.bound = np.broadcast_to(np.asarray(least_of_points(tables, every, slots)), shape).copy()
+        bound, self.promise = bound_and_promise(tables)
+        self.bound = bound.copy()
         self.is_close = np.zeros(shape, dtype=bool)
         """Where the bound is the closer one, of pipelines."""
-        self.promise = promise_of_points(tables, every, slots)
         self.is_lightest = _first_of_each(family.points["layout"], family.points["position"])
         """The smallest micro-batch of every set of degrees, of whose plans most fit."""
         self.may_fit = family.recomputes
@@ -201,7 +199,7 @@ def pruned(
 ) -> list[PrunedFamily]:
     """The families with all plans priced that ``goal`` asks for. Raises ``SearchStopped`` where ``stop`` says so."""
     found = [PrunedFamily(Tables(question=question, family=family, known=known)) for family in families]
-    return priced_for(found, [goal], stop)
+    return _with_prices(found, [goal], stop)
 
 
 def counted(
@@ -211,12 +209,16 @@ def counted(
     found = [PrunedFamily(Tables(question=question, family=family, known=known)) for family in families]
     for each in found:
         each.count(stop)
-    return priced_for(found, [goal], stop)
+    return _with_prices(found, [goal], stop)
 
 
 def priced_for(families: Sequence[PrunedFamily], goals: Sequence[Goal], stop: Stop | None = None) -> list[PrunedFamily]:
     """The same families with all plans priced that ``goals`` ask for too."""
-    found = [each.copy() for each in families]
+    return _with_prices([each.copy() for each in families], goals, stop)
+
+
+def _with_prices(found: list[PrunedFamily], goals: Sequence[Goal], stop: Stop | None) -> list[PrunedFamily]:
+    """Prices all plans of families that ``goals`` ask for."""
     again = found if any(goal.may_rise for goal in goals) else []
     for each in (*found, *again):
         size = FIRST if each.tables.family.num_points >= ENOUGH else ENOUGH

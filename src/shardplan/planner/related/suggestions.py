@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,6 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.points import families
 from shardplan.planner.related.neighbours import nearest_with_plans, offers_of
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.related.taken import plan_to_take
@@ -183,7 +181,7 @@ def _best(
         return None
     try:
         space = declare(question, restrictions, stack)
-        if not can_fit(question, space) or next(families(question, space, Counter()), None) is None:
+        if not can_fit(question, space):
             return None
         survey = survey_of(question, space, known=known, stop=stop)
     except SearchStopped:
