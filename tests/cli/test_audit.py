@@ -117,3 +117,30 @@ def test_python(script: Path) -> None:
     assert found.reading.value("num_accelerators") == 64
     assert found.observed[0].causes
     assert found.to_dict()["num_accelerators"] == 64
+
+
+def test_the_plan_has_its_degrees_first(script: Path) -> None:
+    text = unwrapped(run("audit", script, "--cluster", "dgx-h100").stdout)
+    assert text.index("tp 4, cp 1, pp 2") < text.index("micro batch size 1, sequence parallel on, sharding zero1")
+
+
+def test_what_is_needed_is_together_by_what_decides_it(tmp_path: Path) -> None:
+    path = tmp_path / "tune.sh"
+    path.write_text("deepspeed --num_gpus 4 train.py --model_name_or_path x/y --deepspeed $1\n", encoding="utf-8")
+    text = unwrapped(run("audit", path, "--cluster", "dgx-h100").stdout)
+    assert "--env, as arguments after -- or --given" in text
+    assert "tp, sharding, global batch size, offload, optimizer, overlap dp: file:<arg:1>" in text
+
+
+TUNE = """
+CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=2 swift sft --model Qwen/Qwen3-8B --tuner_type lora --torch_dtype bfloat16 \\
+    --max_length 2048 --per_device_train_batch_size 1 --gradient_accumulation_steps 8
+"""
+
+
+def test_a_framework_without_a_record_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tune.sh"
+    path.write_text(TUNE, encoding="utf-8")
+    text = unwrapped(run("audit", path, "--cluster", "dgx-h100", "--model", "qwen3-8b").stdout)
+    assert "of whose behaviour there is no record: priced with the usual defaults" in text
+    assert "no named framework" not in text

@@ -58,3 +58,34 @@ def test_another_field_is_changed_only_where_it_pays(tmp_path: Path) -> None:
         for other in found:
             fewer = len(each.change.keys() - {"schedule"}) - len(other.change.keys() - {"schedule"})
             assert fewer <= 0 or each.estimate.step_time < other.estimate.step_time / (1 + 0.02 * fewer)
+
+
+NEMO_1 = """
+trainer: {num_nodes: 2, devices: 8, precision: bf16}
+model:
+  micro_batch_size: 1
+  global_batch_size: 512
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 1
+  encoder_seq_length: 4096
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: 11008
+  num_attention_heads: 32
+  override_vocab_size: 32000
+  activation: fast-swiglu
+  normalization: rmsnorm
+  bias: false
+  position_embedding_type: rope
+  share_embeddings_and_output_weights: false
+  optim: {name: mcore_distributed_optim}
+"""
+
+
+def test_files_of_other_names_than_the_record_are_changed_by_their_own(tmp_path: Path) -> None:
+    question = ask(tmp_path, "model.yaml", NEMO_1)
+    found = shardplan.audit(question.path, cluster="dgx-h100")
+    assert found.reading.version.startswith("1.x")
+    words = {each for one in found.improvements for each in (*one.removed, *one.added)}
+    assert any(each.startswith("model.tensor_model_parallel_size: ") for each in words)
+    assert all(each.startswith("model.") for each in words)

@@ -183,3 +183,41 @@ def test_degrees_of_a_file_of_options_are_asked_for_unless_it_has_some(tmp_path:
     found = read(tmp_path, "part.sh", f'OPTIONS="{options}"\n')
     assert {"pp", "sharding"} <= (found.facts if degree else found.missing).keys()
     assert not found.breaks
+
+
+TUNE = """
+model:
+  _component_: torchtune.models.gemma.{builder}
+  lora_attn_modules: [q_proj, v_proj]
+  apply_lora_to_mlp: true
+  lora_rank: 64
+tokenizer: {{_component_: torchtune.models.gemma.gemma_tokenizer}}
+checkpointer: {{_component_: torchtune.training.FullModelHFCheckpointer}}
+optimizer: {{_component_: torch.optim.AdamW}}
+loss: {{_component_: torchtune.modules.loss.LinearCrossEntropyLoss}}
+batch_size: 4
+dtype: bf16
+"""
+
+
+@pytest.mark.parametrize(
+    ("builder", "trained"),
+    [("lora_gemma_2b", ("lora", 64, "q,v,gate,up,down")), ("gemma_2b", ("full", None, None))],
+)
+def test_builders_of_any_name_tell_adapters(tmp_path: Path, builder: str, trained: tuple[object, ...]) -> None:
+    found = read(tmp_path, "run.yaml", TUNE.format(builder=builder))
+    assert found.framework == "torchtune"
+    assert values(found, "train", "lora_rank", "lora_targets") == trained
+
+
+@pytest.mark.parametrize("between", ["    # the batch\n", "\n"])
+def test_options_after_the_end_of_the_line_are_a_command_of_their_own(tmp_path: Path, between: str) -> None:
+    text = line("").rstrip() + " \\\n" + between + "    --recompute-granularity full\n"
+    found = read(tmp_path, "run.sh", text)
+    assert found.value("recompute") == "none"
+    rules = {each.rule: each.values for each in found.breaks}
+    assert "--recompute-granularity begins a command" in rules["options stand on the line of their program"]
+
+
+def test_options_on_their_line_are_no_command(tmp_path: Path) -> None:
+    assert not read(tmp_path, "run.sh", line("\\\n    --recompute-granularity full")).breaks

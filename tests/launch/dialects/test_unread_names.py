@@ -74,7 +74,9 @@ def test_many_names_are_counted(tmp_path: Path) -> None:
 
 def test_foundry_asks_for_layers_of_another_kind(tmp_path: Path) -> None:
     other = FOUNDRY.format(name="mpt_moe_causal_lm", more="d_model: 64", fsdp="mixed_precision: PURE")
-    assert "model" in read(tmp_path, "train.yaml", other).missing
+    found = read(tmp_path, "train.yaml", other)
+    assert "model" in found.missing
+    assert any("PURE: gradients are reduced" in each for each in found.not_understood)
 
 
 def test_foundry_keeps_activations_in_host_memory(tmp_path: Path) -> None:
@@ -82,6 +84,7 @@ def test_foundry_keeps_activations_in_host_memory(tmp_path: Path) -> None:
     text = FOUNDRY.format(name="mpt_causal_lm", more=more, fsdp="activation_cpu_offload: true")
     found = read(tmp_path, "train.yaml", text)
     assert "model" not in found.missing
+    assert not any("PURE" in each for each in found.not_understood)
     assert found.value("offload") == "activations"
 
 

@@ -64,10 +64,13 @@ def show_given(page: Page, texts: Sequence[str]) -> None:
         page.labelled("You set", "; ".join(texts), style="bold yellow")
 
 
-def show_verdict(page: Page, question: Question, estimate: Estimate, *, is_whole: bool = False) -> None:
+def show_verdict(
+    page: Page, question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = ""
+) -> None:
     """Whether it fits and how fast it is, what is not sure about that, and which plan it is.
 
     ``is_whole``: with every option of the framework, not those of the plan alone, with HFU and the source of the price.
+    ``runs_on``: in place of the framework's record, where a file is of a framework without one of its own.
     """
     page.console.print()
     _show_refusals(page, estimate)
@@ -84,7 +87,10 @@ def show_verdict(page: Page, question: Question, estimate: Estimate, *, is_whole
     elif estimate.step_time_note is not None:
         page.labelled("", Text(note_sentence(estimate.step_time_note), style="yellow"))
     show_plan(page, estimate)
-    show_framework(page, question, estimate, is_whole=is_whole)
+    if runs_on:
+        page.labelled("Runs on", runs_on)
+    else:
+        show_framework(page, question, estimate, is_whole=is_whole)
     page.labelled("Speed", rates_text(question, estimate, is_whole=is_whole))
     if estimate.time_to_train is not None:
         page.labelled("Training", training_text(question, estimate))

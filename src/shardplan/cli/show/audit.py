@@ -34,7 +34,7 @@ def show_audit(page: Page, audit: Audit, details: DetailFlags) -> None:
     _violations(page, audit.violations)
     _missing(page, audit)
     if audit.estimate is not None and audit.put.question is not None:
-        show_answer.show_verdict(page, audit.put.question, audit.estimate)
+        show_answer.show_verdict(page, audit.put.question, audit.estimate, runs_on=_runs_on(audit))
         show_answer.show_memory(page, audit.estimate)
         show_answer.show_step(page, audit.estimate)
         show_details.show_evidence(page, audit.estimate)
@@ -44,6 +44,17 @@ def show_audit(page: Page, audit: Audit, details: DetailFlags) -> None:
     _notes(page, audit, is_whole=details.all)
     if details.states_assumptions:
         _assumed(page, audit)
+
+
+def _runs_on(audit: Audit) -> str:
+    """The file's framework where it is priced by the record of another one, or by none."""
+    from shardplan.launch.audit.improve import OWN_NAMES
+
+    name = (audit.reading.framework, audit.reading.version)
+    if audit.put.stack is None:
+        return f"{' '.join(name)}, of whose behaviour there is no record: priced with the usual defaults"
+    priced_as = audit.put.stack.name if audit.estimate is None else audit.estimate.framework
+    return f"{' '.join(name)}, priced as {priced_as}" if name in OWN_NAMES else ""
 
 
 def _what_runs(page: Page, audit: Audit) -> None:

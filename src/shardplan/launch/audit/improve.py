@@ -17,6 +17,8 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit.changes import Change, changes
 from shardplan.launch.audit.nearby import nearby_plans
+from shardplan.launch.dialects.megatron_core import neox
+from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Reading
 from shardplan.planner.related.software import OtherSoftware, other_software, setting_of
 from shardplan.planner.robustness import complexity_of
@@ -68,9 +70,15 @@ class Wording(NamedTuple):
     """The option of each field that the file states."""
     defaults: frozenset[str]
     """Fields that the file leaves at the framework's default."""
+    is_own: bool = False
+    """Whether the file's names are not those of the record that prices it: changes are said by its own names."""
 
 
 NO_WORDING: Final = Wording({}, frozenset())
+
+
+OWN_NAMES: Final = frozenset({("nemo", NEMO.version), (neox.NAME, neox.VERSION)})
+"""Dialects that are priced by the record of a framework with other names."""
 
 
 def wording_of(reading: Reading) -> Wording:
@@ -81,7 +89,7 @@ def wording_of(reading: Reading) -> Wording:
         for key, (place, _, option) in places.items()
         if key in reading.options and ":" in place and reading.facts[key].origin != "assumed"
     }
-    return Wording(stated, frozenset(reading.assumed))
+    return Wording(stated, frozenset(reading.assumed), (reading.framework, reading.version) in OWN_NAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +222,11 @@ def _improvement(
     """``before``: options of the plan as it is."""
     priced = found.priced
     (estimate,) = estimates_of(priced.question, [priced])
-    difference = _difference(found.fields, before, _options(priced.question, priced.plan, stack), wording)
+    difference = (
+        _by_own_names(found.fields, wording)
+        if wording.is_own
+        else _difference(found.fields, before, _options(priced.question, priced.plan, stack), wording)
+    )
     return Improvement(
         change=found.fields,
         removed=difference.removed,
@@ -230,6 +242,17 @@ def _difference(change: Change, before: StatedOptions, after: StatedOptions, wor
         removed=tuple(dict.fromkeys(_removed(before, after, change, wording))),
         added=tuple(each for each in after.says if each not in before.says),
         unsaid=tuple(name for name in after.unsaid if name in change),
+    )
+
+
+def _by_own_names(change: Change, wording: Wording) -> OptionsChange:
+    """Numbers that the file states, under its own names; how it says other fields is not known."""
+    numbers = {name: new for name, (_, new) in change.items() if name in wording.stated and type(new) is int}
+    own = {name: wording.stated[name] for name in numbers}
+    return OptionsChange(
+        removed=tuple(f"{each.option} ({each.place})" for each in own.values()),
+        added=tuple(f"{own[name].option}: {new}" for name, new in numbers.items()),
+        unsaid=(),
     )
 
 

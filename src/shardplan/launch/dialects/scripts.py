@@ -91,6 +91,7 @@ def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
     """Notes of the reader, conditions, and the environment that changes how a run behaves."""
     for number, line in _placeholders(script.file):
         facts.breaks_rule("placeholders are filled in", f"line {number}: {line}", "put a value in its place")
+    _lost(facts, script)
     for text in script.notes:
         facts.note(text)
     for condition in () if launch is None else launch.command.when:
@@ -99,6 +100,20 @@ def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
     if blocking is not None and blocking.text == "1":
         place = f"{blocking.file}:{blocking.line} CUDA_LAUNCH_BLOCKING"
         facts.state("software.blocking_launches", value=True, place=place, option="CUDA_LAUNCH_BLOCKING")
+
+
+def _lost(facts: Facts, script: Script) -> None:
+    """Options that a comment or a blank line cuts off from their program."""
+    lost = [each for each in script.commands if each.words and (each.words[0].text or "").startswith("--")]
+    if lost:
+        first, more = lost[0], f", and so {len(lost) - 1} lines after it" if len(lost) > 1 else ""
+        name = shortened(first.words[0].shown, 60)
+        facts.breaks_rule(
+            "options stand on the line of their program",
+            f"line {first.line}: {name} begins a command of its own: the launch ends before it{more}",
+            "take out what ends the line before: a comment, a blank line or a blank after its backslash",
+            "changes",
+        )
 
 
 PLACEHOLDER: Final = re.compile(r"\s*(?:export\s+)?\w+=<[A-Za-z][^<>\n]{0,80}>.*")

@@ -83,7 +83,7 @@ _RECIPES: Final = re.compile(
 _QUIET: Final = re.compile(
     r"(?:model_)?(?:fp8_(?:hybrid|interval|margin|wgrad|amax_\w+)|ub_tp_comm_overlap_cfg_\w+|fsdp_sharding_strategy"
     r"|cpu_offloading_\w+)|fp16_\w+|(?:model_config_|model_model_config_)?hidden_act|output_layer_parallelism"
-    r"|checkpoint_num_layers|model_attn_impl|model_\w+_pdrop|multiple_of|parallelism_(?:spmd_backend|fsdp_reshard_after_forward)|quantize_\w+_fqns|ckpt_\w+"
+    r"|checkpoint_num_layers|scan_layers|\w*initializer_range|\w*flash_attention_block_size|model_attn_impl|model_\w+_pdrop|multiple_of|parallelism_(?:spmd_backend|fsdp_reshard_after_forward)|quantize_\w+_fqns|(?:no_)?ckpt_\w+"
     r"|data_parallel_shard_dim|batch_size_val|fsdp_config_\w*cpu_ram_efficient_loading|lora_(?:alpha|dropout|bias)"
     r"|gradient_checkpointing|average_tokens_across_devices|embed_layernorm"
 )

@@ -174,11 +174,12 @@ def _torchtune(facts: Facts, config: Settings) -> None:
             facts.derive("model", name, f"{builder.place} {builder.value}", builder.name)
     if builder is not None:
         facts.miss("model", (f"the builder {builder.value}: --model",))
-        adapters = found is not None and found[1] is not None
+        prefix = str(builder.value).rpartition(".")[2].partition("_")[0]
+        adapters = prefix in ("lora", "qlora", "dora")
         facts.derive("train", "lora" if adapters else "full", builder.place, builder.name)
         if adapters:
             _adapters(facts, config)
-        if found is not None and str(found[1]).startswith("q"):
+        if prefix == "qlora":
             facts.doubt(f"{builder.place} {builder.value}: quantised weights are not priced")
     copies = config.first("data_parallel_replicate_dim")
     if copies is not None and (degree(copies.value) or 1) > 1:

@@ -31,6 +31,9 @@ def _of_foundry(facts: Facts, config: Settings) -> None:
     """Layers of MPT (``llmfoundry/models/mpt/configuration_mpt.py`` at 8c8dd48f), and adapters."""
     beside_host = config.first("fsdp_config.activation_cpu_offload")
     state(facts, "offload", beside_host, on_off("activations", "none"))
+    mixed = config.first("fsdp_config.mixed_precision")
+    if mixed is not None and mixed.value == "PURE":
+        facts.doubt(f"{mixed.place} = PURE: gradients are reduced in the format of products, and priced in fp32")
     peft = config.first("model.peft_config.peft_type")
     if peft is not None:
         state(facts, "train", peft, lambda value: "lora" if str(value).lower() == "lora" else None)
