@@ -33,7 +33,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pruning.goals import Listing
+from shardplan.planner.pruning.goals import BestWith, Goal, Listing
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.related.taken import plan_to_take
@@ -129,8 +129,8 @@ class _Neighbours:
     known: KnownPipelines
     stop: Stop | None
 
-    def survey(self, pair: Pair, within: float = np.inf) -> Survey | None:
-        """The plans of a pair that are of use where its fastest takes no longer than ``within``; None without any."""
+    def survey(self, pair: Pair, goal: Goal) -> Survey | None:
+        """The plans of a pair that ``goal`` asks for; None without any."""
         other = _asked_with(self.question, pair)
         if not can_have_plans(other, self.restrictions):
             return None
@@ -140,11 +140,11 @@ class _Neighbours:
             return None
         if not can_fit(other, space):
             return None
-        return survey_of(other, space, goal=Listing(within=within), known=self.known, stop=self.stop)
+        return survey_of(other, space, goal=goal, known=self.known, stop=self.stop)
 
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
-        survey = self.survey((offer.num_accelerators, offer.global_batch_size))
+        survey = self.survey((offer.num_accelerators, offer.global_batch_size), Listing())
         taken = None if survey is None else plan_to_take(survey)
         return offer.estimate if taken is None else taken
 
@@ -153,7 +153,7 @@ class _Neighbours:
         found: list[Offer] = []
         for pair in pairs:
             within = pair[1] / max(rate, _to_beat(self.question, pair, found), TINY)
-            survey = self.survey(pair, within)
+            survey = self.survey(pair, BestWith({}, within))
             cell = None if survey is None else best_cell(survey.tables)
             if survey is not None and cell is not None and cell.value < within:
                 estimate = survey.estimate(cell)
