@@ -89,7 +89,7 @@ def test_a_count_that_suits_nothing_is_offered_a_better_one() -> None:
 def test_pairs_of_many_accelerators_and_layouts_are_searched() -> None:
     """Of 191 accelerators, a prime number, neither 191 with its one layout nor only the 160 with most layouts."""
     found = _promising(question(191, 370))
-    assert {(160, 360), (176, 352)} <= {*found}
+    assert {(160, 400), (176, 352), (184, 368)} <= {*found}
     assert all(count < 191 for count, _ in found)
 
 

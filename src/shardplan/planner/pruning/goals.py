@@ -92,11 +92,13 @@ class BestWith(Goal):
     """The best plan with given values of its fields."""
 
     wanted: Mapping[str, Any]
+    within: float = np.inf
+    """Plans that take longer are of no use. [s]"""
 
     def limit(self, tables: Sequence[Table]) -> float:
         """The best one known."""
         best = best_cell(tables, **self.wanted)
-        return np.inf if best is None else best.value
+        return self.within if best is None else min(best.value, self.within)
 
     def cells(self, family: Family) -> NDArray[np.bool_]:
         """Plans with these values."""

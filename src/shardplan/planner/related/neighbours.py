@@ -19,8 +19,7 @@ they train ``LEAST_GAIN`` more than what was asked for.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, gcd
 from typing import Final
@@ -33,7 +32,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pruning.goals import Listing
+from shardplan.planner.pruning.goals import BestWith, Goal, Listing
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.related.taken import plan_to_take
@@ -58,10 +57,8 @@ HALF_TOKENS: Final = 1024
 """Tokens of a step on each accelerator with which these are half as fast. Judgement: twice what a rank has at least."""
 ENOUGH_LAYOUTS: Final = 64
 """Layouts with which a pair has no neighbour worth a search (``benchmarks/random_questions.py``)."""
-MOST_SEARCHED: Final = 5
-"""Pairs with the batch that was asked for that are searched, and as many with another."""
-MOST_OF_A_COUNT: Final = 2
-"""Other batches of one count that are searched."""
+MOST_SEARCHED: Final = 6
+"""Pairs with the batch that was asked for that are searched, and as many with another, each of another count."""
 MOST_COUNTS: Final = 128
 MOST_OF_BATCH: Final = 16
 """Counts that suit the batch alone that are looked at: few of them fill whole nodes."""
@@ -129,8 +126,8 @@ class _Neighbours:
     known: KnownPipelines
     stop: Stop | None
 
-    def survey(self, pair: Pair, within: float = np.inf) -> Survey | None:
-        """The plans of a pair that are of use where its fastest takes no longer than ``within``; None without any."""
+    def survey(self, pair: Pair, goal: Goal) -> Survey | None:
+        """The plans of a pair that ``goal`` asks for; None without any."""
         other = _asked_with(self.question, pair)
         if not can_have_plans(other, self.restrictions):
             return None
@@ -140,11 +137,11 @@ class _Neighbours:
             return None
         if not can_fit(other, space):
             return None
-        return survey_of(other, space, goal=Listing(within=within), known=self.known, stop=self.stop)
+        return survey_of(other, space, goal=goal, known=self.known, stop=self.stop)
 
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
-        survey = self.survey((offer.num_accelerators, offer.global_batch_size))
+        survey = self.survey((offer.num_accelerators, offer.global_batch_size), Listing())
         taken = None if survey is None else plan_to_take(survey)
         return offer.estimate if taken is None else taken
 
@@ -153,7 +150,7 @@ class _Neighbours:
         found: list[Offer] = []
         for pair in pairs:
             within = pair[1] / max(rate, _to_beat(self.question, pair, found), TINY)
-            survey = self.survey(pair, within)
+            survey = self.survey(pair, BestWith({}, within))
             cell = None if survey is None else best_cell(survey.tables)
             if survey is not None and cell is not None and cell.value < within:
                 estimate = survey.estimate(cell)
@@ -214,7 +211,7 @@ def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = T
     order = np.lexsort((_changed(numbered), -worth))
     rich = [pairs[place] for place in order if place and layouts[place] > MORE_LAYOUTS * of_asked]
     same = [pair for pair in rich if pair[1] == asked[1]]
-    other = _of_each_count([pair for pair in rich if pair[1] != asked[1]], MOST_OF_A_COUNT)
+    other = _first_of_each_count(pair for pair in rich if pair[1] != asked[1])
     number_of = dict(zip(pairs, layouts.tolist(), strict=True))
     chosen = {pair for group in (same, other) for pair in _chosen(group, number_of)}
     return tuple(pair for pair in rich if pair in chosen)
@@ -238,15 +235,11 @@ def _changed(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.abs(pairs[:, 1] - pairs[0, 1])
 
 
-def _of_each_count(pairs: Sequence[Pair], most: int) -> list[Pair]:
-    """The first pairs of each count."""
-    seen: Counter[int] = Counter()
-    kept = []
+def _first_of_each_count(pairs: Iterable[Pair]) -> list[Pair]:
+    first: dict[int, Pair] = {}
     for pair in pairs:
-        seen[pair[0]] += 1
-        if seen[pair[0]] <= most:
-            kept.append(pair)
-    return kept
+        first.setdefault(pair[0], pair)
+    return list(first.values())
 
 
 def _most_gain(fastest: Estimate) -> float:
