@@ -40,6 +40,12 @@ RATES: Final = st.floats(1, 2000)
 LATENCIES: Final = st.floats(0, 1e-4)
 
 
+@cache
+def whole(least: int, most: int) -> st.SearchStrategy[int]:
+    """A whole number from ``least`` to ``most``, by a strategy that is made once."""
+    return st.integers(least, most)
+
+
 def among(*options: T) -> st.SearchStrategy[T]:
     """One of ``options``, by a strategy that is made once: to make and check one takes longer than to draw from it."""
     found: st.SearchStrategy[T] = _among(*options)
@@ -132,14 +138,14 @@ def mlps() -> st.SearchStrategy[MLP]:
 @st.composite
 def mixtures(draw: st.DrawFn) -> MixtureOfExperts:
     """Mixtures of experts with and without shared ones, with and without groups."""
-    num_experts, top_k = draw(among(4, 8, 24)), draw(st.integers(1, 4))
+    num_experts, top_k = draw(among(4, 8, 24)), draw(whole(1, 4))
     n_group = draw(among(1, 1, 2, 4))
     fewest = -(-top_k * n_group // num_experts)
     return MixtureOfExperts(
         num_experts=num_experts, top_k=top_k, intermediate_size=draw(among(64, 96)),
         gated=draw(BOOLEANS), bias=draw(BOOLEANS), shared_intermediate_size=draw(among(0, 96)),
         latent_size=draw(among(None, None, 32)), n_group=n_group,
-        topk_group=draw(st.integers(fewest, n_group)),
+        topk_group=draw(whole(fewest, n_group)),
     )  # fmt: skip
 
 
@@ -171,7 +177,7 @@ def models(draw: st.DrawFn, *, uniform: bool = False, moe: bool | None = None) -
     sparse = draw(BOOLEANS) if moe is None else moe
     mlp: MLP | MixtureOfExperts = draw(mixtures()) if sparse else draw(mlps())
     layer = Layer(mixer=mixer, mlp=mlp, num_norms=2)
-    num_layers = draw(st.integers(1, 12))
+    num_layers = draw(whole(1, 12))
     layers = [layer] * num_layers
     if not uniform and draw(BOOLEANS):
         other = draw(
@@ -279,6 +285,13 @@ def degrees(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> dict[
     return {"tp": tp, "cp": cp, "pp": pp, "vp": vp, "ep": ep, "etp": etp}
 
 
+@cache
+def presets_or(modules: tuple[str, ...]) -> st.SearchStrategy[str]:
+    """A preset of recomputation, or up to three of ``modules``."""
+    some = st.lists(among(*modules), min_size=1, max_size=3, unique=True).map(",".join)
+    return st.one_of(among("none", "selective", "op_sac", "full"), some)
+
+
 @st.composite
 def recomputations(draw: st.DrawFn, model: ModelConfig) -> str:
     """A preset, or modules that the model has."""
@@ -291,8 +304,7 @@ def recomputations(draw: st.DrawFn, model: ModelConfig) -> str:
     )
     known = [*general, *(name for name, there in parts if there)]
     assert set(known) <= set(RECOMPUTE_MODULES)
-    modules = st.lists(among(*known), min_size=1, max_size=3, unique=True).map(",".join)
-    return draw(st.one_of(among("none", "selective", "op_sac", "full"), modules))
+    return draw(presets_or(tuple(known)))
 
 
 @st.composite
@@ -326,7 +338,7 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
         overlap_ep=draw(BOOLEANS),
         placement=draw(among("tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "dp-tp-cp-ep-pp", "tp:2-dp:2-tp-cp-ep-dp-pp")),
     )
-    per_replica = draw(st.integers(1, 6)) * (plan.pp if interleaved else 1)
+    per_replica = draw(whole(1, 6)) * (plan.pp if interleaved else 1)
     return plan, per_replica * plan.dp(num_accelerators) * plan.micro_batch_size
 
 
@@ -334,12 +346,12 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
 def rarities(draw: st.DrawFn, model: ModelConfig, plan: Plan) -> list[dict[str, Any]]:
     """Changes of a plan that are valid for some models and jobs only."""
     chunks = list(chunk_layers(model.num_hidden_layers, plan.pp * plan.vp, model.num_mtp_layers))
-    first, second = (draw(st.integers(0, len(chunks) - 1)) for _ in range(2))
+    first, second = (draw(whole(0, len(chunks) - 1)) for _ in range(2))
     chunks[first], chunks[second] = chunks[first] - 1, chunks[second] + 1
     candidates: list[dict[str, Any]] = [
         {"cp_comm": "a2a"},
         {"tp_kind": "summa", "tp_rows": draw(among(*divisors(plan.tp)))},
-        {"microbatch_group_size": draw(st.integers(plan.pp, 2 * plan.pp))},
+        {"microbatch_group_size": draw(whole(plan.pp, 2 * plan.pp))},
         *([{"stage_layers": tuple(chunks)}] if min(chunks) >= 0 else []),
     ]
     return [changes for changes in candidates if draw(BOOLEANS)]
