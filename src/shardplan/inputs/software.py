@@ -23,7 +23,7 @@ from shardplan.inputs.words import (
 
 AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
-CudaGraphs = Literal["none", "partial", "full"]
+CudaGraphs = Literal["none", "router", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 KeptFormat = Literal["activation", "fp8"]
 LossKernel = Literal["in_place", "autograd", "loss_parallel", "compiled", "gathered", "single"]
@@ -61,7 +61,9 @@ class Software:
     cuda_graphs: CudaGraphs = field(
         default="partial", metadata=about("Kernels replayed without the host:", words=GRAPHS)
     )
-    """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
+    """Kernels replayed without the host: none, those of the router of experts, those of all parts of a layer whose
+    shapes do not change (all but experts), or those of the whole iteration. One of the whole iteration runs experts by
+    kernels that read their sizes on the device."""
     blocking_launches: bool = field(
         default=False, metadata=about("The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1).")
     )
