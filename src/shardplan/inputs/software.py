@@ -181,6 +181,12 @@ class Software:
     """Whether gradients are freed after the update (``zero_grad`` of PyTorch), so that those of the only micro-batch of
     a step come as its activations go; otherwise there is room for them all the time (buffers of Megatron, DeepSpeed and
     PyTorch's DistributedDataParallel)."""
+    flat_gradients: bool = field(
+        default=False, metadata=about("Frozen weights next to adapters have gradients where weights are sharded.")
+    )
+    """Whether gradients of adapters come with those of the frozen weights of their layer where weights are sharded: all
+    of a layer is one flat parameter (PyTorch's FullyShardedDataParallel with ``use_orig_params``); otherwise each
+    parameter has its own (FSDP2)."""
     zero2_gathers: Exchanged = field(default="step", metadata=about("How often zero2 gathers weights:"))
     """How often zero2 gathers weights: once a step, after the update (DeepSpeed), or in every micro-batch, to keep them
     till its backward pass (PyTorch FSDP that does not reshard after the forward pass)."""
