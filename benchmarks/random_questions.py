@@ -51,6 +51,9 @@ FEWEST, MOST = 8, 100_000
 MOST_ADDED = 0.2
 MOST_BEYOND_MEASURED = 0.05
 """MFU above the best measured of its part and precision from which an answer is not believed."""
+ENOUGH_MODELS = 3
+"""Measured models of one kind, part and precision from which their best MFU tells what can be reached: B200 has a dense
+one in bf16, 8B on one node with the optimizer in host memory; H200 has one too."""
 LEAST_OF_FEWER = 0.98
 """Share of the tokens per second with fewer accelerators that more of them train at least."""
 
@@ -70,6 +73,8 @@ class Asked:
     """Rules of its framework that the answer breaks."""
     mfu: float | None = None
     best_measured_mfu: float | None = None
+    models_measured: int = 0
+    """Models of its kind, dense or mixture of experts, whose runs on this part and precision tell that."""
     tokens_of_more: float | None = None
     """Tokens per second with more accelerators over those with fewer."""
     distance: float | None = None
@@ -82,6 +87,11 @@ class Asked:
         """Whether the MFU is beyond what was measured."""
         known = self.mfu is not None and self.best_measured_mfu is not None
         return known and self.mfu > self.best_measured_mfu + MOST_BEYOND_MEASURED  # type: ignore[operator]
+
+    @property
+    def is_well_measured(self) -> bool:
+        """Whether runs of enough models tell what the part reaches in this precision."""
+        return self.models_measured >= ENOUGH_MODELS
 
     @property
     def is_slower_with_more(self) -> bool:
@@ -113,12 +123,14 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
         return put
     best, tokens = found
     near = best.evidence
+    measured = measured_mfus().get((fewer_answer.question.cluster.accelerator.name, best.peak_format), [])
     return replace(
         put,
         fits=True,
         refusals=sum(_refusals(each) for each in (fewer_answer, more_answer) if each is not None),
         mfu=best.mfu,
-        best_measured_mfu=best_measured().get((fewer_answer.question.cluster.accelerator.name, best.peak_format)),
+        best_measured_mfu=max((mfu for mfu, _, _ in measured), default=None),
+        models_measured=len({name for _, is_moe, name in measured if is_moe == fewer_answer.question.model.is_moe}),
         tokens_of_more=None if more_found is None else more_found[1] / tokens,
         distance=near[0].distance if near else None,
         band=best.step_time_p90 / best.step_time_p10,
@@ -164,15 +176,15 @@ def _refusals(result: SearchResult) -> int:
 
 
 @cache
-def best_measured() -> Mapping[tuple[str, str], float]:
-    """The highest measured MFU by accelerator and number format."""
-    found: dict[tuple[str, str], float] = defaultdict(float)
+def measured_mfus() -> Mapping[tuple[str, str], Sequence[tuple[float, bool, str]]]:
+    """Measured MFU, kind of model (mixture of experts or not) and model, by accelerator and number format."""
+    found: dict[tuple[str, str], list[tuple[float, bool, str]]] = defaultdict(list)
     for each in ask_all([run for run in shipped_runs() if run.step_time is not None])[0]:
         q = each.question
         part, form = q.cluster.accelerator, q.job.recipe.matmul
         flops = model_flops_per_token(q.model, q.job.sequence_length) * q.job.tokens_per_step
         mfu = flops / (each.run.step_time * q.num_accelerators * part.peak(form))  # type: ignore[operator]
-        found[part.name, form] = max(found[part.name, form], mfu)
+        found[part.name, form].append((mfu, q.model.is_moe, each.run.model))
     return found
 
 
@@ -188,6 +200,8 @@ def record_of(asked: Sequence[Asked], seed: int) -> dict[str, Any]:
         "answered": len(answered),
         "refused_plans": sum(each.refusals for each in answered),
         "too_good": [_short(each) for each in answered if each.is_too_good],
+        "too_good_where_models_were_measured": sum(each.is_too_good and each.is_well_measured for each in answered),
+        "with_well_measured_mfu": sum(each.is_well_measured for each in answered),
         "with_measured_mfu": sum(each.best_measured_mfu is not None for each in answered),
         "slower_with_more": [_short(each) for each in answered if each.is_slower_with_more],
         "asked_with_more": sum(each.tokens_of_more is not None for each in answered),
@@ -207,11 +221,13 @@ def _short(each: Asked) -> dict[str, Any]:
 def report(record: dict[str, Any]) -> str:
     """The record as a Markdown table."""
     good, more = record["with_measured_mfu"], record["asked_with_more"]
+    well, known = record["too_good_where_models_were_measured"], record["with_well_measured_mfu"]
     order = record["rank_correlation_of_distance_and_band"]
     rows = {
         "questions, and those with a plan that fits": f"{record['questions']}, {record['answered']}",
         "listed plans that their framework refuses": record["refused_plans"],
         "MFU more than 5 points above the best measured of part and precision": f"{len(record['too_good'])} of {good}",
+        f"the same where {ENOUGH_MODELS} models of the kind or more were measured": f"{well} of {known}",
         "tokens/s that fall by more than 2 % as accelerators are added": f"{len(record['slower_with_more'])} of {more}",
         "rank correlation of the distance to the nearest run and the width of the band": order,
     }

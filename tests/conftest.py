@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import sys
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -27,6 +30,7 @@ LONGEST: Final = (
     "tests/cli/test_reference.py", "tests/test_pages.py",
 )  # fmt: skip
 """Files that take half a minute or more: they start first, so that none is left over at the end."""
+PUBLISHED: Final = r"from tests\.calibration(\.published import| import published)"
 MOST_PROCESSES: Final = 8
 """More save little: the longest file then takes most of the time."""
 
@@ -51,9 +55,44 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.dist, option.loadscopereorder = "loadfile", False
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives the tests of a file to one process, and all that read predictions of the published runs to one."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class BySharing(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "published runs" if _reads_published_runs(config.rootpath / file) else file
+
+    return BySharing(config, log)
+
+
+@cache
+def _reads_published_runs(path: Path) -> bool:
+    """Whether a file of tests uses ``tests/calibration/published.py``: 15 seconds in each process that does."""
+    return path.suffix == ".py" and re.search(PUBLISHED, path.read_text(encoding="utf-8")) is not None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first."""
+    """Puts the longest files first, and refuses names that differ from process to process."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    addresses = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if addresses:
+        raise pytest.UsageError(f"names of tests hold the address of an object: {addresses[:3]}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end: the garbage collector need not look at them again and again.
+
+    By default it took up to a sixth of a worker's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 20)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_args, get_type_hints
+from functools import cache, lru_cache
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, tier
@@ -31,6 +32,24 @@ from shardplan.validity.rules import broken_rule
 
 WORLD_SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 72, 96, 128)
 
+T = TypeVar("T")
+BOOLEANS: Final = st.booleans()
+SWITCHES: Final = st.sampled_from((None, True, False))
+RATES: Final = st.floats(1, 2000)
+"""Bandwidths of links. [GB/s]"""
+LATENCIES: Final = st.floats(0, 1e-4)
+
+
+def among(*options: T) -> st.SearchStrategy[T]:
+    """One of ``options``, by a strategy that is made once: to make and check one takes longer than to draw from it."""
+    found: st.SearchStrategy[T] = _among(*options)
+    return found
+
+
+@lru_cache(maxsize=None, typed=True)  # a flag and a number that are equal are not the same
+def _among(*options: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(options)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -45,47 +64,51 @@ def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
+@cache
 @st.composite
 def attentions(draw: st.DrawFn) -> Attention:
     """Multi-head or grouped-query attention, full or in a window."""
-    heads = draw(st.sampled_from((4, 8, 12, 16)))
+    heads = draw(among(4, 8, 12, 16))
     return Attention(
         num_heads=heads,
-        num_kv_heads=draw(st.sampled_from(divisors(heads))),
-        head_dim=draw(st.sampled_from((8, 16, 20, 64))),
-        qkv_bias=draw(st.booleans()),
-        output_bias=draw(st.booleans()),
-        qk_norm=draw(st.sampled_from(("none", "head"))),
-        window=draw(st.sampled_from((None, None, 64))),
-        rotary=draw(st.booleans()),
+        num_kv_heads=draw(among(*divisors(heads))),
+        head_dim=draw(among(8, 16, 20, 64)),
+        qkv_bias=draw(BOOLEANS),
+        output_bias=draw(BOOLEANS),
+        qk_norm=draw(among("none", "head")),
+        window=draw(among(None, None, 64)),
+        rotary=draw(BOOLEANS),
     )
 
 
+@cache
 @st.composite
 def latent_attentions(draw: st.DrawFn) -> LatentAttention:
     """Latent attention with and without a query rank."""
     return LatentAttention(
-        num_heads=draw(st.sampled_from((4, 8, 16))), q_lora_rank=draw(st.sampled_from((None, 48))), kv_lora_rank=32,
+        num_heads=draw(among(4, 8, 16)), q_lora_rank=draw(among(None, 48)), kv_lora_rank=32,
         qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
     )  # fmt: skip
 
 
+@cache
 def state_spaces() -> st.SearchStrategy[StateSpace]:
     """Mamba-2 mixers."""
     return st.builds(
-        StateSpace, num_heads=st.sampled_from((8, 16)), head_dim=st.just(16), state_size=st.just(16),
-        num_groups=st.sampled_from((4, 8)), conv_kernel=st.just(4), chunk_size=st.just(64), conv_bias=st.booleans(),
-        proj_bias=st.booleans(),
+        StateSpace, num_heads=among(8, 16), head_dim=st.just(16), state_size=st.just(16),
+        num_groups=among(4, 8), conv_kernel=st.just(4), chunk_size=st.just(64), conv_bias=BOOLEANS,
+        proj_bias=BOOLEANS,
     )  # fmt: skip
 
 
+@cache
 def recurrent_mixers() -> st.SearchStrategy[Mixer]:
     """Mixers of every kind that carries a state along the sequence, and short convolutions."""
     return st.one_of(
         state_spaces(),
         st.builds(
-            SelectiveScan, inner_size=st.sampled_from((96, 192)), state_size=st.just(16), dt_rank=st.just(6),
-            conv_kernel=st.just(4), conv_bias=st.booleans(), proj_bias=st.booleans(), inner_norms=st.booleans(),
+            SelectiveScan, inner_size=among(96, 192), state_size=st.just(16), dt_rank=st.just(6),
+            conv_kernel=st.just(4), conv_bias=BOOLEANS, proj_bias=BOOLEANS, inner_norms=BOOLEANS,
         ),
         st.builds(
             LinearAttention, num_key_heads=st.just(4), num_value_heads=st.just(8), key_head_dim=st.just(16),
@@ -94,123 +117,139 @@ def recurrent_mixers() -> st.SearchStrategy[Mixer]:
         st.builds(DeltaAttention, num_heads=st.just(8), head_dim=st.just(16), conv_kernel=st.just(4)),
         st.builds(LightningAttention, num_heads=st.just(8), head_dim=st.just(16)),
         st.builds(
-            ShortConvolution, num_channels=st.sampled_from((96, 192)), conv_kernel=st.just(3), bias=st.booleans()
+            ShortConvolution, num_channels=among(96, 192), conv_kernel=st.just(3), bias=BOOLEANS
         ),
     )  # fmt: skip
 
 
+@cache
 def mlps() -> st.SearchStrategy[MLP]:
     """Plain and gated MLPs."""
-    return st.builds(MLP, intermediate_size=st.sampled_from((192, 256, 768)), gated=st.booleans(), bias=st.booleans())
+    return st.builds(MLP, intermediate_size=among(192, 256, 768), gated=BOOLEANS, bias=BOOLEANS)
 
 
+@cache
 @st.composite
 def mixtures(draw: st.DrawFn) -> MixtureOfExperts:
     """Mixtures of experts with and without shared ones, with and without groups."""
-    num_experts, top_k = draw(st.sampled_from((4, 8, 24))), draw(st.integers(1, 4))
-    n_group = draw(st.sampled_from((1, 1, 2, 4)))
+    num_experts, top_k = draw(among(4, 8, 24)), draw(st.integers(1, 4))
+    n_group = draw(among(1, 1, 2, 4))
     fewest = -(-top_k * n_group // num_experts)
     return MixtureOfExperts(
-        num_experts=num_experts, top_k=top_k, intermediate_size=draw(st.sampled_from((64, 96))),
-        gated=draw(st.booleans()), bias=draw(st.booleans()), shared_intermediate_size=draw(st.sampled_from((0, 96))),
-        latent_size=draw(st.sampled_from((None, None, 32))), n_group=n_group,
+        num_experts=num_experts, top_k=top_k, intermediate_size=draw(among(64, 96)),
+        gated=draw(BOOLEANS), bias=draw(BOOLEANS), shared_intermediate_size=draw(among(0, 96)),
+        latent_size=draw(among(None, None, 32)), n_group=n_group,
         topk_group=draw(st.integers(fewest, n_group)),
     )  # fmt: skip
 
 
+@cache
+def softmax_mixers() -> st.SearchStrategy[Attention | LatentAttention]:
+    """Attention of either kind."""
+    return st.one_of(attentions(), latent_attentions())
+
+
+@cache
+def other_layers() -> tuple[st.SearchStrategy[Layer], ...]:
+    """Layers of one part, and with two mixers side by side."""
+    two_mixers = st.builds(
+        Layer, mixer=recurrent_mixers(), parallel_mixer=attentions(), mlp=mlps(), num_norms=st.just(2),
+        layer_scale=BOOLEANS,
+    )  # fmt: skip
+    return (
+        st.builds(Layer, mixer=recurrent_mixers(), mlp=st.none(), num_norms=st.just(1)),
+        two_mixers,
+        st.builds(Layer, mixer=attentions(), mlp=st.none(), num_norms=st.just(1)),
+    )
+
+
+@cache
 @st.composite
 def models(draw: st.DrawFn, *, uniform: bool = False, moe: bool | None = None) -> ModelConfig:
     """Dense models, mixtures of experts, hybrids. ``uniform``: all layers alike; ``moe``: with experts or without."""
-    mixer = draw(st.one_of(attentions(), latent_attentions()))
-    sparse = draw(st.booleans()) if moe is None else moe
+    mixer = draw(softmax_mixers())
+    sparse = draw(BOOLEANS) if moe is None else moe
     mlp: MLP | MixtureOfExperts = draw(mixtures()) if sparse else draw(mlps())
     layer = Layer(mixer=mixer, mlp=mlp, num_norms=2)
     num_layers = draw(st.integers(1, 12))
     layers = [layer] * num_layers
-    if not uniform and draw(st.booleans()):
+    if not uniform and draw(BOOLEANS):
         other = draw(
             st.one_of(
                 st.builds(Layer, mixer=st.just(mixer), mlp=mlps(), num_norms=st.just(2)),
-                st.builds(Layer, mixer=recurrent_mixers(), mlp=st.none(), num_norms=st.just(1)),
-                st.builds(
-                    Layer,
-                    mixer=recurrent_mixers(),
-                    parallel_mixer=attentions(),
-                    mlp=mlps(),
-                    num_norms=st.just(2),
-                    layer_scale=st.booleans(),
-                ),
-                st.builds(Layer, mixer=attentions(), mlp=st.none(), num_norms=st.just(1)),
+                *other_layers(),
             )
         )
         if not sparse or num_layers > 1:
             for index in range(num_layers - 1):
-                layers[index] = other if draw(st.booleans()) else layer
+                layers[index] = other if draw(BOOLEANS) else layer
     return ModelConfig(
-        name="model", model_type="test", hidden_size=draw(st.sampled_from((96, 192, 512))), layers=tuple(layers),
-        vocab_size=draw(st.sampled_from((96, 1000, 4096))), tie_word_embeddings=draw(st.booleans()),
-        norm_bias=draw(st.booleans()), max_position_embeddings=4096,
-        num_position_embeddings=draw(st.sampled_from((0, 0, 128))), num_mtp_layers=draw(st.sampled_from((0, 0, 1))),
+        name="model", model_type="test", hidden_size=draw(among(96, 192, 512)), layers=tuple(layers),
+        vocab_size=draw(among(96, 1000, 4096)), tie_word_embeddings=draw(BOOLEANS),
+        norm_bias=draw(BOOLEANS), max_position_embeddings=4096,
+        num_position_embeddings=draw(among(0, 0, 128)), num_mtp_layers=draw(among(0, 0, 1)),
     )  # fmt: skip
 
 
+@cache
 @st.composite
 def accelerators(draw: st.DrawFn) -> Accelerator:
     """Slow and fast parts, small and large memories."""
     bf16 = draw(st.floats(1e12, 5e15))
     return accelerator(
-        generation=draw(st.sampled_from(("hopper", "ampere", "tpu", "other"))),
+        generation=draw(among("hopper", "ampere", "tpu", "other")),
         memory_bytes=draw(st.floats(3 * GB, 300 * GB)),
         memory_bandwidth=draw(st.floats(100 * GB, 10_000 * GB)),
-        num_cores=draw(st.sampled_from((None, 4, 132))),
-        host_link_bandwidth=draw(st.sampled_from((None, 16 * GB, 450 * GB))),
+        num_cores=draw(among(None, 4, 132)),
+        host_link_bandwidth=draw(among(None, 16 * GB, 450 * GB)),
         peak_flops={"fp32": bf16 / 10, "bf16": bf16, "fp16": bf16, "fp8": 2 * bf16},
     )
 
 
+@cache
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     """One to three tiers of any speed."""
-    node = draw(st.sampled_from((2, 4, 8)))
-    rates = st.floats(1, 2000)
-    latencies = st.floats(0, 1e-4)
+    node = draw(among(2, 4, 8))
     tiers = [
         tier(
-            "node", node, draw(rates), latency=draw(latencies),
-            topology=draw(st.sampled_from(("switch", "switch", "mesh"))),
+            "node", node, draw(RATES), latency=draw(LATENCIES),
+            topology=draw(among("switch", "switch", "mesh")),
         ),
-        tier("network", None, draw(rates), latency=draw(latencies)),
+        tier("network", None, draw(RATES), latency=draw(LATENCIES)),
     ]  # fmt: skip
-    if draw(st.booleans()):
-        times = draw(st.sampled_from((2, 4)))
-        tiers.insert(1, tier("rack", times * node, draw(rates), latency=draw(latencies)))
+    if draw(BOOLEANS):
+        times = draw(among(2, 4))
+        tiers.insert(1, tier("rack", times * node, draw(RATES), latency=draw(LATENCIES)))
     return cluster(*tiers, part=draw(accelerators()))
 
 
+@cache
 def softwares() -> st.SearchStrategy[Software]:
     """What frameworks do, the usual behaviour as often as any other."""
     hints = get_type_hints(Software)
-    others = {field.name: st.sampled_from(get_args(hints[field.name]) or (False, True)) for field in fields(Software)}
+    others = {field.name: among(*get_args(hints[field.name]) or (False, True)) for field in fields(Software)}
     return st.one_of(st.just(Software()), st.builds(Software, **others))
 
 
+@cache
 @st.composite
 def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
     """Jobs of that many sequences."""
     return Job(
-        sequence_length=draw(st.sampled_from((1536, 3072))),
+        sequence_length=draw(among(1536, 3072)),
         global_batch_size=global_batch_size,
-        precision=draw(st.sampled_from(("bf16", "bf16", "fp16", "fp8", "fp32"))),
-        optimizer=draw(st.sampled_from(("adam", "sgd", "muon"))),
-        attention=draw(st.sampled_from(("flash", "unfused"))),
-        grad_dtype=draw(st.sampled_from(("fp32", "bf16"))),
-        moment_dtype=draw(st.sampled_from(("fp32", "fp32", "bf16"))),
-        dropout=draw(st.booleans()),
-        moe_imbalance=draw(st.sampled_from((1.0, 1.0, 1.3))),
-        train=draw(st.sampled_from(("full", "full", "full", "lora"))),
+        precision=draw(among("bf16", "bf16", "fp16", "fp8", "fp32")),
+        optimizer=draw(among("adam", "sgd", "muon")),
+        attention=draw(among("flash", "unfused")),
+        grad_dtype=draw(among("fp32", "bf16")),
+        moment_dtype=draw(among("fp32", "fp32", "bf16")),
+        dropout=draw(BOOLEANS),
+        moe_imbalance=draw(among(1.0, 1.0, 1.3)),
+        train=draw(among("full", "full", "full", "lora")),
         lora_rank=2,
-        lora_targets=draw(st.sampled_from(("all", "o", "all"))),
-        documents=draw(st.sampled_from((None, None, None, (400,), (512, 1024)))),
+        lora_targets=draw(among("all", "o", "all")),
+        documents=draw(among(None, None, None, (400,), (512, 1024))),
         software=draw(softwares()),
     )
 
@@ -225,18 +264,18 @@ def tensor_degrees(model: ModelConfig, num_accelerators: int) -> list[int]:
 @st.composite
 def degrees(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> dict[str, Any]:
     """Degrees that divide the accelerators and the model."""
-    tp = draw(st.sampled_from(tensor_degrees(model, num_accelerators)))
+    tp = draw(among(*tensor_degrees(model, num_accelerators)))
     left = num_accelerators // tp
-    cp = draw(st.sampled_from([d for d in divisors(left) if d in (1, 2, 4)]))
+    cp = draw(among(*[d for d in divisors(left) if d in (1, 2, 4)]))
     layers = model.num_hidden_layers
-    pp = draw(st.sampled_from([d for d in divisors(left // cp) if d <= layers]))
-    vp = draw(st.sampled_from([v for v in (1, 1, 2, 3) if pp * v <= layers and (pp > 1 or v == 1)]))
+    pp = draw(among(*[d for d in divisors(left // cp) if d <= layers]))
+    vp = draw(among(*[v for v in (1, 1, 2, 3) if pp * v <= layers and (pp > 1 or v == 1)]))
     ep = etp = 1
     if model.is_moe:
         experts = [kind.mlp for kind in model.layer_kinds if isinstance(kind.mlp, MixtureOfExperts)]
         per_stage = num_accelerators // pp
-        ep = draw(st.sampled_from([d for d in divisors(per_stage) if experts[0].num_experts % d == 0]))
-        etp = draw(st.sampled_from([d for d in divisors(per_stage // ep) if experts[0].intermediate_size % d == 0]))
+        ep = draw(among(*[d for d in divisors(per_stage) if experts[0].num_experts % d == 0]))
+        etp = draw(among(*[d for d in divisors(per_stage // ep) if experts[0].intermediate_size % d == 0]))
     return {"tp": tp, "cp": cp, "pp": pp, "vp": vp, "ep": ep, "etp": etp}
 
 
@@ -252,8 +291,8 @@ def recomputations(draw: st.DrawFn, model: ModelConfig) -> str:
     )
     known = [*general, *(name for name, there in parts if there)]
     assert set(known) <= set(RECOMPUTE_MODULES)
-    modules = st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True).map(",".join)
-    return draw(st.one_of(st.sampled_from(("none", "selective", "op_sac", "full")), modules))
+    modules = st.lists(among(*known), min_size=1, max_size=3, unique=True).map(",".join)
+    return draw(st.one_of(among("none", "selective", "op_sac", "full"), modules))
 
 
 @st.composite
@@ -262,32 +301,30 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     fields = draw(degrees(model, num_accelerators))
     replicas = num_accelerators // (fields["tp"] * fields["pp"])
     alone: tuple[Sharding, ...] = ("ddp", "zero1")
-    sharding = draw(st.sampled_from(get_args(Sharding) if replicas > 1 else alone))
+    sharding = draw(among(*get_args(Sharding) if replicas > 1 else alone))
     smaller = [d for d in divisors(replicas) if d < replicas]
-    degree = draw(st.sampled_from(smaller if SHARDINGS[sharding].in_groups else [None, None, *divisors(replicas)]))
+    degree = draw(among(*smaller if SHARDINGS[sharding].in_groups else [None, None, *divisors(replicas)]))
     interleaved = fields["vp"] > 1
     schedules: tuple[str | None, ...] = (None, "interleaved") if interleaved else (None, "1f1b", "gpipe")
-    schedule = draw(st.sampled_from(schedules))
-    offload: Offload = draw(st.sampled_from(("none", "none", "none", "optimizer", "activations")))
+    schedule = draw(among(*schedules))
+    offload: Offload = draw(among("none", "none", "none", "optimizer", "activations"))
     plan = Plan(
         **fields,
-        micro_batch_size=draw(st.sampled_from((1, 2, 3))),
-        sequence_parallel=draw(st.booleans()) or model.is_moe,
+        micro_batch_size=draw(among(1, 2, 3)),
+        sequence_parallel=draw(BOOLEANS) or model.is_moe,
         sharding=sharding,
         sharding_degree=degree,
         schedule=schedule,
         recompute=draw(recomputations(model)),
-        recompute_num_layers=draw(st.sampled_from((None, None, None, 0, 1, 2))),
+        recompute_num_layers=draw(among(None, None, None, 0, 1, 2)),
         offload=offload,
-        offload_num_layers=draw(st.sampled_from((None, 0, 1, 3))) if offload == "activations" else None,
-        cp_comm=draw(st.sampled_from(("p2p", "allgather"))),
-        overlap_tp=draw(st.booleans()),
-        overlap_dp=draw(st.booleans()),
-        overlap_pp=draw(st.sampled_from((None, True, False))),
-        overlap_ep=draw(st.booleans()),
-        placement=draw(
-            st.sampled_from(("tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "dp-tp-cp-ep-pp", "tp:2-dp:2-tp-cp-ep-dp-pp"))
-        ),
+        offload_num_layers=draw(among(None, 0, 1, 3)) if offload == "activations" else None,
+        cp_comm=draw(among("p2p", "allgather")),
+        overlap_tp=draw(BOOLEANS),
+        overlap_dp=draw(BOOLEANS),
+        overlap_pp=draw(SWITCHES),
+        overlap_ep=draw(BOOLEANS),
+        placement=draw(among("tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "dp-tp-cp-ep-pp", "tp:2-dp:2-tp-cp-ep-dp-pp")),
     )
     per_replica = draw(st.integers(1, 6)) * (plan.pp if interleaved else 1)
     return plan, per_replica * plan.dp(num_accelerators) * plan.micro_batch_size
@@ -301,18 +338,19 @@ def rarities(draw: st.DrawFn, model: ModelConfig, plan: Plan) -> list[dict[str, 
     chunks[first], chunks[second] = chunks[first] - 1, chunks[second] + 1
     candidates: list[dict[str, Any]] = [
         {"cp_comm": "a2a"},
-        {"tp_kind": "summa", "tp_rows": draw(st.sampled_from(divisors(plan.tp)))},
+        {"tp_kind": "summa", "tp_rows": draw(among(*divisors(plan.tp)))},
         {"microbatch_group_size": draw(st.integers(plan.pp, 2 * plan.pp))},
         *([{"stage_layers": tuple(chunks)}] if min(chunks) >= 0 else []),
     ]
-    return [changes for changes in candidates if draw(st.booleans())]
+    return [changes for changes in candidates if draw(BOOLEANS)]
 
 
+@cache
 @st.composite
 def cases(draw: st.DrawFn, *, uniform: bool = False, num_accelerators: int | None = None) -> Case:
     """A question and a plan that is valid for it."""
     model = draw(models(uniform=uniform))
-    n = num_accelerators or draw(st.sampled_from(WORLD_SIZES))
+    n = num_accelerators or draw(among(*WORLD_SIZES))
     plan, global_batch_size = draw(plans(model, n))
     job = draw(jobs(global_batch_size))
     question = Question(model=model, cluster=draw(clusters()), num_accelerators=n, job=job)

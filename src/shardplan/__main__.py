@@ -18,6 +18,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("shardplan: interrupted\n")
         sys.exit(130)
+    finally:
+        gc.freeze()  # at its end the interpreter looks for cycles in all that is left, which takes as long as a search
 
 
 if __name__ == "__main__":

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from typer.testing import CliRunner, Result
 
 from shardplan.cli.main import app
+from shardplan.estimation.question import Question
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
 
 SMALL = (
     "llama-3.2-1b",
@@ -41,3 +47,26 @@ def answer(*arguments: object, status: int = 0) -> dict[str, Any]:
     assert result.exit_code == status, result.output
     record: dict[str, Any] = json.loads(result.stdout)
     return record
+
+
+_KEPT: dict[str, SearchResult] = {}
+HOW = ("progress", "simulated", "stop", "known")
+"""What a search is given that changes nothing about its answer."""
+
+
+@contextmanager
+def kept_searches() -> Iterator[None]:
+    """Asks each question once, however often commands show its answer: for tests of how it is shown."""
+
+    def kept(question: Question, **given: Any) -> SearchResult:
+        asked = {name: value for name, value in given.items() if name not in HOW}
+        key = repr((question, sorted(asked.items())))
+        if key not in _KEPT:
+            _KEPT[key] = search_question(question, **asked)
+        return _KEPT[key]
+
+    with (
+        patch("shardplan.planner.search.search_question", kept),
+        patch("shardplan.planner.related.frameworks.search_question", kept),
+    ):
+        yield

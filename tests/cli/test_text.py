@@ -6,11 +6,18 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
+from tests.cli.commands import FEW, SMALL, answer, kept_searches, run, unwrapped
 
 import shardplan.cli.layout
 from shardplan.cli.layout import Column, Page
 from shardplan.words import joined
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> Iterator[None]:
+    with kept_searches():
+        yield
+
 
 QUESTIONS = {
     "plan": ("plan", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 32, *FEW, "--all"),

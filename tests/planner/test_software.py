@@ -18,7 +18,7 @@ SPLIT = Plan(ep=16, sharding="zero1")
 def test_each_choice_is_priced_as_a_question_of_its_own() -> None:
     asked = question("qwen3-30b-a3b", "dgx-h100", 64, global_batch_size=512, stack="megatron-lm")
     assert asked.job.software.moe_dispatcher == "alltoall"
-    found = {(each.field, each.new): each for each in other_software(asked, SPLIT, MEGATRON)}
+    found = {(each.field, each.new): each for each in other_software(asked, estimate_plan(asked, SPLIT), MEGATRON)}
     graphs = {("cuda_graphs", "partial"), ("cuda_graphs", "router")}
     assert found.keys() == {("moe_dispatcher", "deepep"), ("moe_dispatcher", "hybridep"), *graphs}
     assert found["cuda_graphs", "partial"].priced.step_time <= found["cuda_graphs", "router"].priced.step_time
@@ -32,7 +32,7 @@ def test_each_choice_is_priced_as_a_question_of_its_own() -> None:
 
 def test_tokens_that_cross_to_a_node_once_take_less_time_there() -> None:
     asked = question("qwen3-30b-a3b", "dgx-h100", 64, global_batch_size=512, stack="megatron-lm")
-    (deep,) = (each for each in other_software(asked, SPLIT, MEGATRON) if each.new == "deepep")
+    (deep,) = (each for each in other_software(asked, estimate_plan(asked, SPLIT), MEGATRON) if each.new == "deepep")
     assert deep.priced.step_time < estimate_plan(asked, SPLIT).step_time
     assert options_for(deep, SPLIT, MEGATRON, asked) == (
         "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep",
@@ -41,4 +41,4 @@ def test_tokens_that_cross_to_a_node_once_take_less_time_there() -> None:
 
 def test_a_dense_model_has_no_dispatcher_to_choose() -> None:
     asked = question("llama-3.1-8b", "dgx-h100", 8, global_batch_size=64, stack="megatron-lm")
-    assert {each.field for each in other_software(asked, Plan(tp=2), MEGATRON)} == {"cuda_graphs"}
+    assert {each.field for each in other_software(asked, estimate_plan(asked, Plan(tp=2)), MEGATRON)} == {"cuda_graphs"}

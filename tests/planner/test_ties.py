@@ -27,7 +27,7 @@ from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import ALIKE_TIME, EVIDENCE, complexity_of, has_headroom
+from shardplan.planner.robustness import ALIKE_TIME, EVIDENCE, complexity_of
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
@@ -58,8 +58,8 @@ def check(asked: Question, result: SearchResult) -> None:
     assert best.feasible
     assert fastest.step_time <= best.step_time <= fastest.step_time * ties.factor
     assert 0 <= ties.num_with_headroom <= ties.num_plans <= result.num_plans_feasible
-    assert has_headroom(best) == bool(ties.num_with_headroom)
-    if has_headroom(fastest) and best.plan != fastest.plan:
+    assert best.has_headroom == bool(ties.num_with_headroom)
+    if fastest.has_headroom and best.plan != fastest.plan:
         assert pessimistic_time(asked, best) <= pessimistic_time(asked, fastest) * (1 + ALIKE_TIME)
     listed = [answer for answer in result.estimates if answer.step_time <= fastest.step_time * ties.factor]
     assert ties.robustness.keys() == {answer.plan for answer in (*listed, best)}
@@ -71,7 +71,7 @@ def check(asked: Question, result: SearchResult) -> None:
             again = estimate_plan(perturbed(asked, group), answer.plan).step_time - answer.step_time
             assert lost == pytest.approx(max(again, 0.0), rel=1e-6, abs=1e-9 * answer.step_time)
         assert told.pessimistic_time == pytest.approx(pessimistic_time(asked, answer), rel=1e-7)
-        if has_headroom(answer) or not ties.num_with_headroom:
+        if answer.has_headroom or not ties.num_with_headroom:
             least = ties.robustness[best.plan].pessimistic_time
             assert least <= told.pessimistic_time * (1 + ALIKE_TIME) * (1 + 1e-9)
 
@@ -84,7 +84,7 @@ def test_ties_are_those_of_all_plans_estimated_one_by_one(memory: float, has_roo
     answers = [answer for plan in plans if (answer := estimate_plan(asked, plan)).feasible]
     limit = tie_factor() * min(answer.step_time for answer in answers)
     tied = [answer for answer in answers if answer.step_time <= limit]
-    roomy = [answer for answer in tied if has_headroom(answer)]
+    roomy = [answer for answer in tied if answer.has_headroom]
     assert result.ties is not None
     assert result.ties.num_plans == len(tied) < len(answers)
     assert result.ties.num_with_headroom == len(roomy)
@@ -122,9 +122,9 @@ def test_a_plan_that_memory_may_not_bear_gives_way_to_a_tie_that_it_bears() -> N
         result = search_question(question(memory=memory * GB), limit=LIMIT, top=4)
         assert result.ties is not None
         assert result.recommended is not None
-        if not has_headroom(result.estimates[0]) and result.ties.num_with_headroom:
+        if not result.estimates[0].has_headroom and result.ties.num_with_headroom:
             gave_way += 1
-            assert has_headroom(result.recommended)
+            assert result.recommended.has_headroom
             assert result.recommended.peak_memory_bytes < result.estimates[0].peak_memory_bytes
     assert gave_way
 

@@ -13,7 +13,7 @@ from tests.planner.test_ties import LIMIT
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, has_headroom
+from shardplan.planner.robustness import EVIDENCE, Robustness, Ties
 from shardplan.planner.search import search_question
 from shardplan.reports.recommendation import WORSE, Recommendation, reason, recommendation, ties_sentence
 from shardplan.units import format_bytes
@@ -23,7 +23,7 @@ from shardplan.units import format_bytes
 def searched() -> SearchResult:
     """A search whose fastest plan has headroom."""
     result = search_question(question(), limit=LIMIT, top=3)
-    assert has_headroom(result.estimates[0])
+    assert result.estimates[0].has_headroom
     return result
 
 

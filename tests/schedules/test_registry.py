@@ -59,7 +59,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it, and what others did does not matter."""
-    monkeypatch.setattr(registry, "SCHEDULES", {name: registry.SCHEDULES[name] for name in BUILT_IN})
+    monkeypatch.setattr(registry, "SCHEDULES", registry.Schedules())
 
 
 def test_every_file_of_a_schedule_is_listed() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Final
 from unittest.mock import patch
 
-from tests.cli.commands import run
+from tests.cli.commands import kept_searches, run
 
 FOLDER: Final = Path(__file__).parent
 ROOT: Final = FOLDER.parents[1]
@@ -44,7 +44,7 @@ SEARCH_TIME: Final = 0.25
 def shown(name: str, columns: int) -> str:
     """What a command prints, run from the folder of the project."""
     clock = SimpleNamespace(perf_counter=count(step=SEARCH_TIME).__next__)
-    with patch("shardplan.planner.search.time", clock):
+    with patch("shardplan.planner.search.time", clock), kept_searches():
         result = run(*shlex.split(COMMANDS[name]), columns=columns)
     assert result.exit_code in (0, 1, 2), result.output
     return result.output

@@ -34,7 +34,7 @@ def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: L
     """List the built-in models, or show one."""
     target = output.target()
     target.check(name)
-    from shardplan.cli.question import model_argument
+    from shardplan.cli.model_argument import model_argument
     from shardplan.reports import catalogue
 
     if name is None:

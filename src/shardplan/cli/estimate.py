@@ -125,9 +125,9 @@ def _taken(plan: Plan, stated: Collection[str]) -> tuple[str, ...]:
 
 def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> None:
     """Writes the file, then prints the answer."""
-    from shardplan.reports.plan_file import PlanFile, plan_file_record
-
     if target.where is not None:
+        from shardplan.reports.plan_file import PlanFile, plan_file_record
+
         target.write(plan_file_record(PlanFile(question=question, estimates=(answer,))))
     if target.is_stdout:
         return

@@ -192,6 +192,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "calibrate": CommandEntry(
         "Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.",
         ("shardplan calibrate examples/my-runs.csv --out my-cluster.yaml",),
+        "calibration.calibrate",
     ),
     "methods": CommandEntry(
         "List the methods of estimating a training run: ours, the published ones, and those of other packages.",

@@ -36,3 +36,14 @@ def progress_bars(*names: str) -> Iterator[tuple[Callable[[int, int], None] | No
             bar.update(tasks[number], completed=done, total=total, visible=time.monotonic() - started > SLOW)
 
         yield tuple(partial(advance, number) for number in range(len(names)))
+
+
+@contextmanager
+def fit_progress(most: int) -> Iterator[Callable[[int, float], None] | None]:
+    """The bar of a fit of at most so many iterations: what takes an iteration and the objective there."""
+    with progress_bar("fitting") as bar:
+        if bar is None:
+            yield None
+            return
+        bar(0, most)
+        yield lambda iteration, _objective: bar(iteration, most)

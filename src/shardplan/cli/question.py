@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SoftwareFlags, SpaceFlags
 from shardplan.cli.flags.records import Given
+from shardplan.cli.model_argument import model_argument
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
@@ -258,18 +258,6 @@ def _check_all_given(model: str | None, flags: ClusterFlags) -> None:
             rule="a model, a cluster and the number of accelerators are given",
             hint=f"add {'; '.join(how for _, how in missing)}",
         )
-
-
-def model_argument(text: str) -> str | Mapping[str, Any]:
-    """The model of a command: its name or path, or what is on standard input for ``-``. Raises InputError."""
-    if text != STDIN:
-        return text
-    from shardplan.inputs.readers.hf.file import read_config_from
-
-    return read_config_from(sys.stdin.buffer)
-
-
-STDIN: Final = "-"
 
 
 def _cluster(flags: ClusterFlags, overrides: OverrideFlags) -> Cluster:

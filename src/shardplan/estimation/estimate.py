@@ -114,6 +114,11 @@ class Estimate:
     evidence: tuple[NearRun, ...] = ()
     """The measured runs that are nearest to the question with this plan, the nearest first."""
 
+    @property
+    def has_headroom(self) -> bool:
+        """Whether the upper end of the band of its memory fits."""
+        return self.peak_memory_p90_bytes <= self.usable_memory_bytes
+
 
 def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> Estimate:
     """The same, with the framework that the plan is for and why that cannot run it, if so."""
@@ -138,8 +143,13 @@ def estimate_plan(question: Question, plan: Plan) -> Estimate:
 
 def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
     """As ``estimate``, for several plans, which are priced together."""
+    return estimates_of(question, price_plans(question, plans))
+
+
+def estimates_of(question: Question, priced: Sequence[PricedPlan]) -> tuple[Estimate, ...]:
+    """The full answers for plans that have been priced under ``question``."""
     with _finite():
-        priced, known = price_plans(question, plans), _Known.of(question)
+        known = _Known.of(question)
         answers = tuple(_answer_of(each, known) for each in priced)
     for answer in answers:
         if not math.isfinite(answer.step_time + answer.peak_memory_bytes):

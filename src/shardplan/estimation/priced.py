@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.layout import Rounds
 from shardplan.estimation.parts.chunk_memory import MemoryParts
-from shardplan.estimation.parts.layer_operators import LayerOperator, layer_operators
-from shardplan.estimation.parts.layer_roofline import LayerRoofline, layer_roofline
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
@@ -24,6 +23,10 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.residuals import Shares
 from shardplan.schedules.base import ChunkTimes
 from shardplan.workload.stage import Stage
+
+if TYPE_CHECKING:
+    from shardplan.estimation.parts.layer_operators import LayerOperator
+    from shardplan.estimation.parts.layer_roofline import LayerRoofline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +144,15 @@ class PricedPlan:
     @property
     def layer_operators(self) -> tuple[LayerOperator, ...]:
         """What the most frequent kind of layer runs for one micro-batch."""
+        from shardplan.estimation.parts.layer_operators import layer_operators
+
         return layer_operators(self.question, self._alone.prices)
 
     @property
     def roofline(self) -> LayerRoofline:
         """The operators of that layer under the roofline of the accelerator."""
+        from shardplan.estimation.parts.layer_roofline import layer_roofline
+
         return layer_roofline(self.question, self._alone.prices)
 
     @cached_property

@@ -7,8 +7,9 @@ once for each of their distinct values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from shardplan.frameworks.capabilities import Capabilities, Exclusion
 from shardplan.frameworks.conditions import FACTS, plan_fields
 from shardplan.frameworks.entry_rules import MODEL, TEMPLATES, Template
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.degrees import Degrees, Setting, differing_in_numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOICES, Software
@@ -78,6 +79,14 @@ def refusals(stack: Stack, plan: Plan, setting: Setting) -> tuple[Refusal, ...]:
     return tuple(_refusal(stack, rule, plan, setting) for rule in broken)
 
 
+def all_run(stack: Stack, setting: Setting, plans: Sequence[Plan]) -> list[bool]:
+    """Whether the framework can run each of several plans; those that differ in numbers alone are asked at once."""
+    found = np.zeros(len(plans), dtype=bool)
+    for alike in differing_in_numbers(plans):
+        found[alike] = runs(stack, setting, Degrees.of_all([plans[place] for place in alike]))
+    return found.tolist()
+
+
 def runs(stack: Stack, setting: Setting, degrees: Degrees) -> Flags:
     """Whether the framework can run the plan, or each of the candidates, of ``degrees``."""
     return all_hold(rule.holds(setting, degrees) for rule in rules_of(stack))
@@ -85,9 +94,27 @@ def runs(stack: Stack, setting: Setting, degrees: Degrees) -> Flags:
 
 def rules_of(stack: Stack) -> tuple[FrameworkRule, ...]:
     """The rules of a stack's record, in the order in which they are best named."""
+    return () if stack.can_run is None else _rules_of(_Same(stack))
+
+
+class _Same:
+    """A stack that is the same as itself alone: it holds mappings, which have no hash."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def __hash__(self) -> int:
+        return id(self.stack)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.stack is other.stack
+
+
+@lru_cache(maxsize=64)
+def _rules_of(same: _Same) -> tuple[FrameworkRule, ...]:
+    stack = same.stack
     can = stack.can_run
-    if can is None:
-        return ()
+    assert can is not None
     bound = (_bound(template, stack.name, can) for template in TEMPLATES if getattr(can, template.entry) is not None)
     return (*bound, *(_excluded(each) for each in can.refuses))
 

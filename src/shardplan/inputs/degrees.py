@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,21 @@ class Degrees:
 
 COLUMNS = tuple(each.name for each in fields(Degrees) if each.name != "plan")
 """Fields of ``Degrees`` that can be columns."""
+WORDS = tuple(each.name for each in fields(Plan) if each.name not in COLUMNS)
+"""Fields of a plan that rules do not read as numbers."""
+
+
+def differing_in_numbers(plans: Sequence[Plan], besides: Collection[str] = ()) -> Iterable[list[int]]:
+    """Positions of plans that differ in numbers alone, and in fields ``besides``.
+
+    Stated layers are those of some pipeline.
+    """
+    words = attrgetter(*(name for name in WORDS if name not in besides))
+    groups: dict[object, list[int]] = {}
+    for place, plan in enumerate(plans):
+        pipeline = None if plan.stage_layers is None else (plan.pp, plan.vp)
+        groups.setdefault((pipeline, words(plan)), []).append(place)
+    return groups.values()
 
 
 def columns(d: Degrees) -> Numbers:

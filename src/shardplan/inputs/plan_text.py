@@ -11,6 +11,7 @@ from shardplan.fields import described
 from shardplan.inputs.plan import Plan
 
 FLAGS = {True: "on", False: "off"}
+WORDS = {word: flag for flag, word in FLAGS.items()}
 DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp")
 
 
@@ -27,12 +28,13 @@ def plan_cell(plan: Plan) -> str:
 @lru_cache(maxsize=4096)
 def plan_from_cell(text: str) -> Plan:
     """The plan of :func:`plan_cell`. Raises ``ValueError`` for what is none."""
+    known = described(Plan)
     values: dict[str, Any] = {}
     for part in text.split():
         name, _, value = part.partition("=")
-        if name not in described(Plan) or name in values:
+        if name not in known or name in values:
             raise ValueError(f"plan has {shown(part)}; it must be fields of a plan, each once, such as tp=4 pp=8")
-        values[name] = _value(name, value)
+        values[name] = _value(known[name].kind.base, value)
     try:
         return Plan(**values)
     except InputError as error:
@@ -46,11 +48,10 @@ def _text(value: object) -> str:
     return ",".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
 
 
-def _value(name: str, text: str) -> object:
-    """A field of its type; a text that is none of it is refused by the plan itself."""
-    base = described(Plan)[name].kind.base
+def _value(base: type, text: str) -> object:
+    """A field of type ``base``; a text that is none of it is refused by the plan itself."""
     if base is bool:
-        return {word: flag for flag, word in FLAGS.items()}.get(text, text)
+        return WORDS.get(text, text)
     if base is int:
         return int(text) if text.isdecimal() else text
     if base is tuple:

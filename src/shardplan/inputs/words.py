@@ -73,7 +73,7 @@ LORA_MATRICES: Final = words(
         "k": "k k-proj key wk linear-k",
         "v": "v v-proj value wv linear-v",
         "qkv": "qkv linear-qkv qkv-proj query-key-value attention-qkv c-attn",
-        "o": "o o-proj wo linear-proj proj attention-dense dense out-proj",
+        "o": "o o-proj wo linear-proj proj attention-dense dense out-proj output-proj",
         "gate": "gate gate-proj w1",
         "up": "up up-proj w3",
         "gate_up": "gate-up gate-up-proj linear-fc1 fc1",

@@ -22,12 +22,6 @@ class NamedConfiguration:
     sets: Mapping[str, object]
     """Options that it sets, by name."""
 
-    @property
-    def compiles_model(self) -> bool:
-        """Whether torch.compile is on for its layers."""
-        components = self.sets.get("compile.components", ("model",))
-        return bool(self.sets.get("compile.enable")) and isinstance(components, list | tuple) and "model" in components
-
 
 @cache
 def named_configurations() -> tuple[NamedConfiguration, ...]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,10 @@ from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.planner.retiming import Retimed
 from shardplan.planner.tied import PricedPlans
+
+if TYPE_CHECKING:
+    from shardplan.planner.retiming import Retimed
 
 ALIKE_TIME = 0.005
 """Pessimistic times within this share are alike: equal configurations that several teams measured (MLPerf training)
@@ -80,11 +82,6 @@ class Ties:
     def time_of(self, estimate: Estimate) -> float:
         """Step time by which plans are ranked. [s]"""
         return estimate.step_time if self.retimed is None else self.retimed.time_of(estimate)
-
-
-def has_headroom(estimate: Estimate) -> bool:
-    """Whether the upper end of the band of its memory fits."""
-    return estimate.peak_memory_p90_bytes <= estimate.usable_memory_bytes
 
 
 def complexity_of(plan: Plan, num_layers: int) -> Complexity:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from shardplan.estimation.estimate import Estimate
 from shardplan.fields import dataclass
+
+if TYPE_CHECKING:
+    from shardplan.estimation.estimate import Estimate
 
 TERMS: Final = {
     "matmul": "matrix products",

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final, Literal
 
-from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.defaults import default_sequence_length
@@ -166,6 +165,8 @@ def _part_kind(part: object) -> str:
 def model_details(given: NameOrPath | Mapping[str, Any], *, sequence_length: int | None = None) -> Record:
     """Every dimension of a model, its parameter counts and FLOP per token; the record of ``models NAME --json``."""
     model = load_model(given)
+    from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token  # takes time to import
+
     length = sequence_length or default_sequence_length(model)
     record = model_record(model)
     derived = {

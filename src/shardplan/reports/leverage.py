@@ -49,7 +49,7 @@ def _best_software(question: Question, explanation: Explanation) -> OtherSoftwar
     if stack is None or best.num_accelerators_used != question.num_accelerators:
         return None
     limit = best.step_time * (1 - LEAST_GAIN)
-    others = (each for each in other_software(question, best.plan, stack) if each.priced.fits)
+    others = (each for each in other_software(question, best, stack) if each.priced.fits)
     return min(
         (each for each in others if each.priced.step_time < limit),
         key=lambda each: each.priced.step_time,

@@ -10,7 +10,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.planner.result import Offer
 from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
-from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of, has_headroom
+from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of
 from shardplan.units import format_bytes, format_time
 
 Record = dict[str, Any]
@@ -186,7 +186,7 @@ def _memory_gain(found: Recommendation, saved: float) -> str:
 
 def _only_fits_by_chance(found: Recommendation) -> bool:
     """Whether the fastest plan does not fit at the upper end of its memory band, and the recommended one does."""
-    return has_headroom(found.estimate) and not has_headroom(found.fastest)
+    return found.estimate.has_headroom and not found.fastest.has_headroom
 
 
 def _time_gain(found: Recommendation) -> str:

@@ -6,6 +6,7 @@ A package adds one by an entry point of the group ``shardplan.schedules`` whose 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +26,33 @@ def _built_in(place: str) -> Any:
     return getattr(import_module(f"shardplan.schedules.{module}"), kind)()
 
 
-SCHEDULES: Final[dict[str, PipelineSchedule]] = {name: _built_in(place) for name, place in BUILT_IN.items()}
-"""Those that ship with shardplan, then those that were added."""
+class Schedules(Mapping[str, PipelineSchedule]):
+    """Schedules by name: those that ship with shardplan, each imported when it is first asked for, then added ones."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, PipelineSchedule] = {}
+
+    def __getitem__(self, name: str) -> PipelineSchedule:
+        if name not in self._made and name in BUILT_IN:
+            self._made[name] = _built_in(BUILT_IN[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*BUILT_IN, *self._made)))
+
+    def __len__(self) -> int:
+        return len({*BUILT_IN, *self._made})
+
+    def __contains__(self, name: object) -> bool:
+        return name in BUILT_IN or name in self._made
+
+    def add(self, schedule: PipelineSchedule) -> None:
+        """Adds one by its own name."""
+        self._made[schedule.name] = schedule
+
+
+SCHEDULES: Final = Schedules()
+"""Those that this process knows without its installed packages."""
 
 ONE_F_ONE_B: Final = SCHEDULES["1f1b"]
 INTERLEAVED: Final = SCHEDULES["interleaved"]
@@ -41,7 +67,7 @@ def register(schedule: PipelineSchedule) -> None:
             rule="a schedule has a name of its own",
             hint="derive it from shardplan.schedules.base.PipelineSchedule and give it another name",
         )
-    SCHEDULES[schedule.name] = schedule
+    SCHEDULES.add(schedule)
 
 
 def load_schedule(name: str) -> PipelineSchedule:

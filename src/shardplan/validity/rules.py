@@ -6,9 +6,7 @@ knob to turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
-from operator import attrgetter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,11 +15,11 @@ from shardplan.errors import PlanError, nearest_names
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.degrees import (
-    COLUMNS,
     Degrees,
     Setting,
     columns,
     data_parallel_degree,
+    differing_in_numbers,
     num_microbatches,
     replicas,
 )
@@ -67,7 +65,7 @@ def broken_rule(setting: Setting, plan: Plan) -> Rule | None:
 def broken_rules(setting: Setting, plans: Sequence[Plan]) -> list[Rule | None]:
     """The first rule that each of several plans breaks, if any; plans that differ in numbers alone are asked once."""
     found: list[Rule | None] = [None] * len(plans)
-    for alike in _alike(plans):
+    for alike in differing_in_numbers(plans, besides=("sharding",)):  # of which a number is read
         degrees, left = Degrees.of_all([plans[place] for place in alike]), np.ones(len(alike), dtype=bool)
         for rule in RULES:
             holds = np.broadcast_to(rule.holds(setting, degrees), left.shape)
@@ -77,19 +75,6 @@ def broken_rules(setting: Setting, plans: Sequence[Plan]) -> list[Rule | None]:
             if not left.any():
                 break
     return found
-
-
-WORDS = attrgetter(*(each.name for each in fields(Plan) if each.name not in {*COLUMNS, "sharding"}))
-"""Fields of a plan that rules do not read as numbers."""
-
-
-def _alike(plans: Sequence[Plan]) -> Iterable[list[int]]:
-    """Positions of plans that differ in numbers alone; stated layers are those of some pipeline."""
-    groups: dict[object, list[int]] = {}
-    for place, plan in enumerate(plans):
-        pipeline = None if plan.stage_layers is None else (plan.pp, plan.vp)
-        groups.setdefault((pipeline, WORDS(plan)), []).append(place)
-    return groups.values()
 
 
 def _divides(part: Numbers, whole: Numbers) -> Flags:

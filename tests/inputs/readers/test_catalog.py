@@ -57,7 +57,7 @@ def test_the_name_of_an_accelerator_is_its_usual_cluster(name: str, cluster: str
         (load_cluster, "./dgx-h100.yaml", r"'\./dgx-h100\.yaml' does not exist", "or give a name: dgx-h100"),
         (load_cluster, Path("dgx-h100"), "'dgx-h100' does not exist", "or give a name: dgx-h100"),
     ],
-    ids=lambda value: ascii(value)[:30],
+    ids=lambda value: getattr(value, "__name__", ascii(value)[:30]),
 )
 def test_wrong_names(load: Callable[[Any], object], name: Any, message: str, hint: str) -> None:
     with pytest.raises(InputError, match=message) as refused:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardplan.errors import InputError
-from shardplan.launch.read import parse_document, read_document, read_python
-from shardplan.launch.read.python import parse_python
+from shardplan.launch.read import parse_document, read_document
+from shardplan.launch.read.python import parse_python, read_python
 
 SCALARS = st.one_of(
     st.none(),

@@ -14,10 +14,13 @@ import pytest
 pytest.importorskip("playwright", reason="playwright drives the browser: pip install 'shardplan[test]'")
 uvicorn = pytest.importorskip("uvicorn", reason="the server is in the ui extra")
 
-from playwright.sync_api import Browser, Page, Playwright, Request, sync_playwright  # noqa: E402
+from playwright.sync_api import Browser, Page, Playwright, Request, expect, sync_playwright  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 Open = Callable[..., Page]
+PATIENCE = 60_000
+"""Time that a page may take on a busy machine. [ms]"""
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +69,7 @@ def open_page(browser: Browser, server: str) -> Iterator[Open]:
 
     def opened(path: str = "/", *, width: int = 1280, height: int = 900, **known: Any) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, base_url=server, **known)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if is_fault(message) else None)

@@ -25,7 +25,7 @@ def change(page: Page, label: str, value: str) -> None:
 
 def settled(page: Page, query: str) -> None:
     """Waits for the answer of the question whose address has ``query``."""
-    expect(page).to_have_url(re.compile(re.escape(query)), timeout=60_000)
+    expect(page).to_have_url(re.compile(re.escape(query)))
     answered(page)
 
 
@@ -64,7 +64,7 @@ def test_a_field_is_locked_and_freed(page: Page) -> None:
     settled(page, f"lock.tp={value}")
     expect(page.locator('[data-lock="lock.tp"]')).to_have_attribute("aria-pressed", "true")
     page.locator('[data-lock="lock.tp"]').click()
-    expect(page).to_have_url(re.compile(r"^(?!.*lock)"), timeout=60_000)
+    expect(page).to_have_url(re.compile(r"^(?!.*lock)"))
     answered(page)
 
 
@@ -148,7 +148,7 @@ def test_a_pasted_model_travels_in_the_link(page: Page, open_page: Open) -> None
     page.get_by_text("Use a config.json").click()
     page.get_by_label("Text of a config.json").fill(json.dumps(config))
     page.keyboard.press("Tab")
-    expect(page).to_have_url(re.compile("#config="), timeout=60_000)
+    expect(page).to_have_url(re.compile("#config="))
     answered(page)
     size = page.inner_text("#answer .quiet")
     assert "parameters" in size

@@ -143,10 +143,10 @@ def test_an_uploaded_model_goes_from_view_to_view(open_page: Open) -> None:
     page.get_by_text("Use a config.json").click()
     page.get_by_label("Text of a config.json").fill(json.dumps(config))
     page.keyboard.press("Tab")
-    expect(page).to_have_url(re.compile("#config="), timeout=60_000)
+    expect(page).to_have_url(re.compile("#config="))
     for view, said in (("Step", "a step, simulated"), ("Export", "Launch files for")):
         page.get_by_role("link", name=view, exact=True).click()
-        expect(page).to_have_url(re.compile(f"/{view.lower()}.*#config="), timeout=60_000)
+        expect(page).to_have_url(re.compile(f"/{view.lower()}.*#config="))
         answered(page)
         expect(page.locator("#answer")).to_contain_text(said)
         if view == "Step":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,8 +113,3 @@ class ChartFiles:
             self.picture.write_bytes(png_picture(chart))
         if self.drawing.where is not None:
             self.drawing.write_text(svg_picture(chart))
-
-
-def written_line(names: Iterable[str]) -> str:
-    """What was written, as text."""
-    return f"Written: {', '.join(names)}"

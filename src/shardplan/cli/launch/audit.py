@@ -133,14 +133,18 @@ def pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
 
 def named_model(name: str | None) -> ModelConfig | None:
     """The model of ``--model``. Raises InputError."""
-    from shardplan.cli.question import model_argument
+    if name is None:
+        return None
+    from shardplan.cli.model_argument import model_argument
     from shardplan.inputs.readers.catalog import load_model
 
-    return None if name is None else load_model(model_argument(name))
+    return load_model(model_argument(name))
 
 
 def named_cluster(name: str | None) -> Cluster | None:
     """The cluster of ``--cluster``. Raises InputError."""
+    if name is None:
+        return None
     from shardplan.inputs.readers.catalog import load_cluster
 
-    return None if name is None else load_cluster(name)
+    return load_cluster(name)

@@ -10,7 +10,6 @@ from shardplan.cli.layout import HARD_SPACE, INDENT, Page
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.planner.robustness import has_headroom
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
@@ -141,7 +140,7 @@ def show_memory(page: Page, estimate: Estimate, *, is_whole: bool = False) -> No
     page.heading("Memory", memory_use(estimate))
     page.console.print(Text("  ") + _memory_bar(page, bar.parts, page.width - 6), soft_wrap=True)
     page.line(_legend(page, bar.parts, is_whole=is_whole))
-    if estimate.feasible and not has_headroom(estimate):
+    if estimate.feasible and not estimate.has_headroom:
         page.line("At the upper end of its band it would not fit.", style="yellow")
     note = estimate.peak_memory_note
     is_said = note == estimate.step_time_note or (not is_whole and estimate.peak_memory_basis != COMPARABLE)

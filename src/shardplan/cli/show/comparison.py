@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.planner.robustness import has_headroom
 from shardplan.reports.comparison import Comparison, Row
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import short_policy
@@ -61,7 +60,7 @@ def _show_verdict(page: Page, comparison: Comparison, labels: list[str]) -> None
     text = Text(f"{labels[comparison.fastest]} is {what}", style="bold green")
     text.append(f": {speed}, {format_time(best.estimate.step_time)} a step.", style="default")
     page.line(text, indent=0)
-    if not has_headroom(best.estimate):
+    if not best.estimate.has_headroom:
         page.line("It may not fit: the upper end of its memory band is above what is usable.", indent=0, style="yellow")
     if is_one:
         return

@@ -8,7 +8,6 @@ from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_memory, show_plan
 from shardplan.cli.show.plans import FULL, memory_text
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import has_headroom
 from shardplan.units import format_time
 
 
@@ -40,5 +39,5 @@ def show_no_answer(page: Page, result: SearchResult) -> None:
             Column(title="change", cells=[each.change for each in result.suggestions], is_text=True),
         ]
     )
-    if not all(has_headroom(each) for each in best):
+    if not all(each.has_headroom for each in best):
         page.line(f"{FULL} may not fit", style="dim")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import Ties, has_headroom
+from shardplan.planner.robustness import Ties
 from shardplan.reports.recommendation import Recommendation, simulated_sentences, simulated_text
 from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
 from shardplan.reports.texts.plan import field_text, short_recompute, short_sharding
@@ -77,7 +77,7 @@ def _worst(estimate: Estimate, ties: Ties) -> str:
 
 def memory_text(estimate: Estimate) -> str:
     """Peak memory, marked where it might not fit."""
-    return format_bytes(estimate.peak_memory_bytes) + (" " if has_headroom(estimate) else FULL)
+    return format_bytes(estimate.peak_memory_bytes) + (" " if estimate.has_headroom else FULL)
 
 
 def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> st
     texts = [f"{RECOMMENDED} take this one"]
     if any(_mark(each, ties, listed[0]) == TIE for each in listed):
         texts.append(f"{TIE} within {100 * (ties.factor - 1):.0f} %, too close to call")
-    if not all(has_headroom(each) for each in listed):
+    if not all(each.has_headroom for each in listed):
         texts.append(f"{FULL} may not fit")
     if WORST in titles:
         texts.append(

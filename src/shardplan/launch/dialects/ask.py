@@ -90,6 +90,9 @@ def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
     """The configuration that an option names: written by the script itself, or next to it."""
     value = named.value if isinstance(named.value, str) else _name_in(named.shown)
     if value is None:
+        own = _written_as(named.shown, written)
+        if own is not None:
+            return own
         facts.note(f"{named.place}: the file's name is not decidable")
         return None
     wanted = value.rsplit("/", 1)[-1]
@@ -102,6 +105,12 @@ def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
             return _read_quietly(facts, candidate, ask)
     facts.note(f"{named.place}: {value} is not next to the script")
     return None
+
+
+def _written_as(shown: str, written: Mapping[str, Document]) -> Document | None:
+    """What the script writes to a name of which the same is open: ``config.<env:SLURM_JOBID>.json``."""
+    wanted = shown.rpartition("/")[2]
+    return next((each for name, each in written.items() if wanted and name.rpartition("/")[2] == wanted), None)
 
 
 def _name_in(shown: str) -> str | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron, neox
+from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron
 from shardplan.launch.dialects.ask import Ask, begin, named_document
 from shardplan.launch.dialects.known import refuse
-from shardplan.launch.dialects.megatron_core import flagscale, megatron
+from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, world_of
+from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, world_of
 from shardplan.launch.dialects.tabled.tables import TABLES
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
@@ -114,10 +114,7 @@ def _model_args(ask: Ask, settings: Settings) -> Facts:
         name = key.removeprefix("MODEL_ARGS.--")
         if name == key or (name in BARE and setting.value is False):
             continue
-        text = None if setting.value is None else _as_text(setting.value)
-        word = Word(text=text, shown=str(setting.value), line=_line(setting), file=ask.path.name, needs=setting.needs)
-        words = () if setting.value is True else (word,)
-        given[name] = Option(name=name, words=words, file=ask.path.name, line=_line(setting))
+        given[name] = as_option(setting, name)
     facts = begin(ask, megatron.NAME, MEGATRON_VERSION)
     facts.miss("num_accelerators", ("the test runner: --gpus",))
     for key, setting in settings.items():
@@ -131,15 +128,6 @@ def _model_args(ask: Ask, settings: Settings) -> Facts:
     megatron.megatron_facts(facts, Options(given=given, repeated={}))
     finish_batch(facts)
     return facts
-
-
-def _as_text(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def _line(setting: NamedSetting) -> int:
-    text = setting.place.rsplit(" ", 1)[0].rpartition(":")[2]
-    return int(text) if text.isdigit() else 0
 
 
 def finish_batch(facts: Facts) -> None:
@@ -176,6 +164,6 @@ def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
     document = named_document(facts, ask, named, written)
     if document is None:
         for key in OF_DEEPSPEED:
-            facts.miss(key, (f"file:{named.value}",))
+            facts.miss(key, (f"file:{named.value or named.shown}",))
     else:
         deepspeed.deepspeed_facts(facts, Settings.of(document))

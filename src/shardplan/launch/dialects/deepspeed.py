@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole, zero_stage
+from shardplan.launch.dialects.values import (
+    ATTENTION,
+    attention,
+    degree,
+    number,
+    optimizer,
+    precision,
+    switch,
+    text,
+    whole,
+    zero_stage,
+)
 
 NAME: Final = "deepspeed"
 VERSION: Final = "0.19.8"
@@ -74,6 +87,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     if checkpointing is not None and switch(checkpointing.value) is not None:
         word = "full" if switch(checkpointing.value) else "none"
         facts.state("recompute", word, checkpointing.place, checkpointing.name)
+    state(facts, "attention", options.first(*ATTENTION), attention)
     _fsdp(facts, options)
     offload = options.first("offload", "actor_offload", "offload_optimizer")
     if offload is not None and switch(offload.value):
@@ -89,7 +103,7 @@ ADAPTERS: Final = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "only
 
 def _adapters(facts: Facts, options: Settings) -> None:
     """Adapters alone where a switch says so; a rank without one is understood by the script only."""
-    rank = options.first("lora_r", "lora_rank", "lora_dim", "actor_lora_dim")
+    rank = options.first(*RANKS)
     kind = options.first("tuner_type", "train_type", "sft_type", "finetuning_type", "peft_type")
     if kind is not None and str(kind.value).lower() in {"lora", "qlora", "full"}:
         facts.state("train", "full" if kind.value == "full" else "lora", kind.place, kind.name)
@@ -99,13 +113,19 @@ def _adapters(facts: Facts, options: Settings) -> None:
         facts.doubt(f"{quantised.place}: quantised weights are not priced")
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
-    if facts.value("train") == "lora":
-        state(facts, "lora_rank", rank, degree)
-    elif "train" not in facts and rank is not None and whole(rank.value) and not any(n in options for n in ADAPTERS):
+    parts = next((each for name, each in options.items() if PARTS.fullmatch(name) and whole(each.value)), None)
+    if parts is not None:
+        options.seen.add(parts.name.replace("-", "_"))
+        facts.miss("train", (f"{parts.place} {parts.value}: adapters in a part of the model",))
+    adapter_facts(facts, options)
+    frozen_facts(facts, options)
+    if "train" not in facts and rank is not None and whole(rank.value) and not any(n in options for n in ADAPTERS):
         facts.note(f"{rank.place} {rank.value}: low-rank adapters; whether all weights train too is the script's")
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
 
 
+PARTS: Final = re.compile(r"use_\w+_lora")
+"""Ranks of adapters in parts of a model (``--use_backbone_lora 16``)."""
 QUANTISED: Final = ("q_lora", "use_4bit_quantization", "use_8bit_quantization", "load_in_4bit", "load_in_8bit")
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 """Programs of transformers, whose options have the defaults of its Trainer."""
@@ -142,6 +162,7 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     _precision(facts, config)
     _offload(facts, config)
     _partial(facts, config)
+    _not_priced(facts, config)
     state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
     state(facts, "cp", config.first("sequence_parallel_size"), degree)
     state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)
@@ -183,6 +204,19 @@ def finish(facts: Facts) -> None:
             for need in facts.missing.get(key, ())
         ]
         facts.miss("global_batch_size", needs or ("the training script",))
+
+
+def _not_priced(facts: Facts, config: Settings) -> None:
+    """Sections that change time or memory and that no plan states."""
+    quantised = next((each for name, each in config.items() if name.startswith("compression_training.")), None)
+    if quantised is not None:
+        facts.doubt(f"{quantised.place}: compression while training is not priced")
+    grows = config.first("curriculum_learning.enabled", "data_efficiency.enabled")
+    if grows is not None and switch(grows.value):
+        facts.doubt(f"{grows.place}: sequences that grow are priced at their full length")
+    share = config.first("zero_optimization.offload_optimizer.ratio")
+    if share is not None and number(share.value) not in {None, 1.0}:
+        facts.doubt(f"{share.place} = {share.value}: a share of the states in host memory is priced as all of them")
 
 
 def _word(config: Settings, name: str) -> NamedSetting | None:

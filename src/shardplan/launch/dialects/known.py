@@ -43,6 +43,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "launcher_scripts/main.py": "the NeMo launcher, whose configuration is the file to give",
     "benchmarks/benchmark_runner.py": "MaxText's benchmark runner, whose models are code",
     "benchmarks.benchmark_runner": "MaxText's benchmark runner, whose models are code",
+    "maxtext.trainers.post_train.rl.train_rl": "MaxText's reinforcement learning",
+    "src.maxdiffusion.train_wan": "MaxDiffusion",
     "chatlearn_entrypoint.py": "ChatLearn",
     "tinyllama.py": "TinyLlama",
 }

@@ -246,11 +246,14 @@ _NEED: Final = re.compile(r"<((?:env|arg|cmd|code|file):[^<>]*)>")
 
 def _split(word: Word) -> list[Word]:
     text = word.text if word.text is not None else word.shown
+    marks = [found[0] for found in _NEED.finditer(text)]
+    text = _NEED.sub("\0", text)  # a mark is one piece of a word, whatever blanks and quotes it shows
     try:
         parts = shlex.split(text, comments=True)
     except ValueError:
         parts = text.split()
-    return [_piece(part, word) for part in parts]
+    left = iter(marks)
+    return [_piece(re.sub("\0", lambda _: next(left, ""), part), word) for part in parts]
 
 
 def _piece(part: str, word: Word) -> Word:
@@ -329,6 +332,7 @@ def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     total = _first(options, TOTAL)
     for key in ("nodes", "per_node", "num_accelerators") if launch is not None and launch.open else ():
         facts.miss(key, launch.open if launch is not None else ())
+    _included(facts, options)
     _nodes(facts, options, script)
     if total is not None and "accelerate" in (launch.launchers if launch else ()):
         take(facts, "num_accelerators", total, degree)
@@ -340,6 +344,15 @@ def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     elif total is not None:
         take(facts, "num_accelerators", total, degree)
     slices(facts, options)
+
+
+def _included(facts: Facts, options: Mapping[str, Option]) -> None:
+    """``deepspeed --include host:0,1@other:2,3`` names every process."""
+    option = _first(options, ("include", "i"))
+    hosts = [] if option is None or option.value is None else option.value.split("@")
+    slots = [host.partition(":")[2].split(",") for host in hosts]
+    if option is not None and slots and all(each != [""] for each in slots):
+        facts.derive("num_accelerators", sum(map(len, slots)), f"{option.place} {option.value}", option.name)
 
 
 def slices(facts: Facts, options: Mapping[str, Option]) -> None:

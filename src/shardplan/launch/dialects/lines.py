@@ -17,6 +17,7 @@ from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
+from shardplan.launch.dialects.unread_names import unread_names
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
@@ -279,4 +280,5 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)
+    unread_names(facts, options.values_of(), options.seen, "--")
     return facts

@@ -101,6 +101,7 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
         facts.assume(key, value)
     if facts.value("sequence_parallel") is None:
         facts.assume("sequence_parallel", value=False, why="tp_mode ALL_REDUCE")
+    _kind(facts, config)
     grads = config.first("optimizer.accumulate_grad_in_fp32")
     state(facts, "grad_dtype", grads, on_off("fp32", "bf16"))
     facts.assume("gated", value=True)
@@ -110,3 +111,17 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
     positions, length = whole(facts.value("max_position_embeddings")), facts.number("sequence_length")
     if positions and length and positions < length:
         facts.note(f"max_position_embeddings {positions} is below sequence_length {length}")
+
+
+LIKE_LLAMA: Final = ("is_llama_config", "is_qwen2_config", "is_llamoe_config")
+"""Marks of configurations whose layers are read."""
+
+
+def _kind(facts: Facts, config: Settings) -> None:
+    """Another kind of model than Llama's marks its configuration by a switch of its own."""
+    prefix = "model.model_config."
+    for key, each in config.items():
+        name = key.removeprefix(prefix)
+        is_mark = key.startswith(f"{prefix}is_") and name.endswith("_config")
+        if is_mark and name not in LIKE_LLAMA and switch(each.value):
+            facts.miss("model", (f"{each.place}: layers of another kind: --model",))

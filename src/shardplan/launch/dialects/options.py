@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import Final
 
 from shardplan.fields import dataclass
@@ -55,13 +56,17 @@ class Options:
     """Undecided words that may hold further options."""
     unset: tuple[Word, ...] = ()
     """Variables alone in a word that no file sets: a shell puts nothing in their place."""
+    seen: set[str] = field(default_factory=set, compare=False)
+    """Names that a dialect looks for."""
 
     def get(self, *names: str) -> Option | None:
         """The option under the first of ``names`` that is given."""
+        self.seen.update(names)
         return next((self.given[name] for name in names if name in self.given), None)
 
     def __contains__(self, name: str) -> bool:
         """Whether it is given."""
+        self.seen.add(name)
         return name in self.given
 
     def renamed(self, names: Mapping[str, str]) -> Options:

@@ -11,7 +11,7 @@ from shardplan.launch.dialects.megatron_core.recipes import is_recipe, recipe_fa
 from shardplan.launch.dialects.reading import Facts, Reading
 from shardplan.launch.dialects.scripts import script_facts
 from shardplan.launch.dialects.settings import Settings
-from shardplan.launch.read import functions_of, read_document, read_python
+from shardplan.launch.read import read_document
 
 DOCUMENTS: Final = (".yaml", ".yml", ".json", ".toml", ".jsonc", ".ini", ".cfg", ".conf")
 
@@ -43,6 +43,8 @@ def _document(ask: Ask) -> Facts:
 
 def _python(ask: Ask) -> Facts:
     """A configuration in Python, or one of its functions."""
+    from shardplan.launch.read.python import read_python
+
     asked: set[str] = set()
     document = read_python(ask.path, ask.entry, env=Environment(ask.env, asked))
     settings = Settings.of(document)
@@ -66,6 +68,8 @@ def _settings_of_python(ask: Ask, settings: Settings) -> Facts:
     try:
         return settings_facts(ask, settings)
     except InputError:
+        from shardplan.launch.read.python import functions_of
+
         names = functions_of(ask.path) if ask.entry is None else ()
         if not names:
             raise

@@ -23,7 +23,7 @@ from shardplan.launch.dialects.options import Options, options_of
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.read import Script, Word, read_script
-from shardplan.launch.read.facts import UNREAD
+from shardplan.launch.read.facts import ENDS, UNREAD
 from shardplan.launch.read.limits import LONG_FILE
 
 MOST_OF_LINE: Final = 1000
@@ -45,6 +45,9 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
         facts.note(f"{ask.path.name} starts {other.path.name}, which was read next to it")
         facts.asked |= script.asked
         return facts
+    if launch is None and found:
+        programs = ", ".join(dict.fromkeys(shortened(each.program, 60) for each in found[:MOST_FOLLOWED]))
+        raise unread(ask.path, f"a script that converts, prepares or evaluates, and trains nothing: {programs}")
     facts = _of_launch(ask, script, launch) if launch is not None else _fragment(ask, script)
     if len(found) > 1 and launch is not None:
         facts.note(f"{len(found)} programs are started; line {launch.command.line} is read: {launch.program}")
@@ -68,12 +71,12 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
                 arguments=tuple(word.shown for word in command.words[place + 1 :]),
                 entry=ask.entry,
                 given=ask.given,
-                directives=_scheduled(command.words[1:place]) if texts[0] == "sbatch" else {},
+                directives=_scheduled(command.words[1:place]) if texts[0] == "sbatch" else script.directives,
             )
     return None
 
 
-STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub")
+STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub", "srun")
 """Commands that start a script."""
 
 
@@ -115,12 +118,18 @@ BESIDES: Final = re.compile(
 """Names of programs that come before or after a training, and do not train."""
 
 
+TRAINS: Final = re.compile(r"train|tun(?:e|ing)|sft")
+"""What the name of a program that trains may hold besides."""
+
+
 def _chosen(found: Sequence[Launch]) -> Launch | None:
     """The last launch with a launcher in front or with degrees; the one that trains comes last in most files.
 
-    Programs that convert, prepare or evaluate count only where there are no others.
+    Programs that convert, prepare or evaluate train only where their name says so too.
     """
-    training = [each for each in found if not BESIDES.search(each.program.rpartition("/")[2].lower())] or list(found)
+    names = [each.program.rpartition("/")[2].lower() for each in found]
+    training = [each for each, name in zip(found, names, strict=True) if not BESIDES.search(name)]
+    training = training or [each for each, name in zip(found, names, strict=True) if TRAINS.search(name)]
     ranked = [each for each in training if megatron.is_megatron(each.parsed(bare=BARE)) or each.launchers]
     return next(reversed(ranked or training), None)
 
@@ -158,8 +167,10 @@ def _fragment(ask: Ask, script: Script) -> Facts:
     words = [piece for word in script.environment.values() for piece in _pieces(word)]
     options = options_of(words, bare=BARE)
     if not megatron.is_megatron(options):
-        raise unread(ask.path, "a script without a launch that is understood")
+        ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
+        raise unread(ask.path, f"a script without a launch that is understood{ends}")
     facts = begin(ask, megatron.NAME, MEGATRON_VERSION)
+    facts.unset_is_open = True  # the script that sources it sets variables
     megatron.megatron_facts(facts, options, fragment=True)
     finish_batch(facts)
     return facts
@@ -171,6 +182,10 @@ def _pieces(word: Word) -> list[Word]:
         return []
     return [
         Word(text=None if "<" in part and word.text is None else part, shown=part, line=word.line, file=word.file,
-             needs=tuple(need for need in word.needs if need in part))
-        for part in text.split()
+             needs=tuple(need for need in word.needs if need in part), splits=word.text is None and part[:1] == "<")
+        for part in _PART.findall(text)
     ]  # fmt: skip
+
+
+_PART: Final = re.compile(r"(?:<(?:env|arg|cmd|code|file):[^<>]*>|[^\s<]|<)+")
+"""A word with marks of what is not decided, which may show blanks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -28,7 +29,16 @@ class NamedSetting:
 
 
 class Settings(dict[str, NamedSetting]):
-    """Settings by dotted key."""
+    """Settings by dotted key; those that a dialect looks for are kept in :attr:`seen`."""
+
+    def __init__(self, *given: Mapping[str, NamedSetting]) -> None:
+        super().__init__(*given)
+        self.seen: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        """Whether it is given."""
+        self.seen.add(str(name))
+        return super().__contains__(name)
 
     @classmethod
     def of(cls, document: Document, prefix: str = "") -> Settings:
@@ -51,6 +61,10 @@ class Settings(dict[str, NamedSetting]):
         """Options of a line; a bare one is true."""
         given = options.given if isinstance(options, Options) else options
         return cls({fold(name): _of_option(option) for name, option in given.items()})
+
+    def values_of(self, pattern: str = ".*") -> dict[str, object]:
+        """Values by key where the key is of a pattern."""
+        return {key: each.value for key, each in self.items() if re.fullmatch(pattern, key)}
 
     def over(self, other: Mapping[str, NamedSetting]) -> Settings:
         """These, on top of ``other``."""
@@ -75,6 +89,17 @@ def _of_option(option: Option) -> NamedSetting:
     value: object = True if not option.words else option.value
     shown = option.words[0].shown if len(option.words) == 1 else ""
     return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs, shown=shown)
+
+
+def as_option(setting: NamedSetting, name: str) -> Option:
+    """A setting as the option ``name`` that says the same; true is a bare one, a list has several words."""
+    file, _, line = setting.place.rsplit(" ", 1)[0].rpartition(":")
+    number = int(line) if line.isdigit() else 0
+    listed = setting.value if isinstance(setting.value, tuple | list) else (setting.value,)
+    shown = " ".join(map(str, listed))
+    text = None if setting.needs or setting.value is None else shown
+    word = Word(text=text, shown=shown, line=number, file=file, needs=setting.needs)
+    return Option(name=name, words=() if setting.value is True else (word,), file=file, line=number)
 
 
 def state(facts: Facts, key: str, setting: NamedSetting | None, convert: Convert) -> bool:
@@ -141,8 +166,3 @@ def batch_of(facts: Facts) -> None:
 def words_of(words: Mapping[str, str]) -> Convert:
     """Reads one of ``words``, in any case of letters."""
     return lambda value: words.get(str(value).strip().lower())
-
-
-def texts_of(words: Iterable[Word]) -> tuple[str, ...]:
-    """The decided texts of words."""
-    return tuple(word.text for word in words if word.text is not None)

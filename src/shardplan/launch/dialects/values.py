@@ -67,6 +67,17 @@ def optimizer(value: object) -> str | None:
     return OPTIMIZERS.get(folded(str(value).rsplit(".", 1)[-1]))
 
 
+ATTENTION: Final = ("attn_implementation", "attn_impl", "attn-impl")
+"""Names of the attention kernel in trainers."""
+
+
+def attention(value: object) -> str | None:
+    """An implementation of transformers: ``eager`` writes its scores; the others are fused."""
+    word = folded(str(value)).replace("kernels-community/", "")
+    fused = word.startswith(("flash", "sdpa", "flex", "fa2", "fa3", "xformers"))
+    return "unfused" if word == "eager" else "flash" if fused else None
+
+
 def schedule(value: object) -> str | None:
     """A pipeline schedule under any of its names."""
     return SCHEDULES.get(folded(str(value)))

@@ -17,6 +17,8 @@ DocumentKind = Literal["yaml", "json", "jsonc", "toml", "ini", "python"]
 
 UNREAD: Final = "which was not read; variables that it sets are asked for"
 """The end of a note about a sourced file."""
+ENDS: Final = "the script ends here"
+"""In a note about an ``exit``."""
 
 
 @dataclass(frozen=True, kw_only=True)

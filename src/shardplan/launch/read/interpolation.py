@@ -9,7 +9,7 @@ from typing import Final
 
 from shardplan.launch.read.facts import Scalar
 from shardplan.launch.read.limits import MOST_LEVELS, Budget
-from shardplan.launch.read.trees import Branch, Leaf, Tree, plain, undecided_leaf
+from shardplan.launch.read.trees import Branch, Leaf, Tree, undecided_leaf
 from shardplan.launch.read.yaml_tree import scalar
 
 _NAME: Final = re.compile(r"\s*(\.*)([A-Za-z_0-9-]*(?:(?:\.|\[)[A-Za-z_0-9-]+\]?)*)\s*")
@@ -205,8 +205,3 @@ def _shown(value: Scalar) -> str:
     return (
         {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
     )
-
-
-def is_interpolated(tree: Branch) -> bool:
-    """Whether any value needs resolving."""
-    return "${" in str(plain(tree)) or "???" in str(plain(tree))

@@ -14,7 +14,7 @@ from shardplan.launch.read.bash.evaluator import Evaluator
 from shardplan.launch.read.bash.state import flat
 from shardplan.launch.read.bash.text import Text, literal, unique
 from shardplan.launch.read.documents import document_of_text
-from shardplan.launch.read.facts import Document, Need, Script, Word
+from shardplan.launch.read.facts import ENDS, Document, Need, Script, Word
 from shardplan.launch.read.limits import (
     LAUNCH_FILE,
     LONG_FILE,
@@ -183,8 +183,12 @@ def _documents(texts: Mapping[str, Text]) -> Iterator[tuple[str, Document]]:
 def _notes(evaluator: Evaluator, words: Sequence[Word]) -> Iterator[str]:
     context = evaluator.context
     yield from context.notes
+    line, status = evaluator.ended
+    if context.state.flow == "exit" and status != "0":
+        yield f"line {line}: {ENDS} with status {status}"
+    found = [(word, _PLACEHOLDER.search(word.shown)) for word in words]
     placeholders = unique(
-        f"line {word.line}: a placeholder: {word.shown[:100]}" for word in words if _PLACEHOLDER.search(word.shown)
+        f"line {word.line}: a placeholder: {_around(word.shown, each)}" for word, each in found if each is not None
     )
     yield from placeholders[:_MOST_NOTED]
     unused = sorted(
@@ -192,6 +196,11 @@ def _notes(evaluator: Evaluator, words: Sequence[Word]) -> Iterator[str]:
     )
     if unused:
         yield f"set and never used: {', '.join(unused[:_MOST_NOTED])}"
+
+
+def _around(text: str, found: re.Match[str]) -> str:
+    """A match with the words around it, on one line."""
+    return " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
 
 
 def _directives(text: str, file: str) -> Iterator[tuple[str, Word]]:

@@ -2,20 +2,26 @@ r"""Counts of accelerators and batches near those that were asked for, which tra
 
 A count whose divisors do not suit the model, or a batch that its replicas do not divide, leaves few plans: 5,000
 accelerators are slower than 4,992. Counts down to ``FEWEST`` of those there are, and batches within ``BATCH_SHARE`` are
-looked at by how many layouts each pair leaves,
+looked at by how many layouts each pair leaves: counts that fill whole nodes, and with the batch that was asked for
+those that its divisors suit,
 
 .. math:: L(N, B) = \sum_{tp, cp, pp} w(pp)\,[tp\,cp\,pp \mid N]\,[\tfrac{N}{tp\,cp\,pp} \mid B]
 
-with half the weight for depths that do not divide the layers. The pairs with many more layouts than the one that was
-asked for are searched, those nearest to it first, and offered where they train ``LEAST_GAIN`` more tokens a second.
-Where these are too many, those for which :math:`N L / (L + L_{1/2})` is largest: accelerators count in full, layouts
-less and less.
+with half the weight for depths that do not divide the layers. Of the pairs with many more layouts than the one that was
+asked for those are searched that promise most,
+
+.. math:: \frac{1}{1 / N + T_{1/2} / (B S)} \cdot \frac{L}{L + L_{1/2}}
+
+with sequences of S tokens: accelerators count as long as each has tokens of a step, layouts less and less. The best
+comes first, so that of the others only plans are priced that may train more tokens a second. They are offered where
+they train ``LEAST_GAIN`` more than what was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, gcd
 from typing import Final
 
@@ -28,29 +34,38 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import Listing
+from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.possible import can_have_plans
 from shardplan.planner.related.taken import plan_to_take
-from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import Offer
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey, survey_of
 
 FEWEST: Final = 0.75
-"""Share of the accelerators that an offer uses at least: a power of two, or three of them, is never much further."""
+"""Share of the accelerators that an offer uses at least: a power of two, or three of them, is never much further.
+Where the batch leaves them less than ``HALF_TOKENS`` each, of those that have as many."""
 BATCH_SHARE: Final = 0.125
 """Share by which the batch of an offer differs at most."""
 LEAST_GAIN: Final = 0.02
 """Gain in tokens per second from which a pair is offered: less is within the noise of equal measured runs."""
 MORE_LAYOUTS: Final = 1.3
-"""Factor in layouts from which a pair is searched, and between one and the next."""
+"""Factor in layouts from which a pair is searched."""
 HALF_LAYOUTS: Final = 16.0
 """Layouts that are half as good as any number of them: judgement, a quarter of those that are enough."""
+HALF_TOKENS: Final = 1024
+"""Tokens of a step on each accelerator with which these are half as fast. Judgement: twice what a rank has at least."""
 ENOUGH_LAYOUTS: Final = 64
 """Layouts with which a pair has no neighbour worth a search (``benchmarks/random_questions.py``)."""
-MOST_SEARCHED: Final = 3
+MOST_SEARCHED: Final = 5
 """Pairs with the batch that was asked for that are searched, and as many with another."""
+MOST_OF_A_COUNT: Final = 2
+"""Other batches of one count that are searched."""
 MOST_COUNTS: Final = 128
+MOST_OF_BATCH: Final = 16
+"""Counts that suit the batch alone that are looked at: few of them fill whole nodes."""
+TINY: Final = 1e-300
 LARGEST_UNIT: Final = 8
 """Accelerators of the largest node that counts fill: racks and slices are shared."""
 TENSOR, CONTEXT, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 64
@@ -72,11 +87,11 @@ def offers_of(
     stop: Stop | None = None,
 ) -> tuple[Offer, ...]:
     """What trains more tokens a second than ``fastest``, the best first: at most three pairs."""
-    pairs = _promising(question, _most_gain(fastest))
     per_second = question.job.global_batch_size / fastest.step_time
-    found = _found(question, pairs, restrictions, stack, known=known, stop=stop)
-    offers = [replace(each, gain=_rate(each) / per_second - 1) for each in found]
-    return _worth_it(question, [offer for offer in offers if offer.gain > LEAST_GAIN])
+    pairs = _promising(question, _most_gain(fastest))
+    searched = _Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
+    offers = searched.faster_than(per_second * (1 + LEAST_GAIN), pairs)
+    return _worth_it(question, [replace(each, gain=_rate(each) / per_second - 1) for each in offers])
 
 
 def nearest_with_plans(
@@ -84,13 +99,19 @@ def nearest_with_plans(
     restrictions: Restrictions,
     stack: Stack | None,
     *,
+    has_plans: bool = False,
     known: KnownPipelines | None = None,
     stop: Stop | None = None,
-) -> Offer | None:
-    """Where no plan is valid: the neighbouring pair that trains most tokens a second, if any has plans that fit."""
-    pairs = _promising(question)
-    found = _found(question, pairs, restrictions, stack, known=known, stop=stop, find=plan_to_take)
-    return max(found, key=_rate, default=None)
+) -> tuple[Offer, ...]:
+    """Where no plan is valid or none fits: as ``offers_of``, with the plan to take of each pair.
+
+    ``has_plans``: whether some are valid, so that pairs without more layouts do not help.
+    """
+    searched = _Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
+    found = searched.faster_than(0.0, _promising(question, has_plans=has_plans))
+    best = max(map(_rate, found), default=1.0)
+    offers = _worth_it(question, [replace(each, gain=_rate(each) / best - 1) for each in found])
+    return tuple(replace(each, estimate=searched.to_take(each)) for each in offers)
 
 
 def _rate(offer: Offer) -> float:
@@ -98,30 +119,56 @@ def _rate(offer: Offer) -> float:
     return offer.global_batch_size / offer.estimate.step_time
 
 
-def _found(
-    question: Question,
-    pairs: Sequence[Pair],
-    restrictions: Restrictions,
-    stack: Stack | None,
-    *,
-    known: KnownPipelines | None,
-    stop: Stop | None,
-    find: Callable[[Survey], Estimate | None] = Survey.best_where,
-) -> list[Offer]:
-    """The fastest plan of each pair that has one, or another that ``find`` finds."""
-    known, found = known or KnownPipelines(), []
-    for number, batch in pairs:
-        other = _asked_with(question, (number, batch))
-        if not can_have_plans(other, restrictions):
-            continue
+@dataclass(frozen=True)
+class _Neighbours:
+    """Searches of other pairs than the one that was asked for."""
+
+    question: Question
+    restrictions: Restrictions
+    stack: Stack | None
+    known: KnownPipelines
+    stop: Stop | None
+
+    def survey(self, pair: Pair, within: float = np.inf) -> Survey | None:
+        """The plans of a pair that are of use where its fastest takes no longer than ``within``; None without any."""
+        other = _asked_with(self.question, pair)
+        if not can_have_plans(other, self.restrictions):
+            return None
         try:
-            space = declare(other, restrictions, stack)
+            space = declare(other, self.restrictions, self.stack)
         except ShardplanError:  # the count contradicts a restriction
-            continue
-        best = find(survey_of(other, space, goal=Listing(), known=known, stop=stop))
-        if best is not None:
-            found.append(Offer(num_accelerators=number, global_batch_size=batch, gain=0.0, estimate=best))
-    return found
+            return None
+        return survey_of(other, space, goal=Listing(within=within), known=self.known, stop=self.stop)
+
+    def to_take(self, offer: Offer) -> Estimate:
+        """The plan to take of a pair, where its fastest is known."""
+        survey = self.survey((offer.num_accelerators, offer.global_batch_size))
+        taken = None if survey is None else plan_to_take(survey)
+        return offer.estimate if taken is None else taken
+
+    def faster_than(self, rate: float, pairs: Sequence[Pair]) -> list[Offer]:
+        """The fastest plan of each pair that trains more sequences a second than ``rate``, and enough to be shown."""
+        found: list[Offer] = []
+        for pair in pairs:
+            within = pair[1] / max(rate, _to_beat(self.question, pair, found), TINY)
+            survey = self.survey(pair, within)
+            cell = None if survey is None else best_cell(survey.tables)
+            if survey is not None and cell is not None and cell.value < within:
+                estimate = survey.estimate(cell)
+                found.append(Offer(num_accelerators=pair[0], global_batch_size=pair[1], gain=0.0, estimate=estimate))
+        return found
+
+
+def _to_beat(question: Question, pair: Pair, found: Sequence[Offer]) -> float:
+    """Sequences per second from which a pair could be shown beside those found: within what is alike of the best.
+
+    That of all, of those with its batch if it is the one asked for, or of those with all accelerators if it has them.
+    """
+    batch, number = question.job.global_batch_size, question.num_accelerators
+    groups = [found]
+    groups += [[each for each in found if each.global_batch_size == batch]] if pair[1] == batch else []
+    groups += [[each for each in found if each.num_accelerators == number]] if pair[0] == number else []
+    return min(max(map(_rate, group), default=0.0) for group in groups) / (1 + LEAST_GAIN)
 
 
 def _asked_with(question: Question, pair: Pair) -> Question:
@@ -148,35 +195,56 @@ def _changes(question: Question, offer: Offer) -> tuple[int, int]:
     return other_batch + (idle > 0), idle
 
 
-def _promising(question: Question, bound: float = np.inf) -> tuple[Pair, ...]:
-    """Pairs to search: those with many more layouts, each the nearest with that many, the nearest first.
+def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = True) -> tuple[Pair, ...]:
+    """Pairs to search, those that promise most first; some with the batch that was asked for, some with others.
 
-    ``bound``: factor by which a pair could be faster at most on as many accelerators.
+    ``bound``: factor by which a pair could be faster at most on as many accelerators. ``has_plans``: whether what was
+    asked for has valid plans; if not, however many layouts.
     """
     asked = (question.num_accelerators, question.job.global_batch_size)
     pairs = [asked, *(pair for pair in _pairs(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
     numbered = np.asarray(pairs)
     layouts = _layouts(numbered, question.model.num_hidden_layers)
-    if layouts[0] >= ENOUGH_LAYOUTS:
+    of_asked = float(layouts[0]) if has_plans else 0.0
+    if of_asked >= ENOUGH_LAYOUTS:
         return ()
-    order = sorted(range(1, len(pairs)), key=lambda place: _distance(asked, pairs[place]))
-    same = [place for place in order if pairs[place][1] == asked[1]]
-    other = [place for place in order if pairs[place][1] != asked[1]]
-    worth = numbered[:, 0] * layouts / (layouts + HALF_LAYOUTS)
-    return tuple(pairs[place] for places in (same, other) for place in _growing(layouts, worth, places))
+    worth = _worth(question, numbered, layouts)
+    order = np.lexsort((_changed(numbered), -worth))
+    rich = [pairs[place] for place in order if place and layouts[place] > MORE_LAYOUTS * of_asked]
+    same = [pair for pair in rich if pair[1] == asked[1]]
+    other = _of_each_count([pair for pair in rich if pair[1] != asked[1]], MOST_OF_A_COUNT)
+    number_of = dict(zip(pairs, layouts.tolist(), strict=True))
+    chosen = {pair for group in (same, other) for pair in _chosen(group, number_of)}
+    return tuple(pair for pair in rich if pair in chosen)
 
 
-def _growing(layouts: NDArray[np.float64], worth: NDArray[np.float64], places: Sequence[int]) -> list[int]:
-    """Of pairs in their order those with many more layouts than the one asked for and all chosen before.
+def _chosen(pairs: Sequence[Pair], layouts: Mapping[Pair, float]) -> list[Pair]:
+    """The first of some pairs, and the one of most layouts."""
+    richest = sorted(pairs[MOST_SEARCHED - 1 :], key=lambda pair: -layouts[pair])[:1]
+    return [*pairs[: MOST_SEARCHED - 1], *richest]
 
-    Where these are too many, those that are worth most.
-    """
-    chosen, most = [], MORE_LAYOUTS * float(layouts[0])
-    for place in places:
-        if layouts[place] > most:
-            chosen.append(place)
-            most = MORE_LAYOUTS * float(layouts[place])
-    return sorted(sorted(chosen, key=lambda place: -worth[place])[:MOST_SEARCHED], key=chosen.index)
+
+def _worth(question: Question, pairs: NDArray[np.int64], layouts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What pairs with so many layouts promise."""
+    number, batch = pairs.T
+    tokens = batch * question.job.sequence_length
+    return layouts / (layouts + HALF_LAYOUTS) / (1 / number + HALF_TOKENS / tokens)
+
+
+def _changed(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How far the batches of pairs are from that of the first."""
+    return np.abs(pairs[:, 1] - pairs[0, 1])
+
+
+def _of_each_count(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    """The first pairs of each count."""
+    seen: Counter[int] = Counter()
+    kept = []
+    for pair in pairs:
+        seen[pair[0]] += 1
+        if seen[pair[0]] <= most:
+            kept.append(pair)
+    return kept
 
 
 def _most_gain(fastest: Estimate) -> float:
@@ -185,29 +253,44 @@ def _most_gain(fastest: Estimate) -> float:
     return fastest.step_time / max(computing, 1e-3 * fastest.step_time)
 
 
-def _distance(asked: Pair, pair: Pair) -> tuple[int, int]:
-    return asked[0] - pair[0], abs(asked[1] - pair[1])
-
-
 def _pairs(question: Question) -> Iterator[Pair]:
     """Neighbouring counts with the batch that was asked for and those near it that suit them."""
-    batch = question.job.global_batch_size
-    for number in (question.num_accelerators, *_counts(question)):
+    batch, counts = question.job.global_batch_size, _counts(question)
+    for number in (question.num_accelerators, *counts):
         for size in dict.fromkeys((batch, *_batches(number, batch))):
             if (number, size) != (question.num_accelerators, batch):
                 yield number, size
+    yield from ((number, batch) for number in _counts_of_batch(question) if number not in counts)
+
+
+def _fewest(question: Question) -> int:
+    """The smallest count that is looked at: a share of the accelerators, of those that the batch can feed."""
+    fed = question.job.tokens_per_step / HALF_TOKENS
+    return max(ceil(FEWEST * min(question.num_accelerators, fed)), 1)
 
 
 def _counts(question: Question) -> Sequence[int]:
     """Fewer accelerators that fill whole nodes, or eighths of larger domains; the rounder ones of many."""
     number, domain = question.num_accelerators, question.network.tiers[0].size or 1
     unit = gcd(domain, LARGEST_UNIT) if number > LARGEST_UNIT else 1
-    fewest = max(ceil(FEWEST * number), 1)
+    fewest = _fewest(question)
     while unit > 1 and (number - 1) // unit * unit < fewest:
         unit //= 2
     while (number - fewest) // unit > MOST_COUNTS:
         unit *= 2
     return range((number - 1) // unit * unit, fewest - 1, -unit)
+
+
+def _counts_of_batch(question: Question) -> list[int]:
+    """Fewer accelerators, of which layouts leave replicas that divide the batch: those of most layouts."""
+    number, batch = question.num_accelerators, question.job.global_batch_size
+    ranks, weight = _ranks(question.model.num_hidden_layers)
+    products = np.multiply.outer(ranks, divisors(batch))
+    near = (products >= _fewest(question)) & (products < number)
+    counts, place = np.unique(products[near], return_inverse=True)
+    layouts = np.bincount(place, np.broadcast_to(weight[:, None], products.shape)[near]).astype(np.float64)
+    worth = _worth(question, np.stack([counts, np.full_like(counts, batch)], axis=1), layouts)
+    return [int(count) for count in counts[np.argsort(-worth, kind="stable")[:MOST_OF_BATCH]]]
 
 
 def _batches(number: int, batch: int) -> Iterator[int]:
@@ -220,13 +303,18 @@ def _batches(number: int, batch: int) -> Iterator[int]:
         unit *= 2
 
 
-def _layouts(pairs: NDArray[np.int64], num_layers: int) -> NDArray[np.float64]:
-    """Weighted number of layouts of each pair."""
+def _ranks(num_layers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Accelerators of a replica under each layout, and the weighted number of layouts that have as many."""
     depths = np.arange(1, min(num_layers, DEEPEST) + 1)
     sizes = np.multiply.outer(np.multiply.outer(TENSOR, CONTEXT), depths)
     weights = np.broadcast_to(np.where(num_layers % depths == 0, 1.0, 0.5), sizes.shape)
     ranks, place = np.unique(sizes, return_inverse=True)
-    weight = np.bincount(place.ravel(), weights.ravel())
+    return ranks, np.bincount(place.ravel(), weights.ravel()).astype(np.float64)
+
+
+def _layouts(pairs: NDArray[np.int64], num_layers: int) -> NDArray[np.float64]:
+    """Weighted number of layouts of each pair."""
+    ranks, weight = _ranks(num_layers)
     number, batch = pairs[:, :1], pairs[:, 1:]
     replicas = np.maximum(number // ranks, 1)
     return ((number % ranks == 0) & (batch % replicas == 0)) @ weight

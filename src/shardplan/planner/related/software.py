@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardplan.estimation.estimate import price_plans
+from shardplan.estimation.estimate import Estimate, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.frameworks.options import options_of
@@ -33,10 +33,9 @@ class OtherSoftware(NamedTuple):
         return f"software.{self.field}"
 
 
-def other_software(question: Question, plan: Plan, stack: Stack) -> Iterator[OtherSoftware]:
-    """``plan`` under every other value that its framework has and allows for this plan, where it makes a difference."""
-    can, software = stack.can_run, question.job.software
-    now = price_plans(question, [plan])[0]
+def other_software(question: Question, now: Estimate, stack: Stack) -> Iterator[OtherSoftware]:
+    """The plan of ``now`` under every other value that its framework has and allows for it, where that matters."""
+    can, software, plan = stack.can_run, question.job.software, now.plan
     for field, values in ({} if can is None or can.software is None else can.software).items():
         old = getattr(software, field)
         for new in (value for value in values if value != old):

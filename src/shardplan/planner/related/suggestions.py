@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,11 +15,11 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.neighbours import nearest_with_plans
+from shardplan.planner.related.neighbours import nearest_with_plans, offers_of
 from shardplan.planner.related.possible import can_have_plans
 from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
-from shardplan.planner.result import SearchResult, Suggestion
+from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey, survey_of
@@ -57,29 +57,45 @@ def suggest(
     cell = best_cell(smallest.tables)
     assert cell is not None
     larger = _first(_more_accelerators(question, restrictions), trial)
-    lighter = _first_of_each(_lighter(question, restrictions), trial)
-    found = itertools.chain(_freed(question, restrictions, trial), lighter, larger)
+    lighter = _that_fit(_lighter(question, restrictions), trial, partial(offers_of, stack=stack, stop=stop))
+    near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)[:1]
+    beside = (_beside(question, each) for each in near)
+    found = itertools.chain(_freed(question, restrictions, trial), beside, lighter, larger)
     return replace(result, smallest=smallest.estimate(cell), suggestions=tuple(found))
 
 
 def _with_plans(
     question: Question, restrictions: Restrictions, stack: Stack | None, trial: Trial, stop: Stop | None
 ) -> Iterator[Suggestion]:
-    """Where no plan is valid: restrictions that are lifted, and the neighbouring count and batch that train fastest.
+    """Where no plan is valid: restrictions that are lifted, and the neighbouring counts and batches that train fastest.
 
     Where no neighbour has a plan that fits, the nearest batches and counts that have one.
     """
     yield from _freed(question, restrictions, trial)
-    best = nearest_with_plans(question, restrictions, stack, stop=stop)
-    if best is None:
+    near = nearest_with_plans(question, restrictions, stack, stop=stop)
+    yield from (_beside(question, each) for each in near)
+    if not near:
         yield from _nearest_batches(question, restrictions, trial)
         yield from _nearest_worlds(question, restrictions, trial)
-        return
+
+
+def _beside(question: Question, best: Offer, *changes: str) -> Suggestion:
+    """A neighbouring count and batch, with other changes."""
     used, batch = best.num_accelerators, best.global_batch_size
     texts = [f"use {used:,} accelerators: --gpus {used}"] if used != question.num_accelerators else []
     if batch != question.job.global_batch_size:
         texts.append(f"a global batch of {batch:,} sequences: --global-batch-size {batch}")
-    yield Suggestion(change=", ".join(texts), estimate=best.estimate, num_accelerators=used)
+    return Suggestion(change=", ".join((*changes, *texts)), estimate=best.estimate, num_accelerators=used)
+
+
+def _that_fit(changes: Iterable[Change], trial: Trial, offers: Callable[..., Sequence[Offer]]) -> Iterator[Suggestion]:
+    """Changes under which a plan fits, each with the neighbouring count or batch that trains most then, if any does."""
+    for text, question, restrictions in changes:
+        fits = trial(question, restrictions)
+        if fits is not None:
+            yield replace(fits, change=text)
+            more = offers(question, fits.estimate, restrictions)[:1]
+            yield from (_beside(question, each, text) for each in more)
 
 
 def _freed(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from shardplan.estimation.band import COMPARABLE
-from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.evidence import NearRun
-from shardplan.estimation.question import Question
-from shardplan.inputs.cluster import Cluster
-from shardplan.planner.result import SearchResult
+from typing import TYPE_CHECKING
+
 from shardplan.reports.breakdown import memory_bar
 from shardplan.units import format_bytes, format_count, format_rate, format_time
+
+if TYPE_CHECKING:
+    from shardplan.estimation.estimate import Estimate
+    from shardplan.estimation.evidence import NearRun
+    from shardplan.estimation.question import Question
+    from shardplan.inputs.cluster import Cluster
+    from shardplan.planner.result import SearchResult
 
 
 def num_that_fit(result: SearchResult) -> str:
@@ -53,6 +56,8 @@ def question_parts(question: Question) -> tuple[str, ...]:
 
 def band_name(basis: str) -> str:
     """What the two ends are: of a calibrated band, in 8 of 10 comparable runs the measured value is between them."""
+    from shardplan.estimation.band import COMPARABLE  # whoever has an estimate has imported it
+
     return "80 % band" if basis == COMPARABLE else basis
 
 

@@ -21,6 +21,8 @@ SOUGHT: Final = {
 SOUGHT_UNITS: Final = {
     "sequence_length": " tokens", "micro_batch_size": " sequences", "layers": " layers", "gpus": "",
 }  # fmt: skip
+WHOLE_TONNES: Final = 100
+"""Carbon from here on is shown without decimals. [t]"""
 UNCHANGED: Final = 1e-9
 """Share of a term below which a change is none."""
 
@@ -132,5 +134,7 @@ def energy_text(option: BudgetOption) -> str:
 
 
 def carbon_text(option: BudgetOption) -> str:
-    """Carbon dioxide."""
-    return NONE if option.carbon is None else f"{option.carbon:,.4g} t"
+    """Carbon dioxide, in tonnes."""
+    if option.carbon is None:
+        return NONE
+    return f"{option.carbon:,.0f} t" if option.carbon >= WHOLE_TONNES else f"{option.carbon:.3g} t"

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
+from shardplan.api.questions import PutQuestion
+from shardplan.decisions import pareto_sizes as fronts
 from shardplan.decisions import scale as scales
+from shardplan.decisions.pareto_sizes import SizesFront
 from shardplan.decisions.searching import Answered, Progress
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.planner.stopping import Stop
+from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
 from shardplan.plotting.decisions.scale import scale_chart
+from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record
 from shardplan.reports.decisions.scale import scale_record
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.answer import percent, sentence
+from shardplan.reports.texts.pareto_sizes import (
+    front_sentence,
+    money_amount,
+    money_drawn,
+    price_sentence,
+    size_sentence,
+    size_time,
+)
 from shardplan.web.deciding.common import (
     MOST_VALUES,
     Values,
@@ -38,11 +52,9 @@ VARIED: Final = {
 
 def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
     """The job on several sizes."""
-    with about_field("sizes"):
-        sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in listed(values["sizes"])])
+    sizes, put = _on_sizes(question, values)
     with about_field("least_gain"):
         least = number(values["least_gain"], "least gain", most=100.0) / 100
-    put = question.with_values(gpus=str(sizes[-1])).put()
     found = scales.scaling(put.question, sizes, searches(question, put, stop), least_gain=least, progress=progress)
     rows = [
         row(
@@ -67,6 +79,57 @@ def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress
         "rows": rows,
         "assumptions": put.assumptions,
     }
+
+
+def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
+    """Sizes that no other is better than in time, accelerators and money."""
+    sizes, put = _on_sizes(question, values)
+    with about_field("price"):
+        found = fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
+    title = "money / 1B tokens" if put.question.job.tokens is None else "money"
+    rows = [
+        row(
+            [
+                f"{each.num_accelerators:,}",
+                "yes" if each.is_on_front else "no",
+                size_time(each),
+                "-" if each.time is None else f"{money_amount(money_drawn(found, each))} {found.price.currency}",
+                rate(each.answered),
+            ],
+            plan_text(each.answered.estimate, each.reason),
+            link(question, each.answered.estimate, gpus=str(each.num_accelerators)),
+        )
+        for each in found.sizes
+    ]
+    ends = [(name, size) for name, size in (("Cheapest", found.cheapest), ("Fastest", found.fastest)) if size]
+    return {
+        "verdict": front_sentence(found).removesuffix("."),
+        "note": " ".join((*(f"{name}: {size_sentence(found, size)}" for name, size in ends), *_priced(found))),
+        "figures": panel_figures(pareto_sizes_chart(pareto_sizes_record(found))) if found.front else [],
+        "titles": [
+            "accelerators",
+            "on the front",
+            "step" if put.question.job.tokens is None else "run",
+            title,
+            "tokens/s",
+        ],
+        "rows": rows,
+        "notes": [f"{sentence(each)} See Failures in Budget of a whole run." for each in found.warnings],
+        "assumptions": (*put.assumptions, *found.assumptions),
+    }
+
+
+def _priced(found: SizesFront) -> Iterator[str]:
+    yield price_sentence(found, "Price on the Plan page")
+    if found.question.job.tokens is None:
+        yield "With Tokens on the Plan page, time and money are those of the whole run, failures included."
+
+
+def _on_sizes(question: PageQuestion, values: Values) -> tuple[list[int], PutQuestion]:
+    """The sizes that are asked for, and the question at the largest. Raises FieldError."""
+    with about_field("sizes"):
+        sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in listed(values["sizes"])])
+    return sizes, question.with_values(gpus=str(sizes[-1])).put()
 
 
 def _pays(found: Any) -> str:

@@ -9,10 +9,11 @@ from shardplan.web.deciding.changes import whatif
 from shardplan.web.deciding.common import Decide
 from shardplan.web.deciding.fitting import fit
 from shardplan.web.deciding.hardware import pareto, sensitivity
-from shardplan.web.deciding.sizes import scale, vary
+from shardplan.web.deciding.sizes import pareto_sizes, scale, vary
 
 DECISIONS: Final = {
     "scale": "How many accelerators pay",
+    "pareto_sizes": "Time, accelerators and money",
     "fit": "What fits at most",
     "vary": "Other sequences, batches or networks",
     "whatif": "What if hardware or job change",
@@ -22,6 +23,7 @@ DECISIONS: Final = {
 }
 ANSWERS: Final[dict[str, Decide]] = {
     "scale": scale,
+    "pareto_sizes": pareto_sizes,
     "fit": fit,
     "vary": vary,
     "whatif": whatif,

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import Ties, has_headroom
+from shardplan.planner.robustness import Ties
 from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
@@ -96,5 +96,5 @@ def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tupl
         cells=cells,
         is_recommended=plan == ties.recommended.plan,
         is_tie=plan in ties.robustness,
-        is_tight=not has_headroom(estimate),
+        is_tight=not estimate.has_headroom,
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.planner.robustness import has_headroom
 from shardplan.reports.breakdown import memory_bar
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
@@ -130,7 +128,7 @@ def memory(estimate: Estimate) -> dict[str, Any]:
         "share": percent(bar.used_bytes / bar.usable_bytes),
         "parts": memory_parts(bar),
         "end": bar.usable_bytes / max(bar.used_bytes, bar.usable_bytes),
-        "is_tight": estimate.feasible and not has_headroom(estimate),
+        "is_tight": estimate.feasible and not estimate.has_headroom,
         "fits": estimate.feasible,
     }
 
@@ -144,8 +142,3 @@ def defaults(asked: Question) -> dict[str, str]:
         "precision": job.precision,
         "tokens": "none" if job.tokens is None else format_count(job.tokens),
     }
-
-
-def listed_words(estimates: Sequence[Estimate]) -> list[str]:
-    """The words of plans, for a filter."""
-    return [" ".join(plan_words(each)).lower() for each in estimates]

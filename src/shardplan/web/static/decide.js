@@ -9,7 +9,7 @@ let ticket = "";
 let timer = 0;
 
 function choose() {
-  for (const each of form.querySelectorAll("[data-for]")) each.hidden = each.dataset.for !== form.elements.decide.value;
+  for (const each of form.querySelectorAll("[data-for]")) each.hidden = !each.dataset.for.split(" ").includes(form.elements.decide.value);
 }
 
 const DEFAULTS = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from shardplan.launch.dialects.megatron_core.megatron import megatron_facts
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, state
+from shardplan.launch.dialects.settings import Settings, as_option, state
 from shardplan.launch.dialects.values import degree, switch
-from shardplan.launch.read.facts import Word
 
 NAME: Final = "flagscale"
 VERSION: Final = "main of 2025 (da4935ec)"
@@ -35,6 +35,11 @@ def flagscale_facts(facts: Facts, settings: Settings) -> None:
     options = {option.name: option for option in _options(settings)}
     if not options:
         facts.open = ("the file of the training (defaults)",)
+    if settings.value("action") == "auto_tune":
+        for name, key in TUNED.items():
+            chosen = settings.first(f"experiment.auto_tuner.space.{name}")
+            if chosen is not None:
+                facts.miss(key, (f"{chosen.place}: the tuner chooses",))
     hetero = settings.first("train.system.hetero.enable_hetero")
     if hetero is not None and switch(hetero.value):
         for key in ("tp", "pp", "dp", "cp", "ep", "stage_layers", "num_accelerators", "recompute"):
@@ -51,19 +56,15 @@ def _options(settings: Settings) -> Iterator[Option]:
         off = setting.value in (None, False) and not setting.needs
         if off or (re.search(r"\.(hetero|logging|tokenizer|checkpoint)\.", key) and name not in OF_TOKENIZER):
             continue
-        place = setting.place.rsplit(" ", 1)[0]
-        file, _, line = place.rpartition(":")
-        listed = setting.value if isinstance(setting.value, tuple | list) else [setting.value]
-        shown = " ".join(map(str, listed))
-        word = Word(
-            text=None if setting.needs else shown, shown=shown, line=_line(line), file=file, needs=setting.needs
-        )
-        words = () if setting.value is True or name in BARE else (word,)
-        yield Option(name=name, words=words, file=file, line=_line(line))
+        option = as_option(setting, name)
+        yield replace(option, words=()) if name in BARE else option
 
 
+TUNED: Final = {
+    "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep", "num_layers_per_virtual_pipeline_stage": "vp", "use_recompute": "recompute",
+    "micro_batch_size": "micro_batch_size", "use_distributed_optimizer": "sharding",
+    "sequence_parallel": "sequence_parallel",
+}  # fmt: skip
+"""What ``action: auto_tune`` chooses from a space."""
 OF_TOKENIZER: Final = ("tokenizer-type", "tokenizer-path", "vocab-size")
-
-
-def _line(text: str) -> int:
-    return int(text) if text.isdigit() else 0

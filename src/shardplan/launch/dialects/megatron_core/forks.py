@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shardplan.inputs.words import LORA_MATRICES
+from shardplan.launch.dialects.adapters import targets_of
 from shardplan.launch.dialects.options import Option, Options, take
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.values import degree, whole
-from shardplan.words import folded
 
 ALGORITHMS: Final = {"ulysses_cp_algo": "a2a", "megatron_cp_algo": "p2p", "kvallgather_cp_algo": "allgather"}
 """``--context-parallel-algo``; hybrids of two have no counterpart."""
 SWITCHES: Final[Mapping[str, tuple[str, object]]] = {
     "swap-optimizer": ("offload", "optimizer"),
+    "checkpoint-in-cpu": ("offload", "activations"),
     "use-ascend-coc": ("overlap_tp", True),
     "use-ascend-mc2": ("overlap_tp", True),
     "moe-fb-overlap": ("overlap_ep", True),
@@ -33,6 +33,7 @@ NOT_PRICED: Final[Mapping[str, str]] = {
     "recompute-norm": "recomputation of norms alone is not priced",
     "moe-alltoall-overlap-comm": "exchanges that hide behind experts are priced as they are",
     "moe-allgather-overlap-comm": "exchanges that hide behind experts are priced as they are",
+    "ds-sequence-parallel-fpdt": "a pipeline over pieces of the sequence is not priced",
     "kd": "the teacher is not priced",
     "load-teacher": "the teacher is not priced",
     "export-kd-teacher-load": "the teacher is not priced",
@@ -45,7 +46,10 @@ NOT_PRICED: Final[Mapping[str, str]] = {
     "main-params-dtype": "main weights in another format are priced as fp32",
 }
 """Options that change memory or time in a way that is not priced."""
-GENERATES: Final = ("num-tokens-to-generate", "max-tokens-to-oom", "text-generate-output-file", "out-seq-length")
+GENERATES: Final = (
+    "num-tokens-to-generate", "max-tokens-to-oom", "text-generate-output-file", "out-seq-length", "sample-input-file",
+    "sample-output-file", "prompt-file",
+)  # fmt: skip
 """Options of programs that generate text and do not train."""
 
 
@@ -55,6 +59,8 @@ def fork_rules(facts: Facts, options: Options) -> None:
         option = options.get(name)
         if option is not None:
             facts.state(key, value, option.place, name)
+    if facts.framework == "megatron-deepspeed" and facts.number("num_experts") == 1:
+        del facts.facts["num_experts"]  # one expert is a dense layer there
     for name, text in NOT_PRICED.items():
         option = options.get(name)
         if option is not None and option.value not in {"0", "false", "False"}:
@@ -80,9 +86,8 @@ def _adapters(facts: Facts, options: Options) -> None:
         return
     facts.state("train", "lora", rank.place, rank.name)
     take(facts, "lora_rank", rank, degree)
-    if targets is not None and targets.value is not None:
-        words = [LORA_MATRICES.get(folded(each)) for each in targets.value.split()]
-        take(facts, "lora_targets", targets, lambda _: None if None in words else ",".join(map(str, words)))
+    take(facts, "lora_targets", targets, targets_of)
+    facts.miss("lora_targets", ("--lora-target-modules",))
 
 
 def _moments(facts: Facts, options: Options) -> None:

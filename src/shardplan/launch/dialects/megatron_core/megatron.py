@@ -7,11 +7,13 @@ from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.forks import fork_rules, fork_stages, leave_out_empty
-from shardplan.launch.dialects.megatron_core.megatron_model import model_rules
+from shardplan.launch.dialects.megatron_core.megatron_dispatch import dispatch
+from shardplan.launch.dialects.megatron_core.megatron_model import model_rules, sequence_of_images
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.options import Option, Options, take, take_open
 from shardplan.launch.dialects.reading import Fact, Facts
+from shardplan.launch.dialects.unread_names import unread_names
 from shardplan.launch.dialects.values import number, whole
 from shardplan.words import folded
 
@@ -29,6 +31,7 @@ def is_megatron(options: Options) -> bool:
 def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) -> None:
     """Reads ``options`` into ``facts``, which may know the world size already."""
     take_open(facts, options)
+    sequence_of_images(facts, options)
     for key, (names, convert) in VALUES.items():
         take(facts, key, options.get(*names), convert)
     for rule in (fork_rules, *RULES):
@@ -166,8 +169,14 @@ def _recomputed_layers(facts: Facts, options: Options) -> None:
         facts.note(f"{layers.place} {layers.value}: pieces of several layers keep fewer inputs than priced")
 
 
+def _in_file(facts: Facts, options: Options) -> bool:
+    """Whether a configuration of DeepSpeed decides what the options of Megatron-LM decide otherwise."""
+    return facts.framework == "megatron-deepspeed" and options.get("deepspeed_config", "deepspeed-config") is not None
+
+
 def _overlap(facts: Facts, options: Options) -> None:
-    _switch(facts, options, "overlap_dp", "overlap-grad-reduce")
+    if not _in_file(facts, options):
+        _switch(facts, options, "overlap_dp", "overlap-grad-reduce")
     _switch(facts, options, "overlap_tp", "tp-comm-overlap")
     _switch(facts, options, "overlap_ep", "overlap-moe-expert-parallel-comm")
     option = options.get("no-overlap-p2p-communication")
@@ -185,7 +194,8 @@ def _offload(facts: Facts, options: Options) -> None:
         option = options.get(name)
         if option is not None and option.value != "0":
             facts.state("offload", value, option.place, name)
-    facts.assume("offload", "none")
+    if not _in_file(facts, options):
+        facts.assume("offload", "none")
 
 
 def _dropout(facts: Facts, options: Options) -> None:
@@ -220,16 +230,7 @@ def _mixed(facts: Facts, options: Options) -> None:
     if short is not None:
         facts.state("grad_dtype", "bf16", short.place, short.name)
     if facts.value("num_experts"):
-        dispatcher = options.get("moe-token-dispatcher-type")
-        deep = options.get("moe-enable-deepep", "moe-flex-dispatcher-backend")
-        if deep is not None:
-            value = "hybridep" if deep.value == "hybridep" else "deepep"
-            facts.state("software.moe_dispatcher", value, deep.place, deep.name)
-        elif dispatcher is not None:
-            words = {"allgather": "alltoall", "alltoall": "alltoall", "alltoall_seq": "alltoall", "flex": "deepep"}
-            take(facts, "software.moe_dispatcher", dispatcher, lambda value: words.get(str(value)))
-        else:
-            facts.assume("software.moe_dispatcher", "alltoall", "allgather, priced as alltoall")
+        dispatch(facts, options)
         if "moe-grouped-gemm" not in options:
             facts.note("without --moe-grouped-gemm the experts run one after the other; priced as grouped products")
     order = options.get("use-tp-pp-dp-mapping")
@@ -333,17 +334,20 @@ def _cp_comm(value: str) -> str | None:
 def _oddities(facts: Facts, options: Options) -> None:
     """What is given twice, what only old versions know, what is not decidable."""
     for name, those in options.repeated.items():
-        values = ", ".join(f"{each.value} (line {each.line})" for each in those)
+        shown = ", ".join(f"{each.value} (line {each.line})" for each in those)
         facts.breaks_rule(
-            "an option is given once", f"--{name}: {values}; the last one counts", "remove the others", "notice"
+            "an option is given once", f"--{name}: {shown}; the last one counts", "remove the others", "notice"
         )
-    for name in sorted(OLD & options.given.keys()):
+    for name in sorted(OLD & options.given.keys()) if facts.framework == NAME else ():
         facts.breaks_rule(
             "options exist in the framework's version",
             f"--{name} ({options.given[name].place}) is of versions up to 2022; {VERSION} does not know it",
             "use the version it was written for, or replace the option",
             "notice",
         )
+    sign = "--" if facts.framework in (NAME, "megatron-deepspeed") else ""
+    values = {name: option.value if option.words else "on" for name, option in options.given.items()}
+    unread_names(facts, values, options.seen, sign)
     for word in options.open:
         facts.doubt(f"{word.file}:{word.line} {word.shown} may hold further options")
     for word in options.loose:

@@ -26,10 +26,21 @@ UNSUPPORTED: Final = {
     "interleave-sliding-window": "attention within a window",
     "vision-model-type": "a vision encoder in front",
     "img-h": "a model of images",
+    "model-provider": "a model that code builds",
     "decoder-num-layers": "an encoder with a decoder",
     "decoder-seq-length": "an encoder with a decoder",
 }
 """Options of models whose dimensions are not read into layers: ``--model`` names them."""
+
+
+IMAGES: Final = ("vision-model-type", "img-h")
+"""Options of models with a vision encoder, whose ``--seq-length`` is that of the encoder."""
+
+
+def sequence_of_images(facts: Facts, options: Options) -> None:
+    """The sequence of the language model next to a vision encoder (``examples/multimodal/model.py``)."""
+    if options.get(*IMAGES) is not None:
+        take(facts, "sequence_length", options.get("decoder-seq-length"), degree)
 
 
 def model_rules(facts: Facts, options: Options) -> None:
@@ -39,6 +50,7 @@ def model_rules(facts: Facts, options: Options) -> None:
     _width(facts, options)
     _experts(facts, options)
     _switches(facts, options)
+    options.seen.update(UNSUPPORTED)
     for name, what in UNSUPPORTED.items():
         if name in options:
             facts.note(f"{options.given[name].place}: {what}; its layers are not built from options: give --model")

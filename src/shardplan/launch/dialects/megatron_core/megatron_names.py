@@ -62,7 +62,8 @@ BARE: Final = frozenset(
     words_in(
         """
         accumulate-allreduce-grads-in-fp32 add-qkv-bias apply-layernorm-1p apply-query-key-layer-scaling
-        attention-softmax-in-fp32 bf16 checkpoint-activations deepspeed deepspeed-activation-checkpointing
+        attention-softmax-in-fp32 bf16 checkpoint-activations checkpoint-in-cpu ds-sequence-parallel-fpdt
+        ds-sequence-parallel-fpdt-offloading deepspeed deepspeed-activation-checkpointing
         disable-bias-linear dist-ckpt-strict enable-cuda-graph enable-expert-tensor-parallelism
         exit-on-missing-checkpoint external-cuda-graph fake-process-group
         fine-grained-activation-offloading finetune fp16 fp8-param-gather group-query-attention manual-gc

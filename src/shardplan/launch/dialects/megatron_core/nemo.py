@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
@@ -90,7 +91,8 @@ def _adapters(facts: Facts, config: Settings) -> None:
     if scheme is None or str(scheme.value).lower() in {"none", "null"}:
         return
     state(facts, "train", scheme, lambda value: "lora" if str(value) == "lora" else None)
-    state(facts, "lora_rank", config.first("model.peft.lora_tuning.adapter_dim"), degree)
+    own = "model.peft.lora_tuning"
+    adapter_facts(facts, config, ranks=(f"{own}.adapter_dim",), targets=(f"{own}.target_modules",), source=own)
 
 
 NEMO: Final = TableDialect(

@@ -69,6 +69,8 @@ def performance_facts(facts: Facts, options: Options) -> None:
     task = options.get("task")
     if task is not None and task.value == "lora":
         facts.state("train", "lora", task.place, task.name)
+        for key in ("lora_rank", "lora_targets"):
+            facts.miss(key, ("the recipe of adapters",))
     each, total = facts.number("per_node"), facts.number("num_accelerators")
     if each and total and total % each == 0:
         facts.derive("nodes", total // each, f"{total} / {each} of a node")

@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.adapters import adapter_facts
+from shardplan.launch.dialects.megatron_core.megatron import GRAPHS
+from shardplan.launch.dialects.megatron_core.megatron_dispatch import dispatch
 from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS
 from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.patterns import pipeline_layout
 from shardplan.launch.dialects.reading import Fact, Facts
-from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.settings import Settings, Table, as_option, batch_of, state, state_all, world_of
 from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
 from shardplan.words import folded
 
@@ -132,6 +136,7 @@ def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
     state_all(facts, settings, TABLE)
     _recompute(facts, settings)
     _sharding(facts, settings)
+    _software(facts, settings)
     _model(facts, settings)
     _adapters(facts, settings)
     _stages(facts, settings)
@@ -193,6 +198,29 @@ def _recompute(facts: Facts, settings: Settings) -> None:
         facts.derive("recompute_num_layers", chunk * (facts.number("vp") or 1), f"{name}: block")
 
 
+def _software(facts: Facts, settings: Settings) -> None:
+    """Exchange of experts, CUDA graphs, and the format of moments."""
+    given = {each.name: each for each in (_as_option(settings, f"model.{name}") for name in DISPATCH) if each}
+    if DISPATCH[0].replace("_", "-") in given:
+        dispatch(facts, Options(given=given, repeated={}))
+    state(facts, "software.cuda_graphs", settings.first("model.cuda_graph_impl"), lambda value: GRAPHS.get(str(value)))
+    both = [settings.first(f"optimizer.{name}") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
+    words = {_FORMAT.sub("", (*each.needs, str(each.value))[0]) for each in both if each is not None}
+    aware = switch(settings.value("optimizer.use_precision_aware_optimizer"))
+    if aware and len(words) == 1 and (word := precision(words.pop())) is not None:
+        facts.state("moment_dtype", word, "" if both[0] is None else both[0].place, "optimizer.exp_avg_dtype")
+
+
+def _as_option(settings: Settings, key: str) -> Option | None:
+    """A field as the option that says the same."""
+    setting = settings.first(key)
+    if setting is None or setting.value is False:
+        return None
+    return as_option(setting, key.rpartition(".")[2].replace("_", "-"))
+
+
+DISPATCH: Final = ("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep")
+_FORMAT: Final = re.compile(r"^(?:code:)?(?:torch\.)?")
 RECOMPUTE: Final = ("model.recompute_granularity", "model.config.recompute_granularity", "recompute_granularity")
 
 
@@ -236,7 +264,8 @@ def _adapters(facts: Facts, settings: Settings) -> None:
     setting = settings.first("peft")
     if made is not None and str(made.value).rpartition(".")[2] == "LoRA":
         facts.state("train", "lora", made.place, made.name)
-        state(facts, "lora_rank", settings.first("peft.dim"), degree)
+        own = ("peft.dim",), ("peft.target_modules",)
+        adapter_facts(facts, settings, ranks=own[0], targets=own[1], rank=32, matrices="qkv,o,gate_up,down")
     elif made is not None or setting is not None:
         each = made or setting
         facts.miss("train", () if each is None else each.needs or (f"{each.place} {each.value}: full or lora",))

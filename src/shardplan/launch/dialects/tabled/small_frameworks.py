@@ -10,6 +10,7 @@ import re
 from math import ceil
 from typing import Final
 
+from shardplan.launch.dialects.adapters import adapter_facts, targets_of
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
@@ -89,6 +90,7 @@ LEVANTER: Final = TableDialect(
         "micro_batch_size": "per_device_parallelism",
     },
     rule=_levanter,
+    watched=r"model\..*",
 )
 
 
@@ -113,9 +115,16 @@ def _lingua(facts: Facts, config: Settings) -> None:
         state(facts, "sharding_degree", config.first("distributed.dp_shard"), degree)
         facts.derive("sharding", "hsdp" if "sharding_degree" in facts.facts else "ddp", copies.place, copies.name)
     state(facts, "sharding", config.first("distributed.fsdp_type"), SHARDS)
+    config.seen.update(OTHER_APPS)
+    kind = next((config[name] for name in OTHER_APPS if name in config), None)
+    if kind is not None:
+        facts.miss("model", (f"{kind.place} = {kind.value}: layers of another app of lingua: --model",))
     for key, value in {**ROTARY, "tie_word_embeddings": False}.items():
         facts.assume(key, value)
 
+
+OTHER_APPS: Final = ("model_type", "model.conv_size", "model.state_dim", "model.lru_dim", "model.n_future_head")
+"""Keys of apps besides ``apps/main``: recurrent layers, and heads for later tokens."""
 
 LINGUA: Final = TableDialect(
     name="lingua",
@@ -142,8 +151,11 @@ LINGUA: Final = TableDialect(
     },
     open={"num_accelerators": "stool's launch line: --gpus", "vocab_size": "the tokenizer"},
     rule=_lingua,
+    watched=r"model\..*",
 )  # fmt: skip
 
+PAGED: Final = re.compile(r"(?:bitsandbytes|bnb|torchao)\.(?:\w+\.)*(?:Paged)?AdamW?(?:8bit|32bit)?", re.IGNORECASE)
+"""Adam of other packages."""
 BUILDER: Final = re.compile(r"(?:\w+\.)*(q?lora_)?([a-z]+)(\d+)(?:_(\d))?_(\d+(?:_\d+)?b)(?:_base|_instruct)?")
 
 
@@ -165,12 +177,47 @@ def _torchtune(facts: Facts, config: Settings) -> None:
         adapters = found is not None and found[1] is not None
         facts.derive("train", "lora" if adapters else "full", builder.place, builder.name)
         if adapters:
-            state(facts, "lora_rank", config.first("model.lora_rank"), degree)
+            _adapters(facts, config)
+        if found is not None and str(found[1]).startswith("q"):
+            facts.doubt(f"{builder.place} {builder.value}: quantised weights are not priced")
     copies = config.first("data_parallel_replicate_dim")
     if copies is not None and (degree(copies.value) or 1) > 1:
         state(facts, "sharding_degree", config.first("data_parallel_shard_dim"), degree)
         facts.derive("sharding", "hsdp", copies.place, copies.name)
+    _formats(facts, config)
     _host(facts, config.first("fsdp_cpu_offload"), config.first("enable_activation_offloading"))
+
+
+def _adapters(facts: Facts, config: Settings) -> None:
+    """Projections that are listed, and the matrices of the MLP by a switch."""
+    listed, wide = config.first("model.lora_attn_modules"), config.first("model.apply_lora_to_mlp")
+    own = targets_of(listed.value) if listed is not None else None
+    if listed is not None and own is not None:
+        mlp = ",gate,up,down" if wide is not None and switch(wide.value) else ""
+        facts.state("lora_targets", own + mlp, listed.place, listed.name)
+    head = config.first("model.apply_lora_to_output")
+    if head is not None and switch(head.value):
+        facts.doubt(f"{head.place}: the adapter of the head is not priced")
+    adapter_facts(facts, config, ranks=("model.lora_rank",), targets=(), source="the builder")
+
+
+def _adam_or_other(value: object) -> str | None:
+    return "adam" if PAGED.fullmatch(str(value)) else optimizer(value)
+
+
+def _formats(facts: Facts, config: Settings) -> None:
+    """``dtype`` is that of weights, gradients and moments; there is no fp32 copy (``recipes/full_finetune_*.py``)."""
+    setting, paged = config.first("dtype"), config.first("optimizer._component_")
+    word = None if setting is None else precision(setting.value)
+    if setting is not None and word in {"bf16", "fp16"}:
+        for key in ("grad_dtype", "moment_dtype"):
+            facts.derive(key, word, f"{setting.place}: gradients and moments are as the weights", setting.name)
+        facts.doubt(f"{setting.place} = {setting.value}: an fp32 copy of the weights is priced that torchtune has not")
+    if paged is not None and "8bit" in str(paged.value).lower():
+        facts.doubt(f"{paged.place} = {paged.value}: moments of few bits are priced in 16 bits or more")
+    fused = config.first("optimizer_in_bwd")
+    if fused is not None and switch(fused.value):
+        facts.doubt(f"{fused.place}: gradients that are freed layer by layer are priced as kept")
 
 
 def _host(facts: Facts, states: NamedSetting | None, activations: NamedSetting | None) -> None:
@@ -197,11 +244,12 @@ TORCHTUNE: Final = TableDialect(
         "recompute": (("enable_activation_checkpointing",), on_off("full", "none")),
         "tp": (("tensor_parallel_dim",), degree),
         "cp": (("context_parallel_dim",), degree),
-        "optimizer": (("optimizer._component_",), optimizer),
+        "optimizer": (("optimizer._component_",), _adam_or_other),
     },
     defaults={**PLAIN, "tp": 1, "sharding": "zero3", "recompute": "none", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus", "precision": "the recipe"},
     rule=_torchtune,
+    watched=r"[^.]+",
 )
 
 FMS_FSDP: Final = TableDialect(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, state, words_of
@@ -28,11 +29,17 @@ STRATEGY: Final = words_of(
 
 def _of_foundry(facts: Facts, config: Settings) -> None:
     """Layers of MPT (``llmfoundry/models/mpt/configuration_mpt.py`` at 8c8dd48f), and adapters."""
+    beside_host = config.first("fsdp_config.activation_cpu_offload")
+    state(facts, "offload", beside_host, on_off("activations", "none"))
     peft = config.first("model.peft_config.peft_type")
     if peft is not None:
         state(facts, "train", peft, lambda value: "lora" if str(value).lower() == "lora" else None)
-        state(facts, "lora_rank", config.first("model.peft_config.r"), degree)
-    if config.value("model.name") != "mpt_causal_lm":
+        names = ("model.peft_config.r",), ("model.peft_config.target_modules",)
+        adapter_facts(facts, config, ranks=names[0], targets=names[1], source="the file: peft_config")
+    made = config.first("model.name")
+    if made is not None and str(made.value) not in ("mpt_causal_lm", "hf_causal_lm"):
+        facts.miss("model", (f"{made.place} = {made.value}: layers of another kind: --model",))
+    if made is None or made.value != "mpt_causal_lm":
         return
     state(facts, "num_key_value_heads", config.first("model.attn_config.kv_n_heads"), degree)
     heads = facts.number("num_attention_heads")
@@ -82,6 +89,7 @@ LLM_FOUNDRY: Final = TableDialect(
     defaults={**PLAIN, "tp": 1, "offload": "none"},
     open={"num_accelerators": "the composer launcher: --gpus"},
     rule=_of_foundry,
+    watched=r"(?:model|fsdp_config)\..*",
 )
 
 TABLES: Final = (NEMO, LLAMA_FACTORY, AXOLOTL, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)

@@ -6,23 +6,28 @@ Names as in LLaMA-Factory ff6d4d12, axolotl 067b021c, ``TrainingArguments`` and 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
-from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
+from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
 
 FEW_BITS: Final = re.compile(r"(?:paged_)?adamw?_(?:\w+_)?[48]bit")
 """Adam whose moments have four or eight bits."""
 QUANTISED: Final = ("load_in_4bit", "load_in_8bit", "quantization_bit")
+ADAPTERS: Final[Mapping[str, tuple[int | None, str | None]]] = {"llama-factory": (8, "all"), "hf-trainer": (16, None)}
+"""Rank and matrices of adapters where a file does not name them; PEFT chooses matrices by the model's type."""
 TRAINED: Final = {"lora": "lora", "qlora": "lora", "full": "full"}
 
 
 def _rules(facts: Facts, config: Settings) -> None:
-    """Precision, adapters, optimizer and sharding by PyTorch."""
+    """Precision, adapters, optimizer, attention and sharding by PyTorch."""
+    state(facts, "attention", config.first(*ATTENTION), attention)
     _precision(facts, config)
     _trained(facts, config)
     _optimizer(facts, config)
@@ -59,8 +64,12 @@ def _trained(facts: Facts, config: Settings) -> None:
         state(facts, "train", tuned, lambda value: TRAINED.get(str(value)))
     elif peft is not None:
         state(facts, "train", peft, on_off("lora", "full"))
-    if facts.value("train") == "lora":
-        state(facts, "lora_rank", config.first("lora_rank", "lora_r"), degree)
+    ranked = config.first(*RANKS)
+    if "train" not in facts and facts.framework == "hf-trainer" and ranked is not None and peft is None:
+        facts.miss("train", (f"{ranked.place} {ranked.value}: full or lora",))
+    rank, matrices = ADAPTERS.get(facts.framework, (None, None))
+    adapter_facts(facts, config, rank=rank, matrices=matrices, source="the file: lora_r and its targets")
+    frozen_facts(facts, config)
     for name in QUANTISED:
         setting = config.first(name)
         if setting is not None and (switch(setting.value) or degree(setting.value)):
@@ -127,6 +136,9 @@ def _section(facts: Facts, offload: NamedSetting | None, checkpointing: NamedSet
 def _of_axolotl(facts: Facts, config: Settings) -> None:
     """Plain data parallelism without a section of FSDP or DeepSpeed; the world is the product of its degrees."""
     _rules(facts, config)
+    aware = next((each for name, each in config.items() if name.startswith("qat.")), None)
+    if aware is not None:
+        facts.doubt(f"{aware.place}: training for few bits is priced without it")
     if config.first("dp_shard_size") is not None:
         _product(facts, config)
     if "sharding" not in facts and not config.has("deepspeed"):
@@ -173,6 +185,7 @@ LLAMA_FACTORY: Final = TableDialect(
     defaults={**PLAIN, "tp": 1, "recompute": "full", "optimizer": "adam", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus", "sharding": "the launch line: accelerate or torchrun"},
     rule=_rules,
+    watched=".*",
 )
 
 AXOLOTL: Final = TableDialect(
@@ -196,6 +209,7 @@ AXOLOTL: Final = TableDialect(
     defaults={**PLAIN, "tp": 1, "recompute": "none", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus"},
     rule=_of_axolotl,
+    watched=".*",
 )
 
 TRAINER: Final = TableDialect(
@@ -216,7 +230,7 @@ TRAINER: Final = TableDialect(
         "gradient_accumulation": (("gradient_accumulation_steps",), degree),
         "recompute": (("gradient_checkpointing",), on_off("full", "none")),
     },
-    defaults={**PLAIN, "tp": 1, "offload": "none"},
+    defaults={**PLAIN, "tp": 1, "offload": "none", "optimizer": "adam"},
     open={
         "num_accelerators": "the launch line: --gpus",
         "sharding": "the launch line: accelerate or torchrun",
@@ -224,5 +238,6 @@ TRAINER: Final = TableDialect(
         "sequence_length": "the training script",
     },
     rule=_rules,
+    watched=".*",
 )  # fmt: skip
 """A file of arguments for a script with Hugging Face's Trainer (``trl sft --config``, alignment-handbook)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +16,10 @@ from shardplan.launch.read.facts import Command
 from shardplan.launch.read.limits import MOST_ITERATIONS
 
 _MOST_LABEL: Final = 120
+
+
+_RUNS: Final = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|mpirun|composer|sbatch)$")
+"""Commands that start programs: a branch that ends after one is no message about how to use the script."""
 
 
 class Branches:
@@ -51,7 +56,7 @@ class Branches:
         """Runs the course that defaults lead to; the other one where that ends the script."""
         before, mark, status = self.state.fork(self.context.budget), len(self.commands), self.status
         likely()
-        if self.state.flow == "exit":
+        if self.state.flow == "exit" and not any(_RUNS.search(each.words[0].shown) for each in self.commands[mark:]):
             del self.commands[mark:]
             self.context.state, self.status = before, status
             needed = outcome.needs or outcome.assumes

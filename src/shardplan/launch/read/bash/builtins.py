@@ -49,6 +49,8 @@ class Builtins(Branches):
         self.capturing: list[Text] | None = None
         self.texts: dict[str, Text] = {}
         self.not_read: list[tuple[str, int]] = []
+        self.ended = 0, "0"
+        """Line and status of the last ``exit``."""
         self._open_file = open_file
         self._locals: list[dict[str, Variable | None]] = []
 

@@ -5,17 +5,45 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.builtins import Builtins
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
+from shardplan.launch.read.bash.syntax import arguments, children
+from shardplan.launch.read.bash.templates import filled
 from shardplan.launch.read.bash.text import Text, joined, literal, undecided
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 
 class ShellCommands(Builtins):
     """What commands of the shell do; each takes its words and its line."""
+
+    def fill(self, body: Node, target: Text, line: int, *, appends: bool) -> None:
+        """Keeps what ``sed`` makes of a template next to the script."""
+        nodes = children(body) if body.type == "pipeline" else [body]
+        if all(node.type == "command" for node in nodes) and self.source.text(nodes[0]).startswith(("sed", "cat")):
+            made = filled([self._words(node) for node in nodes], lambda name: self._template(name, line))
+            if made is not None:
+                self.context.budget.write(sum(len(piece.text) for piece in made.pieces))
+                self.keep(target, made, line, appends=appends)
+
+    def _words(self, node: Node) -> list[Text]:
+        words = self.source.words(arguments(node))
+        return [field.text for source, at in words for field in self.expansion.fields(source, at)]
+
+    def _template(self, name: Text, line: int) -> Text | None:
+        """The text of a file: one that the script wrote, or one next to it."""
+        if name.known in self.texts:
+            return self.texts[name.known]
+        opened = self._open_file(name.known) if name.known else None
+        if opened is None:
+            return None
+        self.context.budget.read(len(opened[0]))
+        return literal(opened[0], line, opened[1])
 
     def do_echo(self, fields: list[ExpandedWord], line: int) -> None:
         """``echo words``."""
@@ -109,6 +137,7 @@ class ShellCommands(Builtins):
     def do_exit(self, fields: list[ExpandedWord], line: int) -> None:
         """``exit``."""
         self.state.flow = "exit"
+        self.ended = line, fields[0].text.shown if fields else "0"
 
     def do_return(self, fields: list[ExpandedWord], line: int) -> None:
         """``return``."""

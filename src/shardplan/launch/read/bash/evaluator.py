@@ -62,7 +62,8 @@ class Evaluator(ShellCommands):
     def _cannot_read(self, node: Node) -> None:
         line = self.source.line(node)
         text = " ".join(self.source.text(node).split())
-        self.context.note(f"line {line}: not read: {shortened(text, 80)}")
+        if text:
+            self.context.note(f"line {line}: not read: {shortened(text, 80)}")
         self.not_read.append((self.source.file, line))
         self.forget_assigned(self.source.text(node), line)
         self.status = Truth(None, (f"code:line {line}",))
@@ -344,6 +345,8 @@ class Evaluator(ShellCommands):
                     self.with_input(here)
         elif body is not None:
             self.run(body)
+        if target is not None and here is None and output is None and body is not None:
+            self.fill(body, target, self.source.line(node), appends=self.appends(redirects))
         if here is not None and (right := here.child_by_field_name("right")) is not None:
             self.run(right)
 

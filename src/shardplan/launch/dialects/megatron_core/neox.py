@@ -32,9 +32,19 @@ TABLE: Final[Table] = {
 def is_neox(settings: Settings) -> bool:
     """Whether a document is GPT-NeoX's."""
     folded = _folded(settings)
-    return any(key in folded for key in ("pipe_parallel_size", "model_parallel_size")) and (
+    whole_plan = any(key in folded for key in DEGREES) and (
         "num_layers" in folded or "train_micro_batch_size_per_gpu" in folded
     )
+    return whole_plan or sum(key in folded for key in PART) >= LEAST_PART
+
+
+DEGREES: Final = ("pipe_parallel_size", "model_parallel_size")
+PART: Final = (
+    "checkpoint_num_layers", "partition_activations", "synchronize_each_layer", "lr_decay_iters", "lr_decay_style",
+    "distributed_backend", "checkpoint_factor", "train_iters", "keep_last_n_checkpoints", "num_layers", "hidden_size",
+)  # fmt: skip
+"""Keys of a file that is merged with others on the line."""
+LEAST_PART: Final = 4
 
 
 def _folded(settings: Settings) -> Settings:
@@ -48,6 +58,8 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
     _stages(facts, config)
     _width(facts, config)
     _recompute(facts, config)
+    for key in () if any(name in config for name in DEGREES) else ("tp", "pp", "sequence_length"):
+        facts.miss(key, ("the other files of the line",))
     if any(
         config.has(key)
         for key in ("zero_optimization", "train_micro_batch_size_per_gpu", "fp16", "bf16", "train_batch_size")
@@ -65,6 +77,9 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
     kinds = str(config.value("attention_config") or "")
     if re.search(r"gmlp|amlp|mamba|rwkv|sparse|local|bigbird|bslongformer|fixed|variable", kinds):
         facts.miss("model", (f"{config['attention_config'].place}: layers of other kinds: --model",))
+    kind = config.first("fp16.type")
+    if kind is not None and facts.value("precision") == "fp16" and str(kind.value) != "fp16":
+        facts.note(f"{kind.place} = {kind.value} is read by DeeperSpeed of 2022 alone; since then it trains in fp16")
     _switches(facts, config)
     for key in ("tp", "pp", "cp", "ep", "vp"):
         facts.assume(key, 1)

@@ -1,0 +1,183 @@
+"""Plans that an audit proposes: those that differ in one field, and the best of a search.
+
+The search is asked for two lists: the best plans with what is kept, and the best of those with the degrees as they are.
+The second are among the first wherever the framework's record leaves the same choices, so that one search answers both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.errors import ShardplanError
+from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
+from shardplan.frameworks.runnable import all_run
+from shardplan.frameworks.stack import Stack
+from shardplan.inputs.plan import Plan
+from shardplan.launch.audit.changes import changes
+from shardplan.planner.evaluation import Table
+from shardplan.planner.family import Family
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.objective import FASTEST
+from shardplan.planner.points import families
+from shardplan.planner.pruning.goals import Goal, Listing, PrunedFamily, priced_for
+from shardplan.planner.ranking import cells_with, different_cells
+from shardplan.planner.related.software import setting_of
+from shardplan.planner.restrictions import Restrictions, as_lists
+from shardplan.planner.robustness import recommended_of
+from shardplan.planner.space import Space, declare
+from shardplan.planner.stopping import SearchStopped, Stop
+from shardplan.planner.survey import Survey
+from shardplan.planner.tables import Tables
+from shardplan.validity.rules import broken_rules
+
+MOST: Final = 3
+"""Plans of each list."""
+DEGREES: Final = ("tp", "pp", "cp", "ep")
+
+
+def nearby_plans(
+    question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
+) -> list[Plan]:
+    """All of them, each once; ``keep``: fields that stay. Raises ``SearchStopped`` where ``stop`` says so."""
+    return list(dict.fromkeys((*_single(question, plan, stack, keep), *_searched(question, plan, stack, keep, stop))))
+
+
+def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Plan]:
+    """Plans that differ in one field, or in one degree with what must follow."""
+    setting = setting_of(question)
+    near = list(dict.fromkeys(each for each in _neighbours(plan) if not set(changes(plan, each)) & set(keep)))
+    valid = [each for each, rule in zip(near, broken_rules(setting, near), strict=True) if rule is None]
+    if stack is None:
+        return valid
+    return [each for each, can_run in zip(valid, all_run(stack, setting, valid), strict=True) if can_run]
+
+
+def _neighbours(plan: Plan) -> Iterator[Plan]:
+    """One field to another value each."""
+    choices: dict[str, Sequence[Any]] = {
+        "recompute": ("none", "selective", "full"),
+        "micro_batch_size": (plan.micro_batch_size * 2, max(plan.micro_batch_size // 2, 1), 1, 2, 4),
+        "vp": (1, 2, 3, 4, 5, 6, 8, 10),
+        "sharding": ("zero1", "zero2", "zero3"),
+        "overlap_dp": (True,),
+        "overlap_tp": (True,),
+        "overlap_ep": (True,),
+        "sequence_parallel": (True,),
+        "tp": (plan.tp * 2, max(plan.tp // 2, 1)),
+        "pp": (plan.pp * 2, max(plan.pp // 2, 1)),
+        "cp": (plan.cp * 2, max(plan.cp // 2, 1)),
+        "ep": (plan.ep * 2, max(plan.ep // 2, 1)),
+        "etp": (1,),
+    }
+    for name, values in choices.items():
+        for value in values:
+            if value != getattr(plan, name) and not (name == "vp" and plan.pp == 1):
+                yield _changed(plan, name, value)
+
+
+def _changed(plan: Plan, name: str, value: object) -> Plan:
+    """The plan with one field changed, and what depends on it left open."""
+    others: dict[str, Any] = {name: value}
+    if name in {"vp", "pp"}:
+        others |= {"schedule": None, "stage_layers": None, "microbatch_group_size": None, "overlap_pp": None}
+    if name == "recompute":
+        others["recompute_num_layers"] = None
+    if name == "sharding":
+        others["sharding_degree"] = None
+    return replace(plan, **others)
+
+
+def _searched(
+    question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
+) -> Iterator[Plan]:
+    """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
+    kept = _values(plan, keep)
+    degrees = {name: value for name, value in _values(plan, DEGREES).items() if name not in kept}
+    for survey in _surveys(question, stack, kept, degrees, stop):
+        cells = different_cells(survey.tables, MOST)
+        priced = survey.with_prices(cells)
+        yield from priced.plans(cells)
+        if priced.priced is not None:
+            yield priced.priced.plan(recommended_of(question, priced.priced, fastest=None))
+
+
+def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
+
+
+def _surveys(
+    question: Question, stack: Stack | None, kept: dict[str, Any], degrees: dict[str, Any], stop: Stop | None
+) -> Iterator[Survey]:
+    """The best plans with what is kept, and the best with these degrees too; none of what contradicts the question."""
+    all_kept = _space(question, stack, kept)
+    near = _space(question, stack, kept | degrees) if degrees else None
+    if all_kept is not None and near is not None and _is_part(near, all_kept, degrees):
+        wanted = [Listing(MOST), _ListingWith(MOST, wanted=degrees)]
+        survey = _survey(question, all_kept, wanted, stop)
+        if survey is not None:
+            yield survey
+            yield replace(survey, tables=tuple(_only(each, degrees) for each in survey.tables))
+        return
+    for space in (all_kept, near):
+        survey = None if space is None else _survey(question, space, [Listing(MOST)], stop)
+        if survey is not None:
+            yield survey
+
+
+def _space(question: Question, stack: Stack | None, fixed: dict[str, Any]) -> Space | None:
+    """Plans with these values; None where they contradict the question."""
+    try:
+        return declare(question, Restrictions(fix=as_lists(fixed)), stack)
+    except ShardplanError:
+        return None
+
+
+def _is_part(near: Space, whole: Space, fixed: Mapping[str, Any]) -> bool:
+    """Whether a space holds those plans of the whole that have fixed values, and no others."""
+    own, axes = near.axes, whole.axes
+    alike = {name: values for name, values in own.items() if name not in fixed}
+    return alike == {name: values for name, values in axes.items() if name not in fixed} and all(
+        value in axes.get(name, ()) for name, value in fixed.items()
+    )
+
+
+def _survey(question: Question, space: Space, goals: Sequence[Goal], stop: Stop | None) -> Survey | None:
+    """The plans of a space, priced as far as the goals ask for them; None where they contradict the question."""
+    rejected, known = Counter[str](), KnownPipelines()
+    try:
+        drafts = list(families(question, space, rejected))
+        found = [PrunedFamily(Tables(question=question, family=family, known=known)) for family in drafts]
+        left = priced_for(found, goals, stop)
+    except SearchStopped:
+        raise
+    except ShardplanError:
+        return None
+    tables = tuple(each.table for each in left)
+    return Survey(question=question, tables=tables, rejected=rejected, objective=FASTEST, pruned=tuple(left))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ListingWith(Listing):
+    """The best plans with given degrees."""
+
+    wanted: Mapping[str, int]
+
+    def limit(self, tables: Sequence[Table]) -> float:
+        """As of a search for these alone."""
+        return super().limit([_only(each, self.wanted) for each in tables])
+
+    def cells(self, family: Family) -> NDArray[np.bool_]:
+        """Plans with these degrees."""
+        return cells_with(family, self.wanted)
+
+
+def _only(table: Table, wanted: Mapping[str, int]) -> Table:
+    """The plans of a table that have these degrees; infinite elsewhere."""
+    return replace(table, best=np.where(cells_with(table.family, wanted), table.best, np.inf))

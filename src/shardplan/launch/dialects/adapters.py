@@ -1,0 +1,79 @@
+"""Adapters of a line or a configuration, their matrices, and parts that are frozen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from shardplan.inputs.words import LORA_MATRICES
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Settings, state
+from shardplan.launch.dialects.values import degree, switch
+from shardplan.words import folded
+
+RANKS: Final = ("lora_rank", "lora_r", "lora_dim", "actor_lora_dim")
+TARGETS: Final = ("lora_target_modules", "target_modules", "lora_target", "lora_modules")
+"""Names of the rank and of the matrices in trainers; ms-swift has hyphens on the line."""
+SCRIPT: Final = "the training script"
+_FROZEN: Final = re.compile(r"(?:.*[._])?(?:freeze|frozen|unfrozen)_\w+|tune_mm_mlp_adapter")
+"""Switches and lists that keep parts of a model as they are."""
+_TRAINED: Final = re.compile(r"tune_(?:mm_)?(?:vision|mlp|llm|language|audio)\w*|tune_mm_projector")
+"""Switches without which a part of a model keeps its weights."""
+BESIDES: Final = ("modules_to_save", "lora_modules_to_save", "additional_target", "lora_target_parameters")
+"""What trains besides the matrices of adapters."""
+
+
+def targets_of(value: object) -> str | None:
+    """Matrices that get adapters, under our names; None where one of them is not known.
+
+    >>> targets_of("q_proj,v_proj"), targets_of(("linear_qkv", "linear_proj")), targets_of("all-linear")
+    ('q,v', 'qkv,o', 'all')
+    """
+    parts = value if isinstance(value, tuple | list) else re.split(r"[\s,]+", str(value).strip())
+    names = [str(part).strip("[]()\"' ").rpartition(".")[2] for part in parts]
+    found = dict.fromkeys(LORA_MATRICES.get(folded(name)) for name in names if name)
+    return None if not found or None in found else ",".join(str(each) for each in found)
+
+
+def adapter_facts(
+    facts: Facts,
+    settings: Settings,
+    *,
+    ranks: Sequence[str] = RANKS,
+    targets: Sequence[str] = TARGETS,
+    rank: int | None = None,
+    matrices: str | None = None,
+    source: str = SCRIPT,
+) -> None:
+    """Rank and matrices of adapters; ``rank`` and ``matrices`` are the framework's defaults, or ``source`` has them."""
+    if facts.value("train") != "lora":
+        return
+    state(facts, "lora_rank", settings.first(*_spelled(ranks)), degree)
+    linear = settings.first("lora_target_linear")
+    if linear is not None and switch(linear.value):
+        facts.state("lora_targets", "all", linear.place, linear.name)
+    state(facts, "lora_targets", settings.first(*_spelled(targets)), targets_of)
+    for name in _spelled(BESIDES):
+        if (also := settings.first(name)) is not None and also.value not in ("", ()):
+            facts.doubt(f"{also.place} {also.value}: what trains besides these adapters is not priced")
+    for key, default in (("lora_rank", rank), ("lora_targets", matrices)):
+        if default is None:
+            facts.miss(key, (source,))
+        else:
+            facts.assume(key, default)
+
+
+def _spelled(names: Sequence[str]) -> tuple[str, ...]:
+    return (*names, *(name.replace("_", "-") for name in names))
+
+
+def frozen_facts(facts: Facts, settings: Settings) -> None:
+    """Says of parts that are frozen that they are priced as trained."""
+    for name, each in settings.items():
+        plain, is_on = name.replace("-", "_"), switch(each.value) is not False and each.value not in (None, "", ())
+        frozen, trained = _FROZEN.fullmatch(plain), _TRAINED.fullmatch(plain)
+        if frozen or trained:
+            settings.seen.add(name)
+        if (frozen and is_on) or (trained and switch(each.value) is False):
+            facts.doubt(f"{each.place}: weights that are frozen are priced as trained")
