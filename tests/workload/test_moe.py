@@ -10,7 +10,7 @@ from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.software import Software
+from shardplan.inputs.software import CudaGraphs, Software
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.ops import Block, Matmul, StreamPass
 from shardplan.workload.shard import Shard
@@ -159,6 +159,18 @@ def test_what_experts_keep_is_copied_to_pages_and_back() -> None:
     kept = sum(float(each.bytes) for each in of.saved if each.name != "routing")
     assert stash.forward_bytes == stash.backward_bytes == 2 * kept
     assert "stash" not in names(in_graph(cuda_graphs="partial")) | names(in_graph(moe_dispatcher="alltoall"))
+
+
+def test_biases_of_experts_are_added_by_kernels_of_their_own() -> None:
+    """One element for each of a rank's token copies and channels; none where one kernel runs all experts."""
+    cases: tuple[tuple[CudaGraphs, int], ...] = ("none", 1), ("full", 0)
+    for graphs, number in cases:
+        job = Job(sequence_length=LENGTH, global_batch_size=64, software=Software(cuda_graphs=graphs))
+        config = MixtureOfExperts(num_experts=8, top_k=2, intermediate_size=512, gated=True, bias=True)
+        of = mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(ep=4), 64, job)))
+        found = [op for op in of.operators if op.name == "expert_bias" and isinstance(op, StreamPass)]
+        assert [op.forward_bytes for op in found] == [28 * LENGTH * 2 * 1024] * number
+    assert "expert_bias" not in names(in_graph(cuda_graphs="none"))
 
 
 def uneven(ratio: float, *, ep: int = 8, etp: int = 1, capacity: bool = False) -> Block:

@@ -94,6 +94,10 @@ EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
         (read(1, write=1, size=FULL), read(1, write=1, size=FULL), read(1, size=FULL)),
         (read(0, write=1, size=FULL), read(2, write=1, size=FULL), read(1, size=FULL)),
     ),
+    "expert bias": (
+        (read(0, write=1, size=FULL), Kernel((HALF, FULL), (FULL,)), read(1, write=1, size=FULL), BACK),
+        (COPY, BACK, read(1, write=1), *(read(1, write=1, size=FULL), read(1, size=FULL)) * 2),
+    ),
     "permute": ((read(1),), (read(1),)),
     "stash": ((Kernel((1,), (1,)),), (Kernel((1,), (1,)),)),
 }
@@ -151,7 +155,9 @@ def test_twice_the_elements_or_their_size_are_twice_the_bytes() -> None:
 
 
 def _is_counted(kind: str) -> bool:
-    return kind.startswith(("softmax", "loss", "permute", "stash")) or kind.endswith("of several kernels")
+    return kind.startswith(("softmax", "loss", "permute", "expert bias", "stash")) or kind.endswith(
+        "of several kernels"
+    )
 
 
 # Which elements a block has of each row.

@@ -48,8 +48,8 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     )  # fmt: skip
     exchange = expert_exchange(shard, MOE, assignments, channels, copies=_copies(config, shard))
     block = Block(operators=operators, collectives=exchange, saved=saved) + experts
-    copied = stashed(shard, (*saved[1:], *experts.saved))
-    return block + Block(operators=copied) + _shared_experts(config, shard)
+    added = (*_biases(config, shard, rows * channels), *stashed(shard, (*saved[1:], *experts.saved)))
+    return block + Block(operators=added) + _shared_experts(config, shard)
 
 
 def most_loaded(config: MixtureOfExperts, job: Job, ep: Numbers) -> Numbers:
@@ -82,6 +82,13 @@ def permuted_rows(config: MixtureOfExperts, shard: Shard, assignments: Numbers) 
         sorts = np.where(np.greater(numbers.ep, 1) & (config.num_experts / numbers.ep > 1), 4.0, 0.0)
         return assignments * (2 * (1 + 1 / k) + (sorts + filled) * numbers.etp)
     return assignments * (2 * (1 + sent_once(_copies(config, shard), numbers.ep)) + filled) * numbers.etp
+
+
+def _biases(config: MixtureOfExperts, shard: Shard, elements: Numbers) -> tuple[Operator, ...]:
+    """Biases of the second products, which kernels of their own add; one kernel for all experts does so itself."""
+    if not config.bias or shard.job.whole_experts:
+        return ()
+    return (TRAFFIC["expert bias"].at("expert_bias", MOE, elements, shard.element),)
 
 
 def stashed(shard: Shard, kept: tuple[Saved, ...]) -> tuple[Operator, ...]:

@@ -144,6 +144,17 @@ TRAFFIC: dict[str, Traffic] = {
         backward_kernels="as forward, the other way round",
         counted=True,
     ),
+    "expert bias": Traffic(
+        of="bias behind the experts, weighed by the router in fp32, per token copy and channel",
+        unit="bytes",
+        forward=28,
+        backward=40,
+        forward_kernels="bias times weight W fp32; sum R 16 bits, R, W fp32; rows of all experts together R, W fp32; "
+        "cast R fp32, W 16 bits (Megatron Core, moe/experts.py, _apply_bias)",
+        backward_kernels="cast R 16 bits, W fp32; of the product's output R fp32, W 16 bits, and these together R, W; "
+        "of the bias R, W fp32 and its sum R; of the weight R, W fp32 and its sum R",
+        counted=True,
+    ),
     "stash": Traffic(
         of="copy of what experts keep to pages, and back, per byte",
         unit="bytes",
