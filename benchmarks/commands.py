@@ -2,11 +2,12 @@
 
 Every round runs the baseline, a Python process that imports NumPy and ends, and then each command, so that other work
 on the machine falls on all of them alike. Peak memory is the largest resident set that the system reports for the
-process.
+process. Commands run in the folder of the repository, where the examples are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import sys
@@ -17,11 +18,13 @@ from pathlib import Path
 
 from measure import Record, parser, table, write_record
 
+ROOT = Path(__file__).parent.parent
 BASELINE = 'python -c "import numpy"'
 COMMANDS = (
     "--help",
     "models",
     "clusters dgx-h100",
+    "audit examples/launch.sh --cluster dgx-h100 --gpus 512",
     "estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 4 --pp 4 --vp 5",
     "plan llama-3.1-70b --cluster dgx-h100 --gpus 512",
     "plan llama-3.1-405b --cluster dgx-h100 --gpus 16384",
@@ -69,11 +72,12 @@ def main() -> None:
     argv = {BASELINE: [sys.executable, "-c", "import numpy"]}
     argv |= {f"shardplan {line}": [str(shardplan), *line.split()] for line in (TINY if flags.tiny else COMMANDS)}
     results: dict[str, list[Run]] = {name: [] for name in argv}
-    for number in range(flags.runs + 1):
-        for name, words in argv.items():
-            run = _run(words)
-            if number:  # the first round fills the caches of the file system
-                results[name].append(run)
+    with contextlib.chdir(ROOT):
+        for number in range(flags.runs + 1):
+            for name, words in argv.items():
+                run = run_process(words)
+                if number:  # the first round fills the caches of the file system
+                    results[name].append(run)
     summaries = [_summary(name, runs, results[BASELINE]) for name, runs in results.items()]
     record: Record = {"runs": flags.runs, "commands": [asdict(each) for each in summaries]}
     print(report(record))
@@ -86,7 +90,7 @@ def report(record: Record) -> str:
     return table(header, [_row(Summary(**each)) for each in record["commands"]])
 
 
-def _run(words: list[str]) -> Run:
+def run_process(words: list[str]) -> Run:
     """Runs a command to its end, its output thrown away. Raises ``RuntimeError`` where it gives no answer."""
     output = os.open(os.devnull, os.O_WRONLY)
     try:

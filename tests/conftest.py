@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Generator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,9 +61,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Gives the tests of a file to one process, and all that read predictions of the published runs to one."""
     if config.option.dist != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling
+    scheduler: Any = import_module("xdist.scheduler")
 
-    class BySharing(LoadFileScheduling):
+    class BySharing(scheduler.LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             return "published runs" if _reads_published_runs(config.rootpath / file) else file

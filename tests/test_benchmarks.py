@@ -15,6 +15,7 @@ BENCHMARKS = ROOT / "benchmarks"
 MEASURED = {
     "evaluation_rate": "questions",
     "commands": "commands",
+    "audits": "frameworks",
     "scaling": "by_plans",
     "validate_rows": "kinds",
     "pruning": "questions",
@@ -66,6 +67,9 @@ def test_random_questions_have_answers_that_run(script: Callable[[str], ModuleTy
         program.ask("llama-3.1-70b", "gb200-nvl72", 576, 577),
         program.ask("qwen3-30b-a3b", "dgx-b200", 64, 66),
         program.ask("llama-3.1-8b", "tpu-v6e-pod", 64, 67),
+        program.ask("qwen3-8b", "tpu-v5p-pod", 23, 24),
+        program.ask("llama-3.1-8b", "gb200-nvl72", 204, 237),
+        program.ask("llama-3.2-1b", "atlas-910b", 69, 77),
     ]
     record = program.record_of(asked, seed=0)
     assert record["answered"] == len(asked)

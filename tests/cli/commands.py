@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 from unittest.mock import patch
 
 from typer.testing import CliRunner, Result
 
+from shardplan.cli import plan
 from shardplan.cli.main import app
 from shardplan.estimation.question import Question
-from shardplan.planner.result import SearchResult
+from shardplan.planner.related import frameworks
 from shardplan.planner.search import search_question
 
 SMALL = (
@@ -49,24 +51,32 @@ def answer(*arguments: object, status: int = 0) -> dict[str, Any]:
     return record
 
 
-_KEPT: dict[str, SearchResult] = {}
-HOW = ("progress", "simulated", "stop", "known")
-"""What a search is given that changes nothing about its answer."""
+_KEPT: dict[object, Any] = {}
+"""Answers by what was asked."""
+
+
+def _once(key: object, ask: Callable[[], Any]) -> Any:
+    if key not in _KEPT:
+        _KEPT[key] = ask()
+    return _KEPT[key]
 
 
 @contextmanager
 def kept_searches() -> Iterator[None]:
-    """Asks each question once, however often commands show its answer: for tests of how it is shown."""
+    """``plan`` searches once for each question, however often it shows the answer: for tests of how it is shown.
 
-    def kept(question: Question, **given: Any) -> SearchResult:
-        asked = {name: value for name, value in given.items() if name not in HOW}
-        key = repr((question, sorted(asked.items())))
-        if key not in _KEPT:
-            _KEPT[key] = search_question(question, **asked)
-        return _KEPT[key]
+    They ask for frameworks by name alone.
+    """
 
-    with (
-        patch("shardplan.planner.search.search_question", kept),
-        patch("shardplan.planner.related.frameworks.search_question", kept),
-    ):
+    def of_plan(asked: Any, flags: object) -> Any:
+        key = (repr((asdict(asked.question), flags)), asked.stack and asked.stack.name)
+        return _once(key, lambda: search(asked, flags))
+
+    def of_framework(question: Question, *, stack: Any, fix: Any, limit: Any, exclude: Any, **_: object) -> Any:
+        restrictions = {"fix": fix, "limit": limit, "exclude": exclude}
+        key = (repr((asdict(question), restrictions)), stack.name)
+        return _once(key, lambda: search_question(question, top=1, stack=stack, **restrictions))
+
+    search: Callable[[Any, Any], Any] = plan._search
+    with patch.object(plan, "_search", of_plan), patch.object(frameworks, "search_question", of_framework):
         yield

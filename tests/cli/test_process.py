@@ -46,6 +46,39 @@ def test_help_loads_nothing_that_is_slow(arguments: list[str]) -> None:
     assert done.stderr == ""
 
 
+IMPORTED = """
+import sys
+from shardplan.cli.main import app
+try:
+    app({words!r}, prog_name="shardplan")
+finally:
+    sys.stdout.write("\\n" + " ".join(sorted(set({modules!r}) & set(sys.modules))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "modules"),
+    [
+        ("models", "numpy yaml pydantic shardplan.estimation.estimate"),
+        ("clusters dgx-h100", "numpy yaml pydantic shardplan.estimation.estimate"),
+        (f"estimate {' '.join(SMALL)}", "yaml pydantic shardplan.planner.space shardplan.reports.plan_file"),
+        ("audit examples/launch.sh", "yaml pydantic shardplan.planner.space shardplan.launch.read.python"),
+        ("audit examples/launch.sh --cluster dgx-h100", "yaml pydantic shardplan.simulation.plan"),
+    ],
+)
+def test_a_command_imports_nothing_that_only_others_use(line: str, modules: str) -> None:
+    """It takes time, and is noticed where somebody imports it at the top of a file."""
+    if line.startswith("audit"):
+        pytest.importorskip("tree_sitter_bash")
+    program = IMPORTED.format(words=line.split(), modules=modules.split())
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
+    answer, _, imported = done.stdout.rpartition("\n")
+    assert len(answer) > 300
+    assert imported == ""
+
+
 def test_an_answer_in_a_pipe_is_plain_text() -> None:
     done = start(*QUESTION)
     assert done.returncode == 0

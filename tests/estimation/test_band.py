@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shardplan.estimation import band as bands
-from shardplan.estimation.band import Band, errors_of
+from shardplan.estimation.band import Band, errors_of, shipped_errors
 from shardplan.estimation.band import band_among as band_among_errors
 from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED
@@ -257,7 +257,7 @@ def _every_part(quantity: str) -> dict[tuple[str, str], bool]:
 def _widths(asked: Features, part: tuple[str, str], quantity: str) -> list[float]:
     of_part = replace(asked, generation=part[0], accelerator=part[1])
     scales = [replace(of_part, accelerators=scale) for scale in SCALES]
-    return [_width(band_among(each, "part", quantity, read_residuals())) for each in scales]
+    return [_width(band_among_errors(each, "part", shipped_errors(quantity))) for each in scales]
 
 
 @pytest.mark.parametrize("quantity", ["time", "memory"])

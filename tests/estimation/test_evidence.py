@@ -118,6 +118,12 @@ def test_distances_by_hand(change: dict[str, Any], squared: float) -> None:
     assert distance(H100, other) == distance(H100, other, NEIGHBOURHOOD) == pytest.approx(math.sqrt(squared))
 
 
+def test_plans_of_models_with_recurrent_layers_have_neighbourhoods_of_their_own() -> None:
+    """Three layers in four without attention are further than a doubling of tp."""
+    other = replace(H100, recurrent=0.75)
+    assert distance(H100, other) == distance(H100, other, NEIGHBOURHOOD) == pytest.approx(math.sqrt(4 * 0.75**2))
+
+
 def test_the_nearest_run_of_a_runs_own_question_is_itself() -> None:
     """Or a repeat of it: one of the same distance, none."""
     table = shipped_errors("time").table

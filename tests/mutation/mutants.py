@@ -6,6 +6,7 @@ import ast
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOMS = ("workload", "costs", "memory", "schedules", "estimation")
@@ -77,8 +78,13 @@ def mutants_of(package: Path, rooms: Iterable[str] = ROOMS) -> list[Mutant]:
     ]
 
 
-def mutants_of_file(source: bytes, path: str) -> Iterator[Mutant]:
+@cache
+def mutants_of_file(source: bytes, path: str) -> tuple[Mutant, ...]:
     """Mutants of one file; each still parses."""
+    return tuple(_mutants(source, path))
+
+
+def _mutants(source: bytes, path: str) -> Iterator[Mutant]:
     digest = hashlib.sha256(source).hexdigest()[:8]
     starts = [0]
     for line in source.splitlines(keepends=True):

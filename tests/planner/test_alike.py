@@ -16,14 +16,14 @@ from tests.planner.test_many import LIMIT, question
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
-from shardplan.planner.evaluation import pieces_of
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.pricing.pieces import pieces_of
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.related.alike import MOST_SYSTEMS, best_of_alike
 from shardplan.planner.related.leaders import Leaders
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Space
-from shardplan.planner.tables import Tables
 
 FACTORS = (1.0, 0.03, 0.3, 4.0, 30.0)
 """Of bandwidths and latencies."""
@@ -73,8 +73,8 @@ def test_each_answer_is_that_of_a_search(asked: list[Question], limit: dict[str,
             best_of_alike(asked, restrictions=Restrictions(limit=limit))
         return
     with pytest.MonkeyPatch.context() as patch:  # many small pieces, so that earlier ones bound later ones
-        patch.setattr("shardplan.planner.evaluation.CELLS", 16)
-        patch.setattr("shardplan.planner.evaluation.FEW", 4)
+        patch.setattr("shardplan.planner.pricing.pieces.CELLS", 16)
+        patch.setattr("shardplan.planner.pricing.pieces.FEW", 4)
         found = best_of_alike(asked, restrictions=Restrictions(limit=limit))
     assert [(each.estimate, each.num_plans_evaluated) for each in found] == expected
 
@@ -94,8 +94,8 @@ def test_capacities_and_networks_decide() -> None:
 @pytest.mark.parametrize("cells", [64, 4096])
 def test_what_bounds_leave_out_is_slower(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
     """Of a space of thousands of plans in pieces, of which earlier ones bound later ones."""
-    monkeypatch.setattr("shardplan.planner.evaluation.CELLS", cells)
-    monkeypatch.setattr("shardplan.planner.evaluation.FEW", 4)
+    monkeypatch.setattr("shardplan.planner.pricing.pieces.CELLS", cells)
+    monkeypatch.setattr("shardplan.planner.pricing.pieces.FEW", 4)
     limit = LIMIT | {"tp": [1, 2, 4, 8], "micro_batch_size": [1, 2, 4], "sharding": ["ddp", "zero1", "zero3"]}
     asked = [_of_size(question(64, network=n), memory) for n in (0.5, 5, 50) for memory in (80.0, 6.0, 2.5)]
     found = best_of_alike(asked, restrictions=Restrictions(limit=limit))
@@ -129,6 +129,6 @@ def test_no_plan_is_faster_than_its_bounds(case: tuple[Question, Space]) -> None
         tables = Tables(question=asked, family=family, known=KnownPipelines())
         for at, pieces in pieces_of(tables):
             least = tables.least_passes_at(at.points, at.slots)
-            for step in (piece.step(sharding) for piece in pieces for sharding in at.shardings):
+            for step in (piece.step(sharding, "times") for piece in pieces for sharding in at.shardings):
                 assert np.all(least <= step.busiest * (1 + 1e-12))
                 assert np.all(step.work.least_busy <= step.busiest)

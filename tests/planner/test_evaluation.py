@@ -19,11 +19,11 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.software import Software
-from shardplan.planner import evaluation
 from shardplan.planner.evaluation import Table, evaluate
 from shardplan.planner.family import Family
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
+from shardplan.planner.pricing import pieces
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
 from shardplan.planner.survey import survey_of
@@ -67,8 +67,8 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
         fitting = {position: answer for position, answer in answers.items() if answer.feasible}
         wanted = least(family, {position: answer.step_time for position, answer in fitting.items()})
-        for most in (0, evaluation.FEW):  # a layout at a time, or several
-            with mock.patch.object(evaluation, "FEW", most):
+        for most in (0, pieces.FEW):  # a layout at a time, or several
+            with mock.patch.object(pieces, "FEW", most):
                 table = evaluate(question, family)
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
             assert table.num_evaluated == times.num_evaluated == len(answers)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.planner.rows import ALONE, STEP, Rows, priced_together
+from shardplan.planner.pricing.rows import ALONE, STEP, Rows, priced_together
 
 some = st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True).map(sorted)
 

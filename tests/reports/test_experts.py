@@ -47,6 +47,15 @@ def test_the_page_says_what_speaks_for_a_better_plan(experts: tuple[ExpertPlan, 
             assert "measured run" in text
 
 
+def test_the_page_says_how_sure_it_is_that_a_plan_that_ran_does_not_fit(experts: tuple[ExpertPlan, ...]) -> None:
+    for expert in experts:
+        if expert.name in TOO_LARGE:
+            assert expert.estimate is not None
+            assert expert.estimate.peak_memory_p10_bytes <= expert.estimate.usable_memory_bytes, expert.name
+            assert ("it ran" in verdict(expert)) == (expert.measured is not None)
+            assert "the lower end of the band of its memory" in verdict(expert)
+
+
 def test_the_page_is_current(monkeypatch: pytest.MonkeyPatch, experts: tuple[ExpertPlan, ...]) -> None:
     specification = importlib.util.spec_from_file_location("generate_experts", DOCS / "generate_experts.py")
     assert specification is not None

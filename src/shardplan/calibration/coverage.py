@@ -65,13 +65,17 @@ def covered_runs(
     band.
     """
     known = [run for run in residuals if run.has(quantity)]
-    others: dict[tuple[str, str], KnownErrors] = {}
-    for family, generation in {(run.family, run.features.generation) for run in known}:
-        rest = [
-            run for run in known if run.family != family and not (unmeasured and run.features.generation == generation)
-        ]
-        others[family, generation] = errors_of(rest, quantity)
-    found = [(run, others[run.family, run.features.generation]) for run in known]
+
+    def left_out(run: Residual) -> tuple[str, str | None]:
+        return run.family, run.features.generation if unmeasured else None
+
+    others = {
+        (family, generation): errors_of(
+            [run for run in known if run.family != family and run.features.generation != generation], quantity
+        )
+        for family, generation in {left_out(run) for run in known}
+    }
+    found = [(run, others[left_out(run)]) for run in known]
     told = ratios or {run.id: getattr(run, quantity) for run in known}
     return tuple(_covered(run, told[run.id], rest) for run, rest in found if rest.runs)
 

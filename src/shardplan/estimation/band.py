@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -185,6 +185,22 @@ class KnownErrors:
         return KnownRuns(self.runs)
 
     @cached_property
+    def scaled(self) -> NDArray[np.float64]:
+        """What was measured over what was predicted (logarithm), in units of the size of errors to be expected."""
+        return _scaled(self.runs, self.quantity)
+
+    @cached_property
+    def of_families(self) -> NDArray[np.float64]:
+        """Weight of every run for its family: many runs of one family share what they err by."""
+        counts = Counter(run.family for run in self.runs)
+        return np.asarray([1 / math.sqrt(counts[run.family]) for run in self.runs])
+
+    @cached_property
+    def are_moe(self) -> NDArray[np.bool_]:
+        """Which runs are of models with experts."""
+        return np.asarray([run.features.moe for run in self.runs], dtype=np.bool_)
+
+    @cached_property
     def accelerators(self) -> set[tuple[str, str]]:
         """Generation and name of every accelerator that has runs."""
         return {(run.features.generation, run.features.accelerator) for run in self.runs}
@@ -213,8 +229,18 @@ def _gaps_of(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
 
 def plan_factor(question: Question, plan: Plan) -> float:
     """How much wider the band of a step time is for what was not measured of ``plan``; one or less where it was."""
-    (gap,) = _gap_of_plan(shipped_errors("time"), own_runs(question, "time"), features_of(question, plan=plan))
-    return gap.factor
+    return plan_factors(question)(plan)
+
+
+def plan_factors(question: Question) -> Callable[[Plan], float]:
+    """The same for many plans: what they have in common is found once."""
+    known, own, features = shipped_errors("time"), own_runs(question, "time"), features_of(question)
+
+    def factor(plan: Plan) -> float:
+        (gap,) = _gap_of_plan(known, own, replace(features, plan=plan))
+        return gap.factor
+
+    return factor
 
 
 def _gap_of_plan(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[Gap, ...]:
@@ -256,7 +282,7 @@ def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _quantiles(known: KnownErrors, like: Features) -> tuple[float, float]:
-    return _both(_scaled(known.runs, known.quantity), _weights(known, like))
+    return _both(known.scaled, _weights(known, like))
 
 
 def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
@@ -265,7 +291,8 @@ def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> 
     scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
     of_own = np.exp(-_distance_of_own(KnownRuns(own), asked, scale) / 2)
     of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)
-    return _both(_scaled(runs, known.quantity), np.concatenate([of_published, of_own]))
+    errors = np.concatenate([known.scaled, _scaled(own, known.quantity)])
+    return _both(errors, np.concatenate([of_published, of_own]))
 
 
 def _scaled(runs: Sequence[Residual], quantity: str) -> NDArray[np.float64]:
@@ -292,14 +319,12 @@ def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray
 
 def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     """Weight of every run by likeness, errors of all runs mixed in where few are alike."""
-    counts = Counter(run.family for run in known.runs)
-    family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known.runs])
     alike = np.exp(-known.table.squared(asked, LIKELY) / 2)
-    same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known.runs])
+    same_kind = np.where(known.are_moe == asked.moe, 1.0, 0.1)
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)
     strength = min(float(alike.sum()), effective)
     mixed_in = max(FEW_RUNS - strength, 0.0) / max(float(same_kind.sum()), 1e-300)
-    return family * (alike + mixed_in * same_kind)
+    return known.of_families * (alike + mixed_in * same_kind)
 
 
 def _quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:

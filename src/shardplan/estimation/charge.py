@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.optimizer import orthogonalising_time, update_time
@@ -43,7 +43,15 @@ class StateCharge:
     @property
     def memory(self) -> StateCharge:
         """The same without times, for who reads none of them."""
-        return replace(self, sharding_time=0.0, reduce_time=0.0, gather_time=0.0, update_time=0.0)
+        return replace(self, **dict.fromkeys((name for name in CHARGES if name.endswith("_time")), 0.0))
+
+    @property
+    def times(self) -> StateCharge:
+        """The same without bytes, for who reads none of them."""
+        return replace(self, **dict.fromkeys((name for name in CHARGES if name.endswith("_bytes")), 0.0))
+
+
+CHARGES = tuple(each.name for each in fields(StateCharge))
 
 
 def _orthogonalising(question: Question, numbers: PlanNumbers, states: StageStates) -> Numbers:

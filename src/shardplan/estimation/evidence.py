@@ -120,7 +120,7 @@ RESPECTS = (*OF_QUESTION, *OF_PLAN)
 ALL = tuple(each.name for each in RESPECTS)
 LIKELY = tuple(each.name for each in LIKENESS)
 WEIGHTS = {each.name: each.weight for each in RESPECTS}
-NEIGHBOURHOOD = ("kind", "parameters", *(each.name for each in (*LENGTHS, *OF_PLAN)))
+NEIGHBOURHOOD = ("kind", "parameters", *(each.name for each in (*LENGTHS, *MIXERS, *OF_PLAN)))
 """Respects of a plan's neighbourhood: the plan, with the model and the sequences that it splits, on any cluster."""
 EXPOSING: Mapping[str, Callable[[Features], str]] = {
     "tp": lambda run: f"tp {run.plan.tp}",

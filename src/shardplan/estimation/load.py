@@ -112,7 +112,8 @@ class StateLoad:
 
 
 BLOCK_FIELDS = tuple(each.name for each in fields(BlockLoad))
-BLOCK_TIMES = tuple(name for name in BLOCK_FIELDS if not name.endswith("_bytes"))
+BLOCK_BYTES = tuple(name for name in BLOCK_FIELDS if name.endswith("_bytes"))
+BLOCK_TIMES = tuple(name for name in BLOCK_FIELDS if name not in BLOCK_BYTES)
 STATE_FIELDS = tuple(each.name for each in fields(StateLoad))
 
 
@@ -129,8 +130,12 @@ class StageWork:
     @property
     def memory(self) -> StageWork:
         """The same without times, for who reads none of them."""
-        times = dict.fromkeys(BLOCK_TIMES, 0.0)
-        return replace(self, sum=replace(self.sum, **times))
+        return replace(self, sum=replace(self.sum, **dict.fromkeys(BLOCK_TIMES, 0.0)))
+
+    @property
+    def times(self) -> StageWork:
+        """The same without bytes, for who reads none of them."""
+        return StageWork(sum=replace(self.sum, **dict.fromkeys(BLOCK_BYTES, 0.0)), kept_of_layer=0.0, freed_of_part=0.0)
 
     @classmethod
     def of(cls, stage: Stage, parts: Parts[BlockLoad]) -> StageWork:

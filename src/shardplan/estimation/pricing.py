@@ -111,7 +111,7 @@ def price_states(question: Question, numbers: PlanNumbers, pipeline: Group) -> P
     def states(held: Parameters) -> HeldStates:
         return HeldStates(parameters=held, traffic=state_traffic(held, job, numbers, network, groups))
 
-    parts = _parameters(question, numbers).map(states)
+    parts = parameters_of_parts(question, numbers).map(states)
     if job.optimizer == "muon":
         parts = _orthogonal(parts, question, numbers)
     return replace(parts, head=_tied(parts.head, question, numbers, pipeline))
@@ -128,7 +128,7 @@ def _orthogonal(parts: Parts[HeldStates], question: Question, numbers: PlanNumbe
     return replace(parts, layers=layers, mtp=worked(parts.mtp, model.mtp_layer) if model.num_mtp_layers else parts.mtp)
 
 
-def _parameters(question: Question, numbers: PlanNumbers) -> Parts[Parameters]:
+def parameters_of_parts(question: Question, numbers: PlanNumbers) -> Parts[Parameters]:
     """Parameters of every part on one rank, those among them that are frozen marked."""
     model, job = question.model, question.job
     ends = head_parameters(model, numbers, holds_table=holds_both_ends(numbers))
@@ -142,7 +142,7 @@ def _parameters(question: Question, numbers: PlanNumbers) -> Parts[Parameters]:
 
 def num_trained_parameters(question: Question) -> float:
     """Parameters that the job trains, adapters included."""
-    parts = _parameters(question, PlanNumbers.of(Plan(), 1, question.job))
+    parts = parameters_of_parts(question, PlanNumbers.of(Plan(), 1, question.job))
     trained = parts.map(lambda held: held.trained.dense + held.trained.experts)
     return float(trained.total(whole_model(question.model), lambda number: number))
 

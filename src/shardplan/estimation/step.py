@@ -247,6 +247,16 @@ def straggler_factor(question: Question) -> Numbers:
     return 1 + question.profile.straggler_growth * max(math.log2(question.num_accelerators / 8), 0.0)
 
 
+def least_peak_of(question: Question, states: StateCharge) -> Numbers:
+    """What ``peak_of`` is at least, whatever activations are kept: never more than it. [bytes]"""
+    resident = states.resident_bytes + question.profile.framework_bytes
+    gone = states.fleeting_gradient_bytes if question.job.software.frees_gradients else 0.0
+    busy = resident + (states.gradient_bytes - gone)
+    if is_zero(states.update_bytes):
+        return busy
+    return np.maximum(busy, resident + states.gradient_bytes + states.update_bytes)
+
+
 def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
     """Memory of one rank at its peak: with activations, or in the update, when these are gone. [bytes]"""
     resident = states.resident_bytes + question.profile.framework_bytes

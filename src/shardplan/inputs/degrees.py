@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -106,6 +107,16 @@ class Degrees:
         """The numbers of plans that differ in nothing else; what is the same in all is one number."""
         each = [cls.of(plan) for plan in plans]
         return replace(each[0], **{name: column([getattr(one, name) for one in each]) for name in COLUMNS})
+
+
+def degrees_with(values: Mapping[str, Any]) -> Degrees:
+    """The numbers of a plan with these values of its fields; of plans that were asked for lately they are known."""
+    return _degrees_with(tuple(values), tuple(values.values()))
+
+
+@lru_cache(maxsize=4096)
+def _degrees_with(names: tuple[str, ...], values: tuple[Any, ...]) -> Degrees:
+    return Degrees.of(Plan(**dict(zip(names, values, strict=True))))
 
 
 COLUMNS = tuple(each.name for each in fields(Degrees) if each.name != "plan")

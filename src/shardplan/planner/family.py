@@ -109,8 +109,8 @@ class Family:
 
     @cached_property
     def kinds_of_points(self) -> NDArray[np.intp]:
-        """For every point a number, the same where the same recomputation and kinds of sharding are valid."""
-        return columns_coded(np.concatenate([self.recomputes, self.shards]))
+        """For every point a number, the same where the same recomputation is valid."""
+        return columns_coded(self.recomputes)
 
     @cached_property
     def kinds_of_layouts(self) -> NDArray[np.intp]:

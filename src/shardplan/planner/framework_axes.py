@@ -8,9 +8,9 @@ user asked for nothing else, an error says so. All other rules are applied to ev
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import lru_cache
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -23,11 +23,13 @@ from shardplan.frameworks.entry_rules import MODEL
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.stage_layers import layers_by_cost
-from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree
+from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, degrees_with
 from shardplan.inputs.plan import OP_SAC, CpComm, Plan, TpKind, recompute_modules
 
 Axes = dict[str, tuple[Any, ...]]
 
+MOST_WORDS: Final = 8
+"""Combinations of words, each asked of all numbers at once, up to which rules are asked whether they always hold."""
 NUMBERS: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp", "micro_batch_size")
 """Fields of which rules are asked for all candidates at once."""
 ALTERNATIVES: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -88,8 +90,9 @@ def runnable_axes(stack: Stack, setting: Setting, axes: Axes, declared: Axes, gi
         return axes
     _check(stack, rules, setting, declared, given)
     kept = dict(axes)
+    binding = [each for alike in _alike(rules) if not _always_hold(alike, setting, declared) for each in alike]
     for name in (name for name in axes if name not in given):
-        asked = _alike(rule for rule in rules if name in rule.reads)
+        asked = _alike(rule for rule in binding if name in rule.reads)
         at = {**declared, **kept}
         found = tuple(
             value
@@ -189,6 +192,15 @@ def _ever_hold(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: s
     return not matters
 
 
+def _always_hold(rules: list[FrameworkRule], setting: Setting, axes: Axes) -> bool:
+    """Whether rules that read the same fields hold for all candidates of these; no where asking takes long."""
+    words = math.prod(len(axes.get(name) or (1,)) for name in rules[0].reads if name not in NUMBERS)
+    if words > MOST_WORDS:
+        return False
+    every = _combinations(rules[0].reads, axes)
+    return all(bool(np.all(all_hold(rule.holds(setting, degrees) for rule in rules))) for degrees in every)
+
+
 def _combinations(reads: tuple[str, ...], axes: Axes) -> Iterator[Degrees]:
     """Candidates of some fields, numbers along axes of their own."""
     numbers = [name for name in NUMBERS if name in reads and not (name == "pp" and "stage_layers" in reads)]
@@ -198,17 +210,11 @@ def _combinations(reads: tuple[str, ...], axes: Axes) -> Iterator[Degrees]:
         for name in numbers
     }
     for values in itertools.product(*(axes.get(name) or (_PLAN[name],) for name in words)):
-        degrees = _degrees_of(tuple(words), values)
+        degrees = degrees_with(dict(zip(words, values, strict=True)))
         changes = dict(columns)
         if degrees.plan.schedule is None:
             changes["interleaved"] = np.asarray(columns.get("vp", degrees.vp)) > 1
         yield replace(degrees, **changes)
-
-
-@lru_cache(maxsize=1024)
-def _degrees_of(names: tuple[str, ...], values: tuple[Any, ...]) -> Degrees:
-    """A plan with these values of its fields."""
-    return Degrees.of(Plan(**dict(zip(names, values, strict=True))))
 
 
 def _in_effect(reads: tuple[str, ...], setting: Setting, degrees: Degrees, name: str | None) -> Flags:

@@ -19,9 +19,10 @@ from shardplan.estimation.step import Step, step_of_loads, whole_step
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.planner.evaluation import CELLS, Table
+from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import FASTEST, Objective
-from shardplan.planner.tables import Tables
+from shardplan.planner.pricing.pieces import CELLS
+from shardplan.planner.pricing.tables import Tables
 from shardplan.workload.stage import Stage
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import Flags, all_hold
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import FrameworkRule
-from shardplan.inputs.degrees import Degrees, Setting
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.degrees import Degrees, Setting, degrees_with
 from shardplan.planner.family import ShardingPair, degrees_at
 from shardplan.planner.space import GRID, RECOMPUTED, SHARDED
 
@@ -72,12 +72,14 @@ def _place(rule: FrameworkRule) -> str:
     return "of_points"
 
 
-def degrees_of_chunks(vps: Sequence[int], **fields: Any) -> Degrees:
+def degrees_of_chunks(vps: Sequence[int] | NDArray[np.int64], **fields: Any) -> Degrees:
     """The plan of ``fields`` with each of several numbers of chunks per rank."""
     chunks = np.asarray(vps)
-    schedule = fields.get("schedule")
-    interleaved = chunks > 1 if schedule is None else np.full(chunks.shape, schedule == "interleaved")
-    return replace(Degrees.of(Plan(**fields)), vp=chunks, interleaved=interleaved)
+    return replace(degrees_with(fields), vp=chunks, interleaved=_interleaved(chunks, fields.get("schedule")))
+
+
+def _interleaved(chunks: NDArray[np.int64], schedule: str | None) -> NDArray[np.bool_]:
+    return chunks > 1 if schedule is None else np.full(chunks.shape, schedule == "interleaved")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,10 @@ class Masks:
 
     def recomputes(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Where each slot of recomputation is allowed: slots by points."""
-        return np.stack([self._slot(rule, slot) for slot in range(len(self.policies))])
+        if "recompute_num_layers" in rule.reads:
+            return np.stack([self._slot(rule, slot) for slot in range(len(self.policies))])
+        of_policy = {policy: self._slot(rule, self.policies.index(policy)) for policy in {*self.policies}}
+        return np.stack([of_policy[policy] for policy in self.policies])
 
     def single(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Where one chunk per rank is allowed."""
@@ -112,24 +117,32 @@ class Masks:
 
     def interleaves(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Where every larger number of chunks that the depth has is allowed."""
-        held = np.ones(len(self._depth), dtype=bool)
-        for vp in sorted({vp for vps in self.vps for vp in vps if vp > 1}):
-            has = np.asarray([vp in vps for vps in self.vps])[self._depth]
-            held &= self._holds(rule, {"vp": vp}) | ~has
+        several = np.asarray(sorted({vp for vps in self.vps for vp in vps if vp > 1}), dtype=np.int64)
+        if not len(several):
+            return np.ones(len(self._depth), dtype=bool)
+        has = np.asarray([np.isin(several, vps) for vps in self.vps])[self._depth].T
+        held: NDArray[np.bool_] = (self._holds(rule, {"vp": several[:, None]}) | ~has).all(axis=0)
         return held
 
     def together(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Which slots of recomputation go with which chunks per rank: slots by layouts."""
+        sizes = [len(vps) for vps in self.vps]
+        pp, vp = np.repeat(self.depths, sizes), np.concatenate(self.vps)
+
+        @cache
+        def held(policy: str, number: int | None) -> NDArray[np.bool_]:
+            fields = {**self.switches, "recompute": policy, "recompute_num_layers": number}
+            degrees = replace(degrees_of_chunks(vp, **fields), pp=pp)
+            return np.broadcast_to(np.asarray(rule.holds(self.setting, degrees), dtype=bool), vp.shape)
+
+        depths = np.repeat(np.arange(len(sizes)), sizes)
         rows = []
         for slot, policy in enumerate(self.policies):
-            row = [self._layouts(rule, depth, policy, self.layers[depth][slot]) for depth in range(len(self.depths))]
-            rows.append(np.concatenate(row))
+            numbers = [each[slot] for each in self.layers]
+            found = np.stack([held(policy, number) for number in dict.fromkeys(numbers)])
+            which = np.asarray([list(dict.fromkeys(numbers)).index(number) for number in numbers])
+            rows.append(found[which[depths], np.arange(len(vp))])
         return np.stack(rows)
-
-    def _layouts(self, rule: FrameworkRule, depth: int, policy: str, number: int | None) -> NDArray[np.bool_]:
-        fields = {"pp": self.depths[depth], "recompute": policy, "recompute_num_layers": number}
-        degrees = degrees_of_chunks(self.vps[depth], **self.switches, **fields)
-        return np.broadcast_to(np.asarray(rule.holds(self.setting, degrees), dtype=bool), (len(self.vps[depth]),))
 
     @property
     def _depth(self) -> NDArray[np.int64]:
@@ -167,13 +180,16 @@ class Masks:
             self._broadcast(rule.holds(self.setting, self._degrees({**fields, "placement": placement})))
             for placement in self.placements
         ]
-        return np.stack(found)[self.points["placement"], np.arange(len(self._depth))]
+        return np.stack(found)[self.points["placement"], ..., np.arange(len(self._depth))].T
 
     def _degrees(self, fields: Fields) -> Degrees:
         columns: dict[str, Any] = {name: self.points[name] for name in GRID}
         columns |= {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
         single = {name: value for name, value in fields.items() if name not in columns}
-        return replace(Degrees.of(Plan(**self.switches, **single)), **columns)
+        if "vp" in columns:
+            columns["interleaved"] = _interleaved(columns["vp"], self.switches.get("schedule"))
+        return replace(degrees_with({**self.switches, **single}), **columns)
 
     def _broadcast(self, flags: Flags) -> NDArray[np.bool_]:
-        return np.broadcast_to(np.asarray(flags, dtype=bool), self._depth.shape)
+        found = np.asarray(flags, dtype=bool)
+        return np.broadcast_to(found, (*found.shape[:-1], *self._depth.shape))

@@ -36,6 +36,10 @@ class Objective(ABC):
     def value(self, step: PlanOutcome) -> Numbers:
         """What plans are ranked by; infinite for those that are out of the question."""
 
+    def most_bytes(self, question: Question) -> float:  # noqa: ARG002
+        """Plans that need more memory are out of the question."""
+        return np.inf
+
     @abstractmethod
     def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """What is reported of plans that are ranked by ``values``."""
@@ -52,6 +56,10 @@ class _Fastest(Objective):
             return step.busiest
         with np.errstate(divide="ignore"):  # some times faster than np.where, whose branches are hard to predict
             return np.divide(step.busiest, step.fits)
+
+    def most_bytes(self, question: Question) -> float:
+        """What tensors can fill."""
+        return float(question.usable_memory)
 
     def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The whole step."""

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import all_hold
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.degrees import Degrees, Setting, degrees_with
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.family import Family, Points, ShardingPair, degrees_at
@@ -145,8 +146,10 @@ class _Draft:
     def _with_chunks(self, found: Family, masks: Masks, kinds: int) -> Family:
         """Where the framework runs one chunk per rank, and where it runs several."""
         for rule in self.rules.of_chunks:
-            single, interleaves = found.single & masks.single(rule), found.interleaves & masks.interleaves(rule)
-            left = replace(found, single=single, interleaves=interleaves)
+            single, interleaves = masks.single(rule), masks.interleaves(rule)
+            if single.all() and interleaves.all():
+                continue
+            left = replace(found, single=found.single & single, interleaves=found.interleaves & interleaves)
             self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
             found = left
         return found
@@ -156,7 +159,10 @@ class _Draft:
         inner, shards = found.num_inner(), found.shards
         self.rejected[SHARDING.name] += int(((kinds - shards.sum(axis=0)) * inner).sum())
         for rule in self.rules.of_shardings:
-            left = shards & masks.shards(rule, found.shardings)
+            held = masks.shards(rule, found.shardings)
+            if held.all():
+                continue
+            left = shards & held
             self.rejected[rule.name] += int(((shards.sum(axis=0) - left.sum(axis=0)) * inner).sum())
             shards = left
         left = self._simplest(found.points, found.shardings, shards)
@@ -167,43 +173,48 @@ class _Draft:
         """Where the framework recomputes so, and with which chunks per rank."""
         kinds = found.shards.sum(axis=0)
         for rule in (*self.rules.of_recomputation, *self.rules.of_both):
-            if rule in self.rules.of_both:
-                table = masks.together(rule)
-                left = found if table.all() else replace(found, together=_both(found.together, table))
+            is_of_both = rule in self.rules.of_both
+            held = masks.together(rule) if is_of_both else masks.recomputes(rule)
+            if held.all():
+                continue
+            if is_of_both:
+                left = replace(found, together=_both(found.together, held))
             else:
-                left = replace(found, recomputes=found.recomputes & masks.recomputes(rule))
+                left = replace(found, recomputes=found.recomputes & held)
             self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
             found = left
         return found
 
     def _depth(self, pp: int) -> _Depth:
         """What a pipeline depth admits; what it does not is counted."""
-
-        def holds(rule: Rule, **fields: Any) -> bool:
-            return bool(np.all(rule.holds(self.setting, Degrees.of(Plan(pp=pp, **fields)))))
-
         space, switches = self.space, self.switches
         layers = switches.get("stage_layers")
         chunks, policies = space.virtual_stages(pp, switches.get("schedule"), layers), space.recomputations(pp)
         points = len(space.axes["placement"]) * math.prod(len(space.axes[n]) for n in GRID if n != "pp")
         vps = self._chunks(pp, chunks, len(policies) * len(space.shardings()) * points)
-        fitting = {policy: holds(MODULES, recompute=policy) for policy in dict.fromkeys(each for each, _ in policies)}
-        recomputations = tuple(pair for pair in policies if fitting[pair[0]])
+        recomputations = tuple(pair for pair in policies if pair[0] in self._policies)
         points *= len(space.shardings())
         self.rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * points
         return _Depth(pp=pp, vps=vps, recomputations=recomputations)
+
+    @cached_property
+    def _policies(self) -> tuple[str, ...]:
+        """Policies whose modules the model has."""
+        asked = ((each, degrees_with({"recompute": each})) for each in self.space.axes["recompute"])
+        return tuple(each for each, degrees in asked if np.all(MODULES.holds(self.setting, degrees)))
 
     def _chunks(self, pp: int, chunks: tuple[int, ...], others: int) -> tuple[int, ...]:
         """Chunks per rank with which all stages have layers and which the framework runs at this depth."""
         vps = tuple(vp for vp, fits in zip(chunks, self._hold_layers(pp, chunks), strict=True) if fits)
         self.rejected[LAYERS.name] += (len(chunks) - len(vps)) * others
-        for rule in self.rules.of_depths if vps else ():
-            degrees = degrees_of_chunks(vps, pp=pp, **self.switches)
-            fits = np.broadcast_to(np.asarray(rule.holds(self.setting, degrees)), (len(vps),))
-            left = tuple(vp for vp, fit in zip(vps, fits.tolist(), strict=True) if fit)
-            self.rejected[rule.name] += (len(vps) - len(left)) * others
-            vps = left
-        return vps
+        if not vps or not self.rules.of_depths:
+            return vps
+        degrees, alive = degrees_of_chunks(vps, pp=pp, **self.switches), np.ones(len(vps), dtype=bool)
+        for rule in self.rules.of_depths:
+            left = alive & rule.holds(self.setting, degrees)
+            self.rejected[rule.name] += int(np.count_nonzero(alive) - np.count_nonzero(left)) * others
+            alive = left
+        return tuple(vp for vp, kept in zip(vps, alive.tolist(), strict=True) if kept)
 
     def _hold_layers(self, pp: int, chunks: tuple[int, ...]) -> list[bool]:
         """For every number of chunks per rank whether all stages have layers."""

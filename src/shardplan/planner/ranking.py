@@ -13,8 +13,8 @@ from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.space import GRID, SHARDED
-from shardplan.planner.tables import Tables
 
 POLICIES = ("sharding", "sharding_degree", "recompute", "recompute_num_layers")
 """Fields that differ among the plans of one point."""

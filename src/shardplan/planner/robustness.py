@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.band import band_of, plan_factor
+from shardplan.estimation.band import band_of, plan_factor, plan_factors
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
@@ -115,11 +115,12 @@ def _most_robust(question: Question, priced: PricedPlans, plans: NDArray[np.intp
     least = np.full(kinds.max() + 1, np.inf)
     np.minimum.at(least, kinds, sure)
     times, limit = np.full(len(plans), np.inf), np.inf
+    of_kinds, factor_of = _by_kind(kinds), plan_factors(question)
     for kind in np.argsort(least, kind="stable"):
         if least[kind] > limit:
             break
-        here = kinds == kind
-        factor = plan_factor(question, priced.plan(int(plans[here][0])))
+        here = of_kinds[kind]
+        factor = factor_of(priced.plan(int(plans[here[0]])))
         times[here] = _pessimistic_time(priced, plans[here], factor)
         limit = min(limit, float(times[here].min()) * (1 + ALIKE_TIME))
     return [int(index) for index in plans[times <= limit]]
@@ -128,13 +129,16 @@ def _most_robust(question: Question, priced: PricedPlans, plans: NDArray[np.intp
 def pessimistic_times(question: Question, priced: PricedPlans) -> NDArray[np.float64]:
     """Step time of all plans where constants are worse and plans that nobody measured take longer. [s]"""
     every = np.arange(len(priced.step_time))
-    kinds, times = priced.kinds(every), np.empty(len(every))
-    _, first = np.unique(kinds, return_index=True)
-    for kind, example in enumerate(first):
-        here = np.flatnonzero(kinds == kind)
-        factor = plan_factor(question, priced.plan(int(example)))
-        times[here] = _pessimistic_time(priced, here, factor)
+    times, factor_of = np.empty(len(every)), plan_factors(question)
+    for here in _by_kind(priced.kinds(every)):
+        times[here] = _pessimistic_time(priced, here, factor_of(priced.plan(int(here[0]))))
     return times
+
+
+def _by_kind(kinds: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Positions of the plans of every kind, ascending; kinds are numbered from zero without a gap."""
+    order = np.argsort(kinds, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
 
 
 def _lost_to_evidence(priced: PricedPlans, plans: NDArray[np.intp], factor: float) -> NDArray[np.float64]:

@@ -16,9 +16,9 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_of, outcomes
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.ranking import Cell
 from shardplan.planner.space import GRID
-from shardplan.planner.tables import Tables
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.texts.plan import plan_words
-from shardplan.units import format_time
+from shardplan.units import format_bytes, format_time
 from shardplan.validity.rules import broken_rule
 
 EXPERTS: Final = DATA / "experts.yaml"
@@ -128,13 +128,24 @@ def verdict(expert: ExpertPlan) -> str:
     if expert.estimate is None:
         return f"not valid here: {expert.broken_rule}"
     if not expert.estimate.feasible:
-        return f"does not fit: {str(expert.estimate.reason).partition(';')[0]}"
+        return _too_large(expert, expert.estimate)
     if expert.best is None:
         return "the search finds no plan that fits"
     if expert.is_tie:
         return "a tie with the best" if (expert.gain or 0) > 0 else "the best found is no faster"
     saved = f"{100 * (expert.gain or 0):.0f} % of the step"
     return f"the best plan would save {saved} by the estimate; {_evidence(expert.best)}"
+
+
+def _too_large(expert: ExpertPlan, estimate: Estimate) -> str:
+    """How sure it is that the plan does not fit, whether it ran all the same, and how its time compares."""
+    said = f"does not fit: {str(estimate.reason).partition(';')[0]}"
+    lower = estimate.peak_memory_p10_bytes
+    if lower > estimate.usable_memory_bytes:
+        return said
+    ran = "it ran, and " if expert.measured is not None else ""
+    time = "; in time a tie with the best that fits" if expert.is_tie else ""
+    return f"{said}, but {ran}the lower end of the band of its memory, {format_bytes(lower)}, fits{time}"
 
 
 def _evidence(best: Estimate) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -10,6 +11,7 @@ from shardplan.cli.flags.plan import DetailFlags
 from shardplan.cli.layout import Page
 from shardplan.cli.show import answer as show_answer
 from shardplan.cli.show import details as show_details
+from shardplan.inputs.plan import Plan
 from shardplan.reports.forms.audit import world_record
 from shardplan.reports.texts.plan import field_name, field_text
 from shardplan.units import format_bytes, format_time
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 STYLES = {"stops": ("Broken", "bold red"), "changes": ("Changed", "bold yellow"), "notice": ("Notice", "dim")}
 MOST_NOTES = 6
+ORDER = tuple(each.name for each in fields(Plan))
+"""Fields of a plan as it declares them: degrees first."""
 
 
 def show_audit(page: Page, audit: Audit, details: DetailFlags) -> None:
@@ -62,7 +66,7 @@ def _what_runs(page: Page, audit: Audit) -> None:
             "Job",
             ", ".join(f"{key.replace('_', ' ')} {field_text(value)}" for key, value in put.job.items()) or "not stated",
         )
-    fields = {key: value for key, value in put.fields.items() if value not in (None, False)}
+    fields = {key: put.fields[key] for key in ORDER if put.fields.get(key) not in (None, False)}
     page.labelled(
         "Plan",
         ", ".join(f"{key.replace('_', ' ')} {field_text(value)}" for key, value in fields.items()) or "not stated",
@@ -89,12 +93,17 @@ def _missing(page: Page, audit: Audit) -> None:
     """What must be given."""
     if not audit.put.missing:
         return
+    missing = audit.put.missing
+    after = ", as arguments after --" if any("arg:" in why for why in missing.values()) else ""
     page.heading(
         "Needed",
         "the estimate and the reasons of a measurement wait for these; give them by --model, --cluster, --gpus, "
-        "--env or --given KEY=VALUE",
+        f"--env{after} or --given KEY=VALUE",
     )
-    page.bullets(f"{key.replace('_', ' ')}: {why}" for key, why in audit.put.missing.items())
+    together: dict[str, list[str]] = {}
+    for key, why in missing.items():
+        together.setdefault(why, []).append(key.replace("_", " "))
+    page.bullets(f"{', '.join(keys)}: {why}" for why, keys in together.items())
 
 
 def _improvements(page: Page, found: tuple[Improvement, ...]) -> None:

@@ -26,6 +26,7 @@ from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST
 from shardplan.planner.points import families
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.goals import Goal, Listing, PrunedFamily, priced_for
 from shardplan.planner.ranking import cells_with, different_cells
 from shardplan.planner.related.software import setting_of
@@ -34,7 +35,6 @@ from shardplan.planner.robustness import recommended_of
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey
-from shardplan.planner.tables import Tables
 from shardplan.validity.rules import broken_rules
 
 MOST: Final = 3

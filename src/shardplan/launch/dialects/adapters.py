@@ -1,4 +1,4 @@
-"""Adapters of a line or a configuration, their matrices, and parts that are frozen."""
+"""What trains: adapters and their matrices, parts that are frozen, and weights without a copy in fp32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from shardplan.inputs.words import LORA_MATRICES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, state
-from shardplan.launch.dialects.values import degree, switch
+from shardplan.launch.dialects.values import degree, precision, switch
 from shardplan.words import folded
 
 RANKS: Final = ("lora_rank", "lora_r", "lora_dim", "actor_lora_dim")
@@ -77,3 +77,13 @@ def frozen_facts(facts: Facts, settings: Settings) -> None:
             settings.seen.add(name)
         if (frozen and is_on) or (trained and switch(each.value) is False):
             facts.doubt(f"{each.place}: weights that are frozen are priced as trained")
+
+
+def copy_facts(facts: Facts, settings: Settings) -> None:
+    """Says of weights that are loaded in few bits, and that neither DeepSpeed nor FSDP copies, what is priced."""
+    dtype = settings.first("torch_dtype", "torch-dtype", "dtype")
+    is_copied = facts.value("sharding") not in (None, "ddp") or facts.value("train") == "lora"
+    if dtype is not None and not is_copied and precision(dtype.value) in ("bf16", "fp16"):
+        facts.doubt(
+            f"{dtype.place} = {dtype.value}: an fp32 copy of the weights is priced, which FSDP or DeepSpeed makes"
+        )

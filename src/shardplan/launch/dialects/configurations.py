@@ -163,6 +163,7 @@ def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
     """The JSON that ``named`` names; all that it may state is open where it is not read."""
     document = named_document(facts, ask, named, written)
     if document is None:
+        facts.asked_places.add(named.place)
         for key in OF_DEEPSPEED:
             facts.miss(key, (f"file:{named.value or named.shown}",))
     else:

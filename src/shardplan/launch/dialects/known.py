@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from shardplan.errors import InputError
-from shardplan.launch.dialects.launchers import Launch
+from shardplan.launch.dialects.launching.launches import Launch
 from shardplan.launch.dialects.settings import Settings
 
 READ: Final = (

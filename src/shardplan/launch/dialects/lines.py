@@ -7,17 +7,20 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
+from shardplan.launch.dialects.adapters import copy_facts
 from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
 from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
-from shardplan.launch.dialects.launchers import Launch, slices, world
+from shardplan.launch.dialects.launching.launches import Launch
+from shardplan.launch.dialects.launching.world import slices, world
 from shardplan.launch.dialects.megatron_core import overrides, performance, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
+from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.options import Option, Options, options_of, take_open
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
-from shardplan.launch.dialects.unread_names import unread_names
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
@@ -263,6 +266,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
+    if "max_new_tokens" in options and "per_device_train_batch_size" not in options:
+        raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
     take_open(facts, parsed)
@@ -280,5 +285,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)
-    unread_names(facts, options.values_of(), options.seen, "--")
+    objective_facts(facts, options, launch.program)
+    if not by_deepspeed:
+        copy_facts(facts, options)
+    unsaid(facts, options, sign="--")
     return facts

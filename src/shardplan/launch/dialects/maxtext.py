@@ -7,6 +7,7 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, state, state_all, words_of
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, text, whole
 from shardplan.words import folded
 
@@ -137,6 +138,7 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
         "overlap_dp": True,
     }.items():
         facts.assume(key, value)
+    unsaid(facts, config, all_of=False)
     for helper in HELPERS:
         facts.facts.pop(helper, None)
         facts.missing.pop(helper, None)

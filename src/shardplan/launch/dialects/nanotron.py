@@ -6,6 +6,7 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, words_of
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import (
     degree,
     on_off,
@@ -111,6 +112,7 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
     positions, length = whole(facts.value("max_position_embeddings")), facts.number("sequence_length")
     if positions and length and positions < length:
         facts.note(f"max_position_embeddings {positions} is below sequence_length {length}")
+    unsaid(facts, config, r"(?:parallelism|model|tokens|optimizer)\..*", all_of=False)
 
 
 LIKE_LLAMA: Final = ("is_llama_config", "is_qwen2_config", "is_llamoe_config")

@@ -112,6 +112,8 @@ class Facts:
         self.breaks: list[Break] = []
         self.asked: set[str] = set()
         """Environment variables that the scripts read."""
+        self.asked_places: set[str] = set()
+        """Places of settings that a key is stated by, or asks for."""
         self.unset_is_open = False
         """Whether a file that was not read may set variables that no other file sets."""
         self.open: tuple[str, ...] = ()

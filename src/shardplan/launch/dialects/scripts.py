@@ -14,7 +14,8 @@ from shardplan.launch.dialects import deepspeed
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch
 from shardplan.launch.dialects.known import refuse_by_command, refused_command
-from shardplan.launch.dialects.launchers import Launch, launches, world
+from shardplan.launch.dialects.launching.launches import Launch, launches
+from shardplan.launch.dialects.launching.world import world
 from shardplan.launch.dialects.lines import other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import megatron
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE

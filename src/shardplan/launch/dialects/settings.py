@@ -34,6 +34,8 @@ class Settings(dict[str, NamedSetting]):
     def __init__(self, *given: Mapping[str, NamedSetting]) -> None:
         super().__init__(*given)
         self.seen: set[str] = set()
+        self.undecided: dict[str, NamedSetting] = {}
+        """Settings that were looked for and that the file leaves open, by place."""
 
     def __contains__(self, name: object) -> bool:
         """Whether it is given."""
@@ -73,7 +75,10 @@ class Settings(dict[str, NamedSetting]):
     def first(self, *names: str) -> NamedSetting | None:
         """The setting under the first of ``names`` that is there and is not null."""
         found = (self[name] for name in names if name in self)
-        return next((each for each in found if each.value is not None or each.needs), None)
+        chosen = next((each for each in found if each.value is not None or each.needs), None)
+        if chosen is not None and chosen.value is None:
+            self.undecided[chosen.place] = chosen
+        return chosen
 
     def value(self, *names: str) -> object:
         """Its value; None where there is none."""
@@ -106,6 +111,7 @@ def state(facts: Facts, key: str, setting: NamedSetting | None, convert: Convert
     """States ``key`` by ``setting``; whether it is given. What does not convert is missing and not understood."""
     if setting is None:
         return False
+    facts.asked_places.add(setting.place)
     value = None if setting.needs and setting.value is None else convert(setting.value)
     if value is not None:
         facts.state(key, value, setting.place, setting.name)

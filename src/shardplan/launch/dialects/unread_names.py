@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Settings
 
 
 def _words(text: str) -> frozenset[str]:
@@ -79,6 +80,14 @@ _RECIPES: Final = re.compile(
     r"(?:use_fused|no_\w+_fusion|\w+_fusion|rope_scaling|rotary|(?:use_)?liger|moe_aux|moe_z)\w*"
 )
 """Fused kernels, which are priced as usual, positions and losses."""
+_QUIET: Final = re.compile(
+    r"(?:model_)?(?:fp8_(?:hybrid|interval|margin|wgrad|amax_\w+)|ub_tp_comm_overlap_cfg_\w+|fsdp_sharding_strategy"
+    r"|cpu_offloading_\w+)|fp16_\w+|(?:model_config_|model_model_config_)?hidden_act|output_layer_parallelism"
+    r"|checkpoint_num_layers|model_attn_impl|model_\w+_pdrop|multiple_of|parallelism_(?:spmd_backend|fsdp_reshard_after_forward)|quantize_\w+_fqns|ckpt_\w+"
+    r"|data_parallel_shard_dim|batch_size_val|fsdp_config_\w*cpu_ram_efficient_loading|lora_(?:alpha|dropout|bias)"
+    r"|gradient_checkpointing|average_tokens_across_devices|embed_layernorm"
+)
+"""Names with such words that are read elsewhere, or that set no more than numbers of a format."""
 _MATTERS: Final = _words(
     """
     compress compression cpu experts fp4 fp8 freeze frozen heads hidden layers lora offload offloading parallel
@@ -98,22 +107,45 @@ def without_effect(name: str) -> bool:
     >>> without_effect("adam-offload")
     False
     """
-    plain = name.replace("-", "_").replace(".", "_").lower()
-    words = plain.split("_")
+    plain, words = _plain(name)
     starts = {"_".join(words[:number]) for number in (1, 2)}
-    if plain in PLAIN or not _MATTERS.isdisjoint(words):
-        return plain in PLAIN
+    if plain in PLAIN or _QUIET.fullmatch(plain):
+        return True
+    if not _MATTERS.isdisjoint(words):
+        return False
     return bool(starts & FIRST) or words[-1] in LAST or bool(_RECIPES.fullmatch(plain))
+
+
+def _plain(name: str) -> tuple[str, list[str]]:
+    plain = name.replace("-", "_").replace(".", "_").lower()
+    return plain, plain.split("_")
+
+
+def _matters(name: str) -> bool:
+    return not _MATTERS.isdisjoint(_plain(name)[1])
 
 
 OFF: Final = frozenset({"false", "no", "none", "null", "0", "", "[]", "()", "{}"})
 """Values of names that are off."""
 
 
-def unread_names(facts: Facts, values: Mapping[str, object], seen: set[str], sign: str = "") -> None:
-    """Lists the names that no rule looked for and that are on."""
+def unread_names(facts: Facts, values: Mapping[str, object], seen: set[str], sign: str = "", *, all_of: bool) -> None:
+    """Lists the names that no rule looked for and that are on: ``all_of`` them, or those with a word that matters."""
     on = [name for name, value in values.items() if name not in seen and str(value).lower() not in OFF]
-    left = [f"{sign}{name}" for name in on if not without_effect(name)]
+    left = [f"{sign}{name}" for name in on if not without_effect(name) and (all_of or _matters(name))]
     if left:
         more = f" and {len(left) - MOST} more" if len(left) > MOST else ""
-        facts.doubt(f"{', '.join(left[:MOST])}{more}: not read; they may change time or memory")
+        facts.doubt(f"{', '.join(left[:MOST])}{more} may change time or memory")
+
+
+def unsaid(facts: Facts, settings: Settings, pattern: str = ".*", sign: str = "", *, all_of: bool = True) -> None:
+    """What is open and no key asks for, and names that no rule looked for.
+
+    ``all_of`` is false for files that spell out their framework's defaults.
+    """
+    for place, each in settings.undecided.items():
+        is_asked = any(set(each.needs) <= set(needs) for needs in facts.missing.values())
+        if place not in facts.asked_places and not is_asked:
+            facts.doubt(f"{place} is not decided ({', '.join(each.needs)})")
+    if pattern:
+        unread_names(facts, settings.values_of(pattern), settings.seen, sign, all_of=all_of)

@@ -222,6 +222,18 @@ class Module(Expressions):
                 owner.items.update({**(first.items if first else {}), **named})
         else:
             self.value(call, scope)
+            self._given_away(call, scope)
+
+    def _given_away(self, call: ast.Call, scope: Scope) -> None:
+        """A function of another file may set what is in its arguments: each keeps the call as ``name()``."""
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if isinstance(call.func, ast.Name) and (name in self.functions or name in self._classes or name == "print"):
+            return
+        for each in call.args:
+            owner = self.value(each, scope) if isinstance(each, ast.Name | ast.Attribute) else None
+            if isinstance(owner, Branch) and not owner.is_list:
+                owner.items[f"{name}()"] = self.leaf(True, call)  # noqa: FBT003 - a value of the file
+                self.notes.append(f"line {call.lineno}: {name} of another file may set more in {excerpt(each, 40)}")
 
 
 def _as_load(target: ast.expr) -> ast.expr:

@@ -184,7 +184,7 @@ def _notes(evaluator: Evaluator, words: Sequence[Word]) -> Iterator[str]:
     context = evaluator.context
     yield from context.notes
     line, status = evaluator.ended
-    if context.state.flow == "exit" and status != "0":
+    if context.state.flow == "exit" and status != "0" and "PIPESTATUS" not in str(status):
         yield f"line {line}: {ENDS} with status {status}"
     found = [(word, _PLACEHOLDER.search(word.shown)) for word in words]
     placeholders = unique(

@@ -18,9 +18,10 @@ from shardplan.arrays import Numbers, where
 from shardplan.estimation.parts.pipelines import bubble_of_equal
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
-from shardplan.planner.evaluation import TablePiece, lower, pieces_of
+from shardplan.planner.evaluation import lower
+from shardplan.planner.pricing.pieces import TablePiece, pieces_of
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
-from shardplan.planner.tables import Tables
 from shardplan.schedules.pipeline import least_bubble
 
 ROUNDING = 1e-9
@@ -34,7 +35,7 @@ def least_of_points(tables: Tables, points: NDArray[np.intp], slots: NDArray[np.
 
 def least_of_piece(question: Question, piece: TablePiece) -> Numbers:
     """A step of any plan of a piece takes no less, by slot of recomputation and point. [s]"""
-    return whole_step(question, piece.work.least_busy)
+    return whole_step(question, piece.least_busy)
 
 
 def least_of_pipelines(tables: Tables, stop: Stop | None = None) -> NDArray[np.float64]:

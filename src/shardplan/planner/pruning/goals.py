@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import reduce
 from typing import Any, Final
 
@@ -22,10 +23,12 @@ from numpy.typing import NDArray
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
-from shardplan.planner.evaluation import Table, evaluated, fitting, lower, pieces_of
+from shardplan.planner.evaluation import FitCount, Table, evaluated, lower
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST
+from shardplan.planner.pricing.pieces import PieceOutcome, pieces_of
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import (
     ROUNDING,
     least_of_pipelines,
@@ -34,7 +37,6 @@ from shardplan.planner.pruning.bounds import (
 )
 from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop, check
-from shardplan.planner.tables import Tables
 
 ENOUGH: Final = 1024
 """Points of a family below which all are priced at once: bounds and pieces take longer than the plans."""
@@ -120,23 +122,29 @@ class PrunedFamily:
         """The smallest micro-batch of every set of degrees, of whose plans most fit."""
         self.may_fit = family.recomputes
         """Where a plan fits, as far as that is known."""
-        self.num_priced = self.num_feasible = 0
-        self.num_counted: tuple[int, int] | None = None
-        """Plans whose memory was found, and those of them that fit, where all were counted."""
+        self.num_evaluated = 0
+        """Plans that are priced, or all where the memory of all was found."""
+        self.is_counted = False
+        """Whether the memory of all plans was found."""
+        self.fit_count = FitCount()
 
     def copy(self) -> PrunedFamily:
         """The same, to be priced further."""
         made = object.__new__(PrunedFamily)
         made.__dict__ |= self.__dict__
-        for name in ("best", "priced", "bound", "is_close"):
-            setattr(made, name, getattr(self, name).copy())
+        for name in ("best", "priced", "bound", "is_close", "fit_count"):
+            setattr(made, name, copy(getattr(self, name)))
         return made
 
     @property
     def table(self) -> Table:
         """What is priced, as a table; infinite elsewhere."""
-        evaluated, feasible = self.num_counted or (self.num_priced, self.num_feasible)
-        return Table(tables=self.tables, best=self.best, num_evaluated=evaluated, num_feasible=feasible)
+        return Table(
+            tables=self.tables,
+            best=self.best,
+            num_evaluated=self.num_evaluated,
+            num_feasible=self.fit_count.num_feasible,
+        )
 
     def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
         """Those of the cells that are not priced, may fit, and may be within the limit."""
@@ -172,21 +180,20 @@ class PrunedFamily:
             found = evaluated(self.tables.within(points, cells[:, points]), FASTEST, stop)
             self.best[:, :, points] = np.minimum(self.best[:, :, points], found.best)
             self.priced |= cells
-            self.num_priced += found.num_evaluated
-            self.num_feasible += found.num_feasible
+            if not self.is_counted:
+                self.num_evaluated += found.num_evaluated
+                self.fit_count.num_feasible += found.num_feasible
 
     def count(self, stop: Stop | None) -> None:
         """Finds the memory of all plans, and counts those that fit."""
         none_fits = np.ones_like(self.priced)
-        feasible = 0
-        for at, pieces in pieces_of(self.tables):
+        for at, pieces in pieces_of(self.tables, FASTEST.most_bytes(self.tables.question)):
             for piece in pieces:
                 check(stop)
-                fits = [fitting(piece, sharding) for sharding in at.shardings]
-                feasible += sum(int(np.count_nonzero(each)) for each in fits)
-                lower(none_fits, at, ~reduce(np.logical_or, fits))
-        self.may_fit = ~none_fits
-        self.num_counted = self.tables.family.num_plans(), feasible
+                outcomes = (PieceOutcome(piece=piece, sharding=sharding, may_fit=False) for sharding in at.shardings)
+                lower(none_fits, at, ~reduce(np.logical_or, map(self.fit_count.look_at, outcomes)))
+        self.may_fit, self.is_counted = ~none_fits, True
+        self.num_evaluated = self.tables.family.num_plans()
 
 
 def pruned(

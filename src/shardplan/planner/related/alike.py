@@ -28,16 +28,16 @@ from shardplan.estimation.step import whole_step
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import TablePiece, pieces_of
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import outcomes, with_chunks
 from shardplan.planner.points import families
+from shardplan.planner.pricing.pieces import TablePiece, pieces_of
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import least_of_piece, least_of_points
 from shardplan.planner.related.leaders import Leaders, Place
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import declare
-from shardplan.planner.tables import Tables
 
 NUM_AXES = 2
 """Axes of the plans behind that of the networks: slots of recomputation (or kinds of sharding), and points."""
@@ -162,12 +162,12 @@ class _Asked:
         if 0 < len(columns) < len(piece.at.points):
             piece, classes = piece.within(piece.at.tables, columns), classes[:, columns]
         if len(columns):
-            times, at = self._spread(whole_step(self.joint, piece.step(sharding).busiest), classes), piece.at
+            times, at = self._spread(whole_step(self.joint, piece.step(sharding, "times").busiest), classes), piece.at
             leaders.look_at(times, classes, family=family, sharding=sharding, slots=at.slots, points=at.points)
 
     def _classes(self, piece: TablePiece, sharding: int) -> NDArray[np.intp]:
         """The smallest capacity in which each plan fits, by slot and point; their number where it fits none."""
-        step = piece.step(sharding)
+        step = piece.step(sharding, "memory")
         kept = all_hold([step.host_fits, piece.at.valid(sharding), piece.runnable])
         classes = np.searchsorted(self.usable, step.peak_memory_bytes)
         shape = len(piece.at.slots), len(piece.at.points)

@@ -35,7 +35,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import Offer
@@ -137,6 +137,8 @@ class _Neighbours:
         try:
             space = declare(other, self.restrictions, self.stack)
         except ShardplanError:  # the count contradicts a restriction
+            return None
+        if not can_fit(other, space):
             return None
         return survey_of(other, space, goal=Listing(within=within), known=self.known, stop=self.stop)
 

@@ -1,7 +1,7 @@
-"""Whether a question can have a valid plan at all, by its degrees alone: asked before a space is declared.
+"""Whether a question can have a valid plan at all, by its degrees alone, and one that fits, by its states alone.
 
-Where a user fixes degrees, most neighbouring counts of accelerators and batches have no plan. That is arithmetic, and
-need not be searched.
+Where a user fixes degrees, most neighbouring counts of accelerators and batches have no plan; and a model whose states
+exceed all memory together fits by no plan. That is arithmetic, and need not be searched.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from shardplan.errors import InputError
+from shardplan.estimation.layout import whole_model
+from shardplan.estimation.pricing import parameters_of_parts
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.memory.states import model_states
 from shardplan.planner.restrictions import Restrictions, divisors, values_given
+from shardplan.planner.space import Space
 from shardplan.validity.rules import RULES
 
 OF_HEADS: Final = (
@@ -40,6 +45,27 @@ def can_have_plans(question: Question, restrictions: Restrictions) -> bool:
     sizes = _products([given.get(name, divisors(number)) for name in ("tp", "cp", "pp")], number)
     allowed = given.get("dp")
     return any(batch % dp == 0 and (allowed is None or dp in allowed) for dp in (number // size for size in sizes))
+
+
+def can_fit(question: Question, space: Space) -> bool:
+    r"""Whether the fullest accelerator can hold its share of weights and optimizer states, s bytes in all.
+
+    .. math:: s / N + b \le m
+
+    with b bytes of the framework and m bytes that tensors can fill. Someone holds each of them, the fullest
+    accelerator no less than the mean. It is no more than necessary: what is gathered or kept comes on top.
+    """
+    offloads = space.axes.get("offload", (Plan().offload,))
+    least = min(_state_bytes(question, Plan(offload=offload)) for offload in offloads)
+    share = least / question.num_accelerators + question.profile.framework_bytes
+    return bool(share <= float(question.usable_memory))
+
+
+def _state_bytes(question: Question, plan: Plan) -> float:
+    """Weights and optimizer states of one copy of the model."""
+    numbers = PlanNumbers.of(plan, 1, question.job)
+    states = parameters_of_parts(question, numbers).map(lambda held: model_states(held, question.job, numbers))
+    return float(states.total(whole_model(question.model), lambda each: each.weights + each.optimizer))
 
 
 def _products(factors: Iterable[Iterable[int]], number: int) -> set[int]:

@@ -13,7 +13,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import Listed, outcomes
-from shardplan.planner.tables import Tables
+from shardplan.planner.pricing.tables import Tables
 
 TRIES = 6
 """Positions that are drawn for each plan that is wanted: many are not valid together."""

@@ -12,11 +12,9 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
-from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.neighbours import nearest_with_plans, offers_of
-from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import Offer, SearchResult, Suggestion
@@ -53,15 +51,12 @@ def suggest(
     trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known, stack, stop)
     if result.num_plans_evaluated == 0:
         return replace(result, suggestions=tuple(_with_plans(question, restrictions, stack, trial, stop)))
-    smallest = survey.under(SMALLEST)
-    cell = best_cell(smallest.tables)
-    assert cell is not None
     larger = _first(_more_accelerators(question, restrictions), trial)
     lighter = _that_fit(_lighter(question, restrictions), trial, partial(offers_of, stack=stack, stop=stop))
     near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)[:1]
     beside = (_beside(question, each) for each in near)
     found = itertools.chain(_freed(question, restrictions, trial), beside, lighter, larger)
-    return replace(result, smallest=smallest.estimate(cell), suggestions=tuple(found))
+    return replace(result, smallest=survey.lightest(), suggestions=tuple(found))
 
 
 def _with_plans(
@@ -188,7 +183,7 @@ def _best(
         return None
     try:
         space = declare(question, restrictions, stack)
-        if next(families(question, space, Counter()), None) is None:
+        if not can_fit(question, space) or next(families(question, space, Counter()), None) is None:
             return None
         survey = survey_of(question, space, known=known, stop=stop)
     except SearchStopped:

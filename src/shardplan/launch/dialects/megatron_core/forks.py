@@ -77,6 +77,9 @@ def fork_rules(facts: Facts, options: Options) -> None:
     generates = options.get(*GENERATES)
     if generates is not None:
         facts.note(f"{generates.place}: the program generates text; it is priced as if it trained")
+    task = options.get("task")
+    if task is not None and generates is None:
+        facts.doubt(f"{task.place} {task.value}: a head of its own is priced as the logits over the vocabulary")
 
 
 def _adapters(facts: Facts, options: Options) -> None:

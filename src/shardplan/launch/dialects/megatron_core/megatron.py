@@ -34,6 +34,12 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
     sequence_of_images(facts, options)
     for key, (names, convert) in VALUES.items():
         take(facts, key, options.get(*names), convert)
+    if fragment and not any(name in options for name in _DEGREES):
+        open_ = ("tp", "pp", "cp", "ep", "etp", "vp") + (
+            () if "use-distributed-optimizer" in options else ("sharding",)
+        )
+        for key in open_:
+            facts.miss(key, ("the script that reads these options",))
     for rule in (fork_rules, *RULES):
         rule(facts, options)
     model_rules(facts, options)
@@ -42,6 +48,9 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
     leave_out_empty(facts, options)
     _late_rules(facts, options, fragment=fragment)
     _oddities(facts, options)
+
+
+_DEGREES: Final = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
 
 
 def _switch(facts: Facts, options: Options, key: str, name: str) -> None:
@@ -130,7 +139,12 @@ def _recompute(facts: Facts, options: Options) -> None:
         word = "core_attn,moe" if facts.value("recompute") else "moe"
         facts.replace("recompute", Fact(value=word, origin="stated", why=experts.place))
         facts.options["recompute"] = experts.name
-    old = options.get("checkpoint-activations", "activations-checkpoint-method", "deepspeed-activation-checkpointing")
+    old, alone = (
+        options.get("checkpoint-activations", "activations-checkpoint-method"),
+        options.get("deepspeed-activation-checkpointing"),
+    )
+    if alone is not None and old is None and granularity is None and short is None:
+        facts.note(f"{alone.place} says how, and without --checkpoint-activations nothing is recomputed")
     if old is not None:
         facts.derive("recompute", "full", f"{old.place} recomputes every layer", old.name)
     facts.assume("recompute", "none")
@@ -347,7 +361,7 @@ def _oddities(facts: Facts, options: Options) -> None:
         )
     sign = "--" if facts.framework in (NAME, "megatron-deepspeed") else ""
     values = {name: option.value if option.words else "on" for name, option in options.given.items()}
-    unread_names(facts, values, options.seen, sign)
+    unread_names(facts, values, options.seen, sign, all_of=True)
     for word in options.open:
         facts.doubt(f"{word.file}:{word.line} {word.shown} may hold further options")
     for word in options.loose:

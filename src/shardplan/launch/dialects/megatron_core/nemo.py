@@ -33,6 +33,8 @@ def _rules(facts: Facts, config: Settings) -> None:
     offload = config.first("model.cpu_offloading")
     if offload is not None and switch(offload.value):
         facts.state("offload", "activations", offload.place, offload.name)
+        if switch(config.value("model.cpu_offloading_weights")):
+            facts.doubt(f"{config['model.cpu_offloading_weights'].place}: weights in host memory are not priced")
         state(facts, "offload_num_layers", config.first("model.cpu_offloading_num_layers"), degree)
     rates = [config.first(f"model.{name}_dropout") for name in ("hidden", "attention")]
     known = [number(each.value) for each in rates if each is not None]
@@ -150,5 +152,7 @@ NEMO: Final = TableDialect(
         "position_embedding_type": "learned_absolute",
     },
     rule=_rules,
+    watched=r"model\..*",
+    spelled_out=True,
     open={"vocab_size": "the tokenizer", "num_accelerators": "trainer.num_nodes x trainer.devices"},
 )

@@ -8,6 +8,7 @@ from typing import Final
 from shardplan.launch.dialects.deepspeed import deepspeed_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
 
 NAME: Final = "gpt-neox"
@@ -85,6 +86,7 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
         facts.assume(key, 1)
     world_of(facts)
     batch_of(facts)
+    unsaid(facts, config, all_of=False)
 
 
 def _stages(facts: Facts, config: Settings) -> None:

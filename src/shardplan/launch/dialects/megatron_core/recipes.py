@@ -9,13 +9,14 @@ from typing import Final
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.megatron import GRAPHS
-from shardplan.launch.dialects.megatron_core.megatron_dispatch import dispatch
+from shardplan.launch.dialects.megatron_core.megatron_dispatch import BACKENDS, KEY, dispatch
 from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.patterns import pipeline_layout
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.settings import Settings, Table, as_option, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
 from shardplan.words import folded
 
@@ -163,6 +164,7 @@ def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
         ("model", "the recipe's model: --model"),
     ):
         facts.miss(key, (need,))
+    unsaid(facts, settings, "")
     if entry is None:
         facts.note("no function is named; --entry NAME chooses one of several")
 
@@ -201,11 +203,15 @@ def _recompute(facts: Facts, settings: Settings) -> None:
 def _software(facts: Facts, settings: Settings) -> None:
     """Exchange of experts, CUDA graphs, and the format of moments."""
     given = {each.name: each for each in (_as_option(settings, f"model.{name}") for name in DISPATCH) if each}
-    if DISPATCH[0].replace("_", "-") in given:
+    flex, applied = settings.first("model.moe_flex_dispatcher_backend"), settings.first(f"model.{APPLY}()")
+    if applied is not None and flex is not None and flex.value in BACKENDS:
+        facts.derive(KEY, flex.value, f"{flex.place}, which {APPLY} sets up where the accelerator has it", flex.name)
+    elif DISPATCH[0].replace("_", "-") in given:
         dispatch(facts, Options(given=given, repeated={}))
     state(facts, "software.cuda_graphs", settings.first("model.cuda_graph_impl"), lambda value: GRAPHS.get(str(value)))
     both = [settings.first(f"optimizer.{name}") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
     words = {_FORMAT.sub("", (*each.needs, str(each.value))[0]) for each in both if each is not None}
+    facts.asked_places.update(each.place for each in both if each is not None)
     aware = switch(settings.value("optimizer.use_precision_aware_optimizer"))
     if aware and len(words) == 1 and (word := precision(words.pop())) is not None:
         facts.state("moment_dtype", word, "" if both[0] is None else both[0].place, "optimizer.exp_avg_dtype")
@@ -220,6 +226,8 @@ def _as_option(settings: Settings, key: str) -> Option | None:
 
 
 DISPATCH: Final = ("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep")
+APPLY: Final = "apply_flex_dispatcher_backend"
+"""A function of Megatron-Bridge that sets the flex dispatcher (``training/flex_dispatcher_backend.py``)."""
 _FORMAT: Final = re.compile(r"^(?:code:)?(?:torch\.)?")
 RECOMPUTE: Final = ("model.recompute_granularity", "model.config.recompute_granularity", "recompute_granularity")
 
@@ -280,6 +288,9 @@ def _stages(facts: Facts, settings: Settings) -> None:
         facts.replace("vp", Fact(value=len(counts) // pp, origin="derived", why=layout.place))
         facts.derive("stage_layers", counts, layout.place, layout.name)
         return
+    called = next((each for key, each in settings.items() if key.endswith("_parallel_layout()")), None)
+    if called is not None and pp != 1:
+        facts.miss("stage_layers", (called.place,))
     ends = [settings.first(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last")]
     for each in (layout, *ends):
         if each is not None and pp != 1:

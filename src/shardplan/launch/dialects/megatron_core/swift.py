@@ -10,11 +10,12 @@ from math import ceil
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
-from shardplan.launch.dialects.adapters import adapter_facts, frozen_facts
+from shardplan.launch.dialects.adapters import adapter_facts, copy_facts, frozen_facts
 from shardplan.launch.dialects.megatron_core.megatron_names import VALUES
+from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.unread_names import unread_names
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
 from shardplan.words import folded
 
@@ -52,7 +53,7 @@ def swift_facts(facts: Facts, settings: Settings) -> None:
     facts.assume("global_batch_size", LEAST_BATCH)
     world_of(facts)
     batch_of(facts)
-    unread_names(facts, settings.values_of(), settings.seen, "--")
+    unsaid(facts, settings, sign="--")
 
 
 def _recompute(facts: Facts, settings: Settings) -> None:
@@ -82,6 +83,7 @@ def _trained(facts: Facts, settings: Settings, default: str) -> None:
     state(facts, "attention", settings.first(*ATTENTION), attention)
     adapter_facts(facts, settings, rank=8, matrices="all")
     frozen_facts(facts, settings)
+    objective_facts(facts, settings)
     quantised = settings.first("quant-bits", "quantization-bit")
     if quantised is not None:
         facts.doubt(f"{quantised.place} {quantised.value}: quantised weights are not priced")
@@ -120,7 +122,8 @@ def trainer_facts(facts: Facts, settings: Settings) -> bool:
     facts.assume("micro_batch_size", 1)
     if not in_file:
         _finish(facts)
-    unread_names(facts, settings.values_of(), settings.seen, "--")
+        copy_facts(facts, settings)
+    unsaid(facts, settings, sign="--")
     return in_file
 
 

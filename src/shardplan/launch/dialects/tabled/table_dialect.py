@@ -8,7 +8,7 @@ from typing import Final
 from shardplan.fields import dataclass
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, assume_all, batch_of, state_all, world_of
-from shardplan.launch.dialects.unread_names import unread_names
+from shardplan.launch.dialects.unread_names import unsaid
 
 PLAIN: Final = {"pp": 1, "cp": 1, "ep": 1, "vp": 1}
 """Degrees of one, where a framework has no others."""
@@ -29,6 +29,8 @@ class TableDialect:
     """What its files never state, with where it comes from."""
     watched: str = ""
     """A pattern of the keys that are listed where nothing reads them; none where it is empty."""
+    spelled_out: bool = False
+    """Whether files give the framework's defaults too: then those alone that say a word that matters."""
     rule: Callable[[Facts, Settings], None] | None = None
     """What needs more than a table, before defaults are taken."""
 
@@ -51,8 +53,7 @@ class TableDialect:
         batch_of(facts)
         for key, need in self.open.items():
             facts.miss(key, (need,))
-        if self.watched:
-            unread_names(facts, settings.values_of(self.watched), settings.seen)
+        unsaid(facts, settings, self.watched, all_of=not self.spelled_out)
         if facts.number("micro_batch_size") and "num_accelerators" in facts.missing:
             facts.miss("global_batch_size", ("num_accelerators",))
 

@@ -11,7 +11,8 @@ from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts
+from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
@@ -32,6 +33,8 @@ def _rules(facts: Facts, config: Settings) -> None:
     _trained(facts, config)
     _optimizer(facts, config)
     _fsdp(facts, config)
+    if facts.framework == "hf-trainer" and not config.has("deepspeed"):
+        copy_facts(facts, config)
 
 
 def _precision(facts: Facts, config: Settings) -> None:
@@ -70,6 +73,7 @@ def _trained(facts: Facts, config: Settings) -> None:
     rank, matrices = ADAPTERS.get(facts.framework, (None, None))
     adapter_facts(facts, config, rank=rank, matrices=matrices, source="the file: lora_r and its targets")
     frozen_facts(facts, config)
+    objective_facts(facts, config)
     for name in QUANTISED:
         setting = config.first(name)
         if setting is not None and (switch(setting.value) or degree(setting.value)):

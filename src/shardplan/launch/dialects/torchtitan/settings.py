@@ -10,8 +10,9 @@ from typing import Final
 
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all
+from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, words_of
 from shardplan.launch.dialects.torchtitan.stages import state_stages
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text, whole
 from shardplan.launch.named_configurations import NamedConfiguration
 from shardplan.words import folded
@@ -89,6 +90,12 @@ def torchtitan_facts(facts: Facts, settings: Settings) -> None:
     _recompute(facts, settings)
     _rest(facts, settings)
     batch_of(facts)
+    unsaid(
+        facts,
+        settings,
+        r"(?:parallelism|compile|activation_checkpoint|training|quantize|float8|mx)\..*(?<!__class__)",
+        all_of=False,
+    )
     for helper in HELPERS:
         facts.facts.pop(helper, None)
         facts.missing.pop(helper, None)
@@ -306,8 +313,8 @@ def _recompute(facts: Facts, settings: Settings) -> None:
     mode = settings.first("activation_checkpoint.mode", "activation_checkpoint.__class__", "activation_checkpoint")
     word = "selective" if mode is None else str(mode.value).removesuffix(".Config").rsplit(".", 1)[-1].lower()
     place = "default mode" if mode is None else mode.place
-    if mode is None and (facts.open or facts.version != TOML):
-        facts.miss("recompute", facts.open or ("activation_checkpoint",))
+    if (mode is None and (facts.open or facts.version != TOML)) or (mode is not None and mode.needs):
+        facts.miss("recompute", (mode.needs if mode else facts.open) or ("activation_checkpoint",))
         return
     option = settings.value("activation_checkpoint.selective_ac_option")
     if word in {"none", "full", "fullac"}:
@@ -331,6 +338,25 @@ def _every(facts: Facts, option: object, place: str) -> None:
         facts.derive("recompute_num_layers", ceil(layers / pp / every), f"every {every}. layer")
 
 
+def _optimizer(facts: Facts, settings: Settings) -> None:
+    """What builds it, or the optimizers of its groups; Muon leaves vectors and embeddings to AdamW."""
+    groups = {key: each for key, each in settings.items() if _GROUP.fullmatch(key)}
+    kinds = {optimizer(each.value) for each in groups.values()}
+    made = settings.first("optimizer.__class__", "optimizer")
+    if groups and (len(kinds) == 1 or kinds == {"adam", "muon"}) and None not in kinds:
+        first = next(iter(groups.values()))
+        facts.state("optimizer", "muon" if "muon" in kinds else kinds.pop(), first.place, first.name)
+    elif groups or (made is not None and not _ADAM.search(str(made.value or made.needs))):
+        facts.miss("optimizer", (made.needs or (f"{made.place} {made.value}",)) if made else tuple(groups))
+    facts.assume("optimizer", "adam")
+
+
+_GROUP: Final = re.compile(r"optimizer\.param_groups\.\d+\.optimizer_name")
+_ADAM: Final = re.compile(r"(?i)adamw|OptimizersContainer")
+EXCHANGES: Final = words_of({"standard": "alltoall", "deepep": "deepep", "hybridep": "hybridep"})
+"""How tokens reach their experts."""
+
+
 def _rest(facts: Facts, settings: Settings) -> None:
     tp = facts.number("tp")
     own = settings.first("parallelism.enable_sequence_parallel")
@@ -338,7 +364,9 @@ def _rest(facts: Facts, settings: Settings) -> None:
         state(facts, "sequence_parallel", own, switch)
     elif tp is not None:
         facts.derive("sequence_parallel", value=True, rule="tensor parallelism of torchtitan splits the sequence")
-    facts.assume("optimizer", "adam")
+    _optimizer(facts, settings)
+    backend = settings.first("parallelism.expert_parallel_comm_backend", "model_spec.moe_comm_backend")
+    state(facts, "software.moe_dispatcher", backend, EXCHANGES)
     if tp == 1:
         facts.derive("overlap_tp", value=False, rule="no tensor parallelism")
     facts.assume("overlap_tp", value=False)

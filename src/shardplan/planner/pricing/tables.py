@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,14 @@ from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork,
 from shardplan.estimation.parts.pipelines import least_passes
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Rounds, sharding_time
+from shardplan.estimation.step import Rounds, least_peak_of, sharding_time
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.sharding import sharding_fields
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.rows import Rows
+from shardplan.planner.pricing.rows import Rows
 from shardplan.planner.space import GRID
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
@@ -54,6 +54,8 @@ Depths = tuple[int, ...]
 """Pipeline depths of plans that are worked on one after the other, as positions among those of the family."""
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]
 """Compositions (one for each point, or one for all) and points."""
+Reads = Literal["times", "memory", "both"]
+"""What is read of plans; what nobody reads is not looked up."""
 Made = TypeVar("Made")
 
 
@@ -325,19 +327,27 @@ class Tables:
         """Layers to which recomputation applies, by depth and slot."""
         return np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
 
-    def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
+    def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp], reads: Reads) -> StageWork:
         """Work of stages at some places, all at one of ``depths``."""
         work, rows = self._latest("work", depths, self._work)
-        return _slotted(gather(work, rows.at(*self._found(depths, at, self.block_keys[1]))), slots, self.family)
+        return self._gathered(self._read(work, reads), rows.at(*self._found(depths, at, self.block_keys[1])), slots)
 
-    def memory_work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
-        """As ``work_at``, without times."""
-        work, rows = self._latest("work", depths, self._work)
-        return _slotted(gather(work.memory, rows.at(*self._found(depths, at, self.block_keys[1]))), slots, self.family)
+    def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Work of all stages together at these points, for who reads times."""
+        return self._gathered(self._read(self.whole[1], "times"), self.block_keys[1][points], slots)
 
-    def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
-        """Work of all stages together at these points."""
-        return _slotted(gather(self.whole[1], self.block_keys[1][points]), slots, self.family)
+    def _read(self, work: StageWork, reads: Reads) -> StageWork:
+        """What is read of some work; for times bytes too where they go to the host."""
+        if reads == "memory":
+            return work.memory
+        return work if reads == "both" or self.family.switches.get("offload") == "activations" else work.times
+
+    def _gathered(self, work: StageWork, rows: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Rows of a table, of some slots of recomputation."""
+        found = gather(work, rows)
+        if len(slots) == len(self.family.policies):
+            return found
+        return mapped(found, lambda array: _of_slots(array, slots, self.family))
 
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
@@ -370,15 +380,16 @@ class Tables:
         _, rows = self._latest("charges", depths, self._charges)
         return rows.at(*self._found(depths, at, self._layout_keys[1]))
 
-    def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+    def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp], reads: Reads) -> StateCharge:
         """What the states of stages cost at these rows."""
         charges, _ = self._latest("charges", depths, self._charges)
-        return gather(charges[sharding], rows)
+        charge = charges[sharding]
+        return gather(charge if reads == "both" else charge.times if reads == "times" else charge.memory, rows)
 
-    def memory_charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
-        """The same without times."""
-        charges, _ = self._latest("charges", depths, self._charges)
-        return gather(charges[sharding].memory, rows)
+    def least_peaks(self, sharding: int, depths: Depths) -> NDArray[np.float64]:
+        """What the memory of a stage is at least, whatever activations it keeps, by row of the charges. [bytes]"""
+        charges, rows = self._latest("charges", depths, self._charges)
+        return np.broadcast_to(least_peak_of(self.question, charges[sharding]), rows.keys.shape)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""
@@ -439,13 +450,6 @@ def _row(values: Numbers, like: NDArray[Any]) -> NDArray[np.float64]:
 
 def _taken(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values.take(index, axis=-1)
-
-
-def _slotted(work: StageWork, slots: NDArray[np.intp], family: Family) -> StageWork:
-    """``work`` of some slots of recomputation."""
-    if len(slots) == len(family.policies):
-        return work
-    return mapped(work, lambda array: _of_slots(array, slots, family))
 
 
 def _of_slots(values: Numbers, slots: NDArray[np.intp], family: Family) -> Numbers:

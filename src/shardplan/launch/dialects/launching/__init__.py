@@ -1,0 +1,1 @@
+"""Launch lines, and the accelerators that they name."""

@@ -1,0 +1,1 @@
+"""What plans are made of, priced once and looked up piece by piece."""
