@@ -98,6 +98,30 @@ def test_inputs_of_experts_are_quantised_one_by_one() -> None:
     assert wide[1] - wide[0] == pytest.approx(10 * 3e-6)
 
 
+def test_one_kernel_for_all_experts_starts_once() -> None:
+    """And once for their inputs, and for the gradients of their outputs, where their products do not quantise these."""
+    experts = matmul(1000, 4096, 1024, count=10, grouped=True, in_one=True)
+    still, started = (operator_times(experts, machine("fp8", matmul_launch_time=t)) for t in (0.0, 3e-6))
+    assert started.forward - still.forward == pytest.approx(2 * 3e-6)
+    assert started.backward - still.backward == pytest.approx(3 * 3e-6)
+    fused = replace(experts, casts_input=False, casts_gradient=False)
+    bare, cast = (
+        operator_times(each, machine("fp8", cast_bytes=4, matmul_launch_time=3e-6)) for each in (fused, experts)
+    )
+    assert cast.forward - bare.forward == pytest.approx(4 * 10 * 1000 * 4096 / BANDWIDTH + 3e-6)
+    assert cast.backward - bare.backward == pytest.approx(4 * 10 * 1000 * 1024 / BANDWIDTH + 3e-6)
+
+
+def test_shallow_products_gain_less_from_low_precision() -> None:
+    """Ends of a tile take as long as in 16 bits: k0 more steps of 16 bits each, twice as many of 8."""
+    for k in (1000, 10_000, 100_000):
+        wide, narrow = (
+            operator_times(matmul(1e5, k, 1e5), machine(precision, matmul_half_depth=100)).forward
+            for precision in ("bf16", "fp8")
+        )
+        assert wide / narrow == pytest.approx(2 * (k + 100) / (k + 200))
+
+
 def test_launches_are_paid_once_per_product() -> None:
     times = operator_times(matmul(8192, 8192, 8192), machine(matmul_launch_time=1.0))
     forward, backward = times.forward, times.backward

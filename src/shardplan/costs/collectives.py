@@ -16,13 +16,13 @@ from typing import assert_never
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds, concatenated, first_axis
-from shardplan.costs.copies import sent_once
 from shardplan.costs.domains import parts_in_domains
 from shardplan.costs.links import exchange_load, exchange_share, usable_share
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits
 from shardplan.inputs.profile import Profile
+from shardplan.workload.copies import sent_once
 from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
 

@@ -147,7 +147,8 @@ class Profile:
     kernel_launch_time: Table
     """Host time of one call for an operator or a collective, with fused and with eager kernels. [s]"""
     graph_host_share: Table
-    """Share of the host's time that is left with each kind of CUDA graphs."""
+    """Share of the host's time that is left with CUDA graphs: of what they captured (``full``), and of a dispatcher
+    whose preparations they captured (``partial``)."""
     dispatcher_host_share: Table
     """Host time of a dispatcher of experts relative to all-to-all by the framework."""
     capacity_host_share: Numbers
