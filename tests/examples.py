@@ -119,7 +119,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
          "attention_head_dim_exponent", "memory_pass_latency", "accumulation_passes", "collective_launch_time",
          "tp_fill", "tp_window", "tp_panel_loss", "cp_window", "ep_window", "pp_window",
          "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "moe_wait_time",
-         "unfused_accumulation_bytes", "microbatch_time", "optimizer_bytes_per_parameter", "step_time",
+         "unfused_accumulation_factor", "microbatch_time", "optimizer_bytes_per_parameter", "step_time",
          "step_time_alone", "straggler_growth", "framework_bytes", "context_bytes", "process_bytes", "fragmentation",
          "fragmentation_when_full"),
         0.0,

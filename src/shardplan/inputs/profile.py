@@ -106,8 +106,9 @@ class Profile:
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
     accumulation_passes: Numbers
     """Passes over the gradients per micro-batch where they are added up inside the weight-gradient product."""
-    unfused_accumulation_bytes: Numbers
-    """Traffic per weight and micro-batch of accumulating gradients in a pass of its own. [bytes]"""
+    unfused_accumulation_factor: Numbers
+    """Traffic of adding up gradients in a pass of its own, relative to reading the new ones, and reading and writing
+    their sum, once."""
     state_space_scan_bytes: Numbers
     """Forward traffic of the state-space scan per token and inner channel; backward twice that. [bytes]"""
     network_efficiency: Table
@@ -159,7 +160,7 @@ class Profile:
     moe_host_backward_ratio: Numbers
     """Host time of its backward pass relative to forward."""
     microbatch_time: Numbers
-    """Fixed time of a micro-batch. [s]"""
+    """Fixed time of a micro-batch in a model chunk. [s]"""
     optimizer_bytes_per_parameter: Numbers
     """Traffic of an Adam step in mixed precision. [bytes per parameter]"""
     optimizer_pass_factor: Numbers
