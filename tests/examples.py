@@ -117,7 +117,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(
         ("matmul_launch_time", "matmul_half_depth", "matmul_wave_weight", "attention_half_sequence",
          "attention_head_dim_exponent", "memory_pass_latency", "accumulation_passes", "collective_launch_time",
-         "tp_fill", "tp_window", "tp_panel_loss", "cp_window", "ep_window", "pp_window",
+         "ring_step_factor", "tp_fill", "tp_window", "tp_panel_loss", "cp_window", "ep_window", "pp_window",
          "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "moe_wait_time",
          "unfused_accumulation_factor", "microbatch_time", "optimizer_bytes_per_parameter", "step_time",
          "step_time_alone", "straggler_growth", "framework_bytes", "context_bytes", "process_bytes", "fragmentation",
@@ -128,6 +128,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
         ("grouped_matmul_efficiency", "misaligned_matmul_efficiency", "attention_efficiency",
          "attention_backward_ratio", "unfused_attention_efficiency", "memory_efficiency",
          "moe_host_backward_ratio", "optimizer_pass_factor", "all_to_all_efficiency", "p2p_efficiency",
+         "low_latency_share",
          "host_link_efficiency", "capacity_host_share"),
         1.0,
     ),

@@ -119,6 +119,10 @@ class Profile:
     """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
+    ring_step_factor: Numbers
+    """Time of a step of a ring across domains that carries large messages, relative to the latency of its hop."""
+    low_latency_share: Numbers
+    """Share of the achieved bandwidth that such rings reach by protocols that wait for no such step."""
     own_chunk_time: Table
     """Time in which a rank copies its own chunk of a collective, relative to that of a chunk on the innermost links, by
     kind of these links."""
