@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import accelerator, ideal_profile
 
+from shardplan.arrays import Numbers
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.errors import InputError
 from shardplan.inputs.job import recipe_of
@@ -45,7 +46,7 @@ def test_a_thin_product_takes_its_memory_traffic() -> None:
 
     Without fused accumulation and with nothing to add to, all three products are alike.
     """
-    alone = replace(machine(unfused_accumulation_bytes=0), software=Software(fused_accumulation=False))
+    alone = replace(machine(unfused_accumulation_factor=0), software=Software(fused_accumulation=False))
     times = operator_times(matmul(1, 8192, 8192), alone)
     forward, backward = times.forward, times.backward
     moved = 2 * (8192 + 8192**2 + 8192)
@@ -69,6 +70,37 @@ def test_gradients_are_accumulated_in_memory() -> None:
     for bytes_each in (2.0, 4.0):
         backward = operator_times(product, replace(twice, gradient_bytes=bytes_each)).backward
         assert backward == pytest.approx((moved + 2 * bytes_each * elements) / BANDWIDTH + arithmetic)
+
+
+@pytest.mark.parametrize("gradient_bytes", [2.0, 4.0])
+def test_a_pass_of_its_own_reads_the_gradient_and_reads_and_writes_the_sum(gradient_bytes: float) -> None:
+    """DeepSpeed's bf16 optimizer makes twice that: reads 2, writes 4 of the cast; reads 4 and 4, writes 4; clears 2."""
+    product, elements = matmul(8192, 8192, 8192), 8192**2
+    unfused = replace(machine(), software=Software(fused_accumulation=False), gradient_bytes=gradient_bytes)
+
+    def added(factor: float) -> Numbers:
+        slow = replace(unfused, profile=replace(unfused.profile, unfused_accumulation_factor=factor))
+        return operator_times(product, slow).backward - operator_times(product, unfused).backward
+
+    assert added(1) == pytest.approx((2 + 2 * gradient_bytes) * elements / BANDWIDTH)
+    if gradient_bytes == 4:
+        assert added(2) == pytest.approx((2 + 4 + 4 + 4 + 4 + 2) * elements / BANDWIDTH)
+
+
+@pytest.mark.parametrize("gradient_bytes", [2.0, 4.0])
+def test_gradients_that_shards_add_up_are_copied_once(gradient_bytes: float) -> None:
+    """Read in 16 bits, written into the buffer of the reduction; whatever a pass over all of them would take."""
+    alone, shards = (
+        replace(
+            machine(unfused_accumulation_factor=factor),
+            software=Software(fused_accumulation=False, sharded_accumulation=factor > 0),
+            gradient_bytes=gradient_bytes,
+        )
+        for factor in (0.0, 3.0)
+    )
+    product = matmul(8192, 8192, 8192)
+    copied = operator_times(product, shards).backward - operator_times(product, alone).backward
+    assert copied == pytest.approx((2 + gradient_bytes) * 8192**2 / BANDWIDTH)
 
 
 def test_a_large_product_adds_its_gradient_after_its_arithmetic() -> None:

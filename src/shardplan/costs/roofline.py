@@ -114,14 +114,24 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
 
 
 def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
-    """Adding a micro-batch's weight gradient to the sum of those before. [s]
+    r"""Adding a micro-batch's weight gradient to the sum of those before. [s]
 
-    In place, the product reads and writes the sum in its epilogue: each tile after its own arithmetic. Else a pass of
-    its own over all gradients does.
+    .. math:: \frac{k n c}{B} \cdot \{2 g \text{ in place},\; f (a + 2 g) \text{ by a pass},\; a + g \text{ as shards}\}
+
+    with a bytes of an activation and g of a gradient. In place, the product reads and writes the sum in its epilogue:
+    each tile after its own arithmetic. Else a pass over all gradients reads the new one, and reads and writes the sum,
+    f times: in DeepSpeed's bf16 optimizer (``update_hp_grads``) a cast, an addition and a clearing are kernels of their
+    own. Where shards are added up, gradients are copied into the buffer of their reduction (``foreach_reduce`` of
+    PyTorch's FSDP2); the shards hardly count.
     """
     profile, software = machine.profile, machine.software
-    in_place = profile.accumulation_passes * machine.gradient_bytes
-    moved = in_place if software.fused_accumulation else profile.unfused_accumulation_bytes
+    new, total = machine.recipe.activation_bytes, machine.gradient_bytes
+    if software.fused_accumulation:
+        moved = profile.accumulation_passes * total
+    elif software.sharded_accumulation:
+        moved = new + total
+    else:
+        moved = profile.unfused_accumulation_factor * (new + 2 * total)
     return moved * op.k * op.n * op.count / machine.memory_rate
 
 

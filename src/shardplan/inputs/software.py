@@ -103,6 +103,11 @@ class Software:
         default=True, metadata=about("Weight-gradient products add to the gradient in place.")
     )
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
+    sharded_accumulation: bool = field(
+        default=False, metadata=about("Copy gradients to be reduced, and add up shards of them.")
+    )
+    """Whether a micro-batch copies its gradients into the buffers of their reduction, and shards are added up (PyTorch
+    FSDP); otherwise, unless products add in place, a pass of its own adds up whole gradients."""
     quantised_weights: bool = field(
         default=False, metadata=about("Keep the weights in the low-precision format alone.")
     )
