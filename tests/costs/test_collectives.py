@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import cluster, ideal_profile, tier
 from tests.strategies import Case, cases
 
+from shardplan.calibration.constants import Vector
 from shardplan.costs.collectives import (
     Group,
     Network,
@@ -22,6 +24,7 @@ from shardplan.costs.collectives import (
     joined_groups,
     sharding_groups,
 )
+from shardplan.files import DATA
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -585,3 +588,70 @@ def test_joined_lists_of_plans_are_answered_like_each_of_them(kind: CollectiveKi
     together = np.broadcast_to(collective_time(kind, SIZE, joined_groups(lists, (2, 3)), on), 5)
     singly = [collective_time(kind, SIZE, Group.of((Digit(size, 1),), on), on) for size in (8, 16, 12, 12, 12)]
     assert together.tolist() == pytest.approx([float(time) for time in singly], rel=1e-12)
+
+
+# Rings through many ranks.
+
+MIB = 2.0**20
+PERLMUTTER = DATA / "published" / "collectives-perlmutter.csv"
+
+
+def perlmutter(**constants: Any) -> Network:
+    """Nodes of four A100 with four adapters of 25 GB/s, of which large collectives reach 0.70."""
+    node = tier("node", 4, 300, latency=0.936e-6)
+    outer = replace(tier("network", None, 25, latency=5.8e-6), link_type="slingshot")
+    rates = {"nvlink": 0.73, "slingshot": 0.70, "other": 0.70}
+    return network(node, outer, num_accelerators=512, network_efficiency=rates, **constants)
+
+
+def measured_gathers() -> list[tuple[CollectiveKind, int, float, float]]:
+    """Kind, nodes, bytes and seconds of gathers and scatters of 64 MiB and more on 8 to 128 nodes of four."""
+    lines = [line for line in PERLMUTTER.read_text().splitlines() if not line.startswith("#")]
+    rows = [
+        (
+            cast("CollectiveKind", row["collective"]),
+            int(row["num_nodes"]),
+            float(row["size_bytes"]),
+            float(row["time_us"]) * 1e-6,
+        )
+        for row in csv.DictReader(lines)
+        if row["gpus_per_node"] == "4" and row["collective"] != "all_reduce"
+    ]
+    return [(kind, nodes, size, time) for kind, nodes, size, time in rows if nodes >= 8 and size >= 64 * MIB]
+
+
+def errors_of(on: Network) -> Vector:
+    """exp|ln(predicted / measured)| - 1."""
+    ratios = [
+        collective_time(kind, size, Group(4 * nodes, (4, 4 * nodes)), on) / time
+        for kind, nodes, size, time in measured_gathers()
+    ]
+    return np.exp(np.abs(np.log(np.asarray(ratios, dtype=float)))) - 1
+
+
+def test_rings_through_hundreds_of_ranks_take_as_long_as_measured() -> None:
+    """NCCL-tests on Perlmutter, 32 to 512 A100: the steps of the ring take up to ten times as long as sending."""
+    waiting = errors_of(perlmutter(ring_step_factor=9.0, low_latency_share=0.12))
+    assert np.median(waiting) < 0.07
+    assert np.max(waiting) < 0.35
+    assert np.max(errors_of(perlmutter(ring_step_factor=0.0))) > 3
+
+
+@given(size=st.floats(1, 1e12), nodes=st.integers(1, 4096), factor=st.floats(0, 20))
+def test_steps_of_a_ring_never_shorten_a_collective(size: float, nodes: int, factor: float) -> None:
+    """Nor do they lengthen one within a node, or of an all-reduce, for which there are trees."""
+    group = Group(4 * nodes, (4, 4 * nodes))
+    for kind in KINDS:
+        plain, slow = (collective_time(kind, size, group, perlmutter(ring_step_factor=f)) for f in (0.0, factor))
+        if kind in ("all_gather", "reduce_scatter") and nodes > 1:
+            assert slow >= plain
+        else:
+            assert slow == plain
+
+
+def test_a_ring_passes_every_rank() -> None:
+    """Of 8 nodes of 4: 24 steps inside nodes and 7 between them, where sending takes no time."""
+    on = perlmutter(ring_step_factor=2.0, low_latency_share=1e-9)
+    hops = 3 * 0.936e-6 + 7 * 5.8e-6
+    expected = hops + 2 * (24 * 0.936e-6 + 7 * 5.8e-6)
+    assert collective_time("all_gather", 1.0, Group(32, (4, 32)), on) == pytest.approx(expected, rel=1e-3)

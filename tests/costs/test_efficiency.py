@@ -44,6 +44,7 @@ def test_padding_of_arrays(m: int, n: int) -> None:
 def test_half_depth_gives_half_the_rate() -> None:
     profile = ideal_profile(matmul_half_depth=80)
     assert depth_efficiency(80, profile) == 0.5
+    assert depth_efficiency(160, profile, faster=2) == 0.5
     assert depth_efficiency(1e12, profile) == pytest.approx(1)
 
 

@@ -77,8 +77,23 @@ def test_a_ring_calls_its_kernel_for_every_rank_s_keys() -> None:
 
 
 def test_graphs_replay_calls() -> None:
-    assert calls(work(job=software(cuda_graphs="partial"))) == (4.5, 6.5)
+    """Those of a dense layer all, and of a mixture not those of its experts: permutation, two products, activation."""
+    assert calls(work(job=software(cuda_graphs="partial"))) == (0, 0)
     assert calls(work(job=software(cuda_graphs="full"))) == (0, 0)
+    of_experts = 4 + 2 * 8 * 0.01, 6 + 4 * 8 * 0.01
+    found = calls(work(mixtral(), job=software(moe_dispatcher="alltoall", cuda_graphs="partial")))
+    assert found == pytest.approx((50 + of_experts[0], 100 + of_experts[1]))
+
+
+def test_graphs_of_the_router_replay_it_alone() -> None:
+    """Product and choice of experts; of the dispatcher as much as graphs of other parts as well."""
+    whole, some, router = (
+        calls(work(mixtral(), job=software(moe_dispatcher="alltoall", cuda_graphs=graphs)))
+        for graphs in ("none", "partial", "router")
+    )
+    assert router == pytest.approx((whole[0] - 2 - 50, whole[1] - 3 - 100))
+    assert router > some
+    assert calls(work(job=software(cuda_graphs="router"))) == calls(work(job=software()))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import accelerator, ideal_profile
 
+from shardplan.arrays import Numbers
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.errors import InputError
 from shardplan.inputs.job import recipe_of
@@ -45,7 +46,7 @@ def test_a_thin_product_takes_its_memory_traffic() -> None:
 
     Without fused accumulation and with nothing to add to, all three products are alike.
     """
-    alone = replace(machine(unfused_accumulation_bytes=0), software=Software(fused_accumulation=False))
+    alone = replace(machine(unfused_accumulation_factor=0), software=Software(fused_accumulation=False))
     times = operator_times(matmul(1, 8192, 8192), alone)
     forward, backward = times.forward, times.backward
     moved = 2 * (8192 + 8192**2 + 8192)
@@ -69,6 +70,37 @@ def test_gradients_are_accumulated_in_memory() -> None:
     for bytes_each in (2.0, 4.0):
         backward = operator_times(product, replace(twice, gradient_bytes=bytes_each)).backward
         assert backward == pytest.approx((moved + 2 * bytes_each * elements) / BANDWIDTH + arithmetic)
+
+
+@pytest.mark.parametrize("gradient_bytes", [2.0, 4.0])
+def test_a_pass_of_its_own_reads_the_gradient_and_reads_and_writes_the_sum(gradient_bytes: float) -> None:
+    """DeepSpeed's bf16 optimizer makes twice that: reads 2, writes 4 of the cast; reads 4 and 4, writes 4; clears 2."""
+    product, elements = matmul(8192, 8192, 8192), 8192**2
+    unfused = replace(machine(), software=Software(fused_accumulation=False), gradient_bytes=gradient_bytes)
+
+    def added(factor: float) -> Numbers:
+        slow = replace(unfused, profile=replace(unfused.profile, unfused_accumulation_factor=factor))
+        return operator_times(product, slow).backward - operator_times(product, unfused).backward
+
+    assert added(1) == pytest.approx((2 + 2 * gradient_bytes) * elements / BANDWIDTH)
+    if gradient_bytes == 4:
+        assert added(2) == pytest.approx((2 + 4 + 4 + 4 + 4 + 2) * elements / BANDWIDTH)
+
+
+@pytest.mark.parametrize("gradient_bytes", [2.0, 4.0])
+def test_gradients_that_shards_add_up_are_copied_once(gradient_bytes: float) -> None:
+    """Read in 16 bits, written into the buffer of the reduction; whatever a pass over all of them would take."""
+    alone, shards = (
+        replace(
+            machine(unfused_accumulation_factor=factor),
+            software=Software(fused_accumulation=False, sharded_accumulation=factor > 0),
+            gradient_bytes=gradient_bytes,
+        )
+        for factor in (0.0, 3.0)
+    )
+    product = matmul(8192, 8192, 8192)
+    copied = operator_times(product, shards).backward - operator_times(product, alone).backward
+    assert copied == pytest.approx((2 + gradient_bytes) * 8192**2 / BANDWIDTH)
 
 
 def test_a_large_product_adds_its_gradient_after_its_arithmetic() -> None:
@@ -96,6 +128,30 @@ def test_inputs_of_experts_are_quantised_one_by_one() -> None:
     assert started.backward - still.backward == pytest.approx(3 * 10 * 3e-6)
     wide = [operator_times(experts, machine(matmul_launch_time=t)).forward for t in (0.0, 3e-6)]
     assert wide[1] - wide[0] == pytest.approx(10 * 3e-6)
+
+
+def test_one_kernel_for_all_experts_starts_once() -> None:
+    """And once for their inputs, and for the gradients of their outputs, where their products do not quantise these."""
+    experts = matmul(1000, 4096, 1024, count=10, grouped=True, in_one=True)
+    still, started = (operator_times(experts, machine("fp8", matmul_launch_time=t)) for t in (0.0, 3e-6))
+    assert started.forward - still.forward == pytest.approx(2 * 3e-6)
+    assert started.backward - still.backward == pytest.approx(3 * 3e-6)
+    fused = replace(experts, casts_input=False, casts_gradient=False)
+    bare, cast = (
+        operator_times(each, machine("fp8", cast_bytes=4, matmul_launch_time=3e-6)) for each in (fused, experts)
+    )
+    assert cast.forward - bare.forward == pytest.approx(4 * 10 * 1000 * 4096 / BANDWIDTH + 3e-6)
+    assert cast.backward - bare.backward == pytest.approx(4 * 10 * 1000 * 1024 / BANDWIDTH + 3e-6)
+
+
+def test_shallow_products_gain_less_from_low_precision() -> None:
+    """Ends of a tile take as long as in 16 bits: k0 more steps of 16 bits each, twice as many of 8."""
+    for k in (1000, 10_000, 100_000):
+        wide, narrow = (
+            operator_times(matmul(1e5, k, 1e5), machine(precision, matmul_half_depth=100)).forward
+            for precision in ("bf16", "fp8")
+        )
+        assert wide / narrow == pytest.approx(2 * (k + 100) / (k + 200))
 
 
 def test_launches_are_paid_once_per_product() -> None:

@@ -22,6 +22,23 @@ PSI = 1e9
 """Parameters of the rank, as the ZeRO paper calls them."""
 
 
+def test_flat_parameters_are_reduced_with_what_is_trained() -> None:
+    """As many bytes as if all were trained; weights are gathered alike."""
+    job = Job(sequence_length=1024, global_batch_size=64, grad_dtype="bf16")
+    network = Network.of(cluster(), 64, ideal_profile())
+
+    def reduced(held: Parameters, sharding: Any) -> tuple[float, float]:
+        numbers = PlanNumbers.of(Plan(sharding=sharding), 64, job)
+        found = state_traffic(held, job, numbers, network, sharding_groups(numbers, network))
+        return float(found.microbatch_time), float(found.reduce_time)
+
+    whole, separate = Parameters(PSI), Parameters(PSI, 0.0, PSI - 1)
+    flat = replace(separate, flat=PSI - 1)
+    assert reduced(flat, "zero3") == pytest.approx(reduced(whole, "zero3"), rel=0.01)  # two gathers for one
+    assert reduced(flat, "zero3")[0] > reduced(separate, "zero3")[0]
+    assert reduced(flat, "zero2") == reduced(separate, "zero2")
+
+
 def traffic(
     num_accelerators: int = 64,
     *,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardplan.costs.collectives import Group, collective_bytes
-from shardplan.costs.copies import domains_reached
+from shardplan.workload.copies import domains_reached
 from shardplan.workload.ops import Copies
 
 DEEPSEEK_V3 = Copies(8, 8, 4)

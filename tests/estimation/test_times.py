@@ -82,13 +82,35 @@ def test_fixed_times_belong_to_forward_passes_and_input_gradients(
 ) -> None:
     """Where they are all that takes time, F and B are half of them and W is none.
 
-    Bubbles in F and B: 1F1B (p - 1)(F + B + W), ZB-H1 (p - 1)(F + B - W), ZB-H2 (p - 1)(F + B - 2 W), ZB-V
+    Each chunk of a rank has its own. Bubbles in F and B:
+    1F1B (p - 1)(F + B + W), ZB-H1 (p - 1)(F + B - W), ZB-H2 (p - 1)(F + B - 2 W), ZB-V
     (p - 1)(B - W), DualPipe (p / 2 - 1)(F&B + B - 3 W) (arXiv 2401.10241, table 2; 2405.15362; 2412.19437, table 2).
     """
     fixed = 1e6
     split = priced(32, pp=8, vp=vp, schedule=schedule, profile={"microbatch_time": fixed}).breakdown
-    assert split["fixed"] == 32 * fixed
-    assert split["bubble"] == pytest.approx(sum(bubble) / 2 * fixed, rel=1e-4)
+    assert split["fixed"] == 32 * vp * fixed
+    assert split["bubble"] == pytest.approx(sum(bubble) / 2 * vp * fixed, rel=1e-4)
+
+
+@pytest.mark.parametrize("vp", [1, 2])
+def test_chunks_have_fixed_times_of_their_own(vp: int) -> None:
+    """Interleaving divides the bubble by v where work is all that takes time (arXiv 2104.04473, section 2.2.2).
+
+    It does not divide what every call of a chunk takes: v calls of t in each of p - 1 bubbles of 1 / v.
+    """
+    split = priced(32, pp=8, vp=vp, schedule="interleaved", profile={"microbatch_time": 1e6}).breakdown
+    assert split["fixed"] == 32 * vp * 1e6
+    assert split["bubble"] == pytest.approx(7 * 1e6, rel=1e-4)
+
+
+def test_plans_that_are_priced_together_keep_their_fixed_times() -> None:
+    """Stages of all plans lie in one column: each plan takes those of its own."""
+    one = priced(32, pp=8, replicas=8, profile={"microbatch_time": 1e6})
+    plans = [Plan(pp=8, vp=2, schedule="interleaved"), Plan(pp=4), Plan(pp=2, vp=4, schedule="interleaved")]
+    together = PricedPlan.of_all(one.question, plans)
+    alone = [PricedPlan.of(one.question, plan) for plan in plans]
+    assert [each.breakdown for each in together] == [each.breakdown for each in alone]
+    assert [each.breakdown["fixed"] for each in together] == [32 * 2 * 1e6, 16 * 1e6, 8 * 4 * 1e6]
 
 
 # Activations on the host.

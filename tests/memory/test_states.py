@@ -68,6 +68,22 @@ def test_gradients_in_fp32_make_eighteen_bytes() -> None:
     assert total(states("zero1", of=wide)) == pytest.approx((6 + 12 / 64) * PSI)
 
 
+@pytest.mark.parametrize(("keeps", "whole"), [("always", True), ("never", False)])
+def test_flat_parameters_give_frozen_weights_gradients(keeps: Any, *, whole: bool) -> None:
+    """PyTorch's FSDP lays a block in one flat parameter, whose gradient is as long: whole till it is reduced."""
+    of = job(software=Software(keeps_gradients=keeps))
+    adapters, base = 1e6, 13e9
+    held = Parameters(base + adapters, 0.0, base, flat=base)
+    cases: tuple[tuple[int, Sharding], ...] = (4, "zero3"), (4, "zero2"), (1, "zero3")
+    for n, sharding in cases:
+        numbers = PlanNumbers.of(Plan(sharding=sharding), n, of)
+        plain = model_states(replace(held, flat=0.0), of, numbers)
+        added = 2 * base / (1 if whole else 4) if (n, sharding) == (4, "zero3") else 0.0
+        flat = model_states(held, of, numbers)
+        assert (flat.weights, flat.optimizer) == (plain.weights, plain.optimizer)
+        assert float(flat.gradients - plain.gradients) == pytest.approx(added)
+
+
 def test_hybrid_sharding_divides_by_its_degree() -> None:
     assert total(states("hsdp", sharding_degree=8)) == pytest.approx(16 * PSI / 8)
 

@@ -19,7 +19,9 @@ def test_each_choice_is_priced_as_a_question_of_its_own() -> None:
     asked = question("qwen3-30b-a3b", "dgx-h100", 64, global_batch_size=512, stack="megatron-lm")
     assert asked.job.software.moe_dispatcher == "alltoall"
     found = {(each.field, each.new): each for each in other_software(asked, estimate_plan(asked, SPLIT), MEGATRON)}
-    assert found.keys() == {("moe_dispatcher", "deepep"), ("moe_dispatcher", "hybridep"), ("cuda_graphs", "partial")}
+    graphs = {("cuda_graphs", "partial"), ("cuda_graphs", "router")}
+    assert found.keys() == {("moe_dispatcher", "deepep"), ("moe_dispatcher", "hybridep"), *graphs}
+    assert found["cuda_graphs", "partial"].priced.step_time <= found["cuda_graphs", "router"].priced.step_time
     for (field, value), each in found.items():
         changed: dict[str, Any] = {field: value}
         software = replace(asked.job.software, **changed)

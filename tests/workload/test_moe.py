@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from tests.examples import deepseek_v3, mixtral
 
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.software import Software
+from shardplan.inputs.software import CudaGraphs, Software
 from shardplan.workload.moe import mixture_of_experts
-from shardplan.workload.ops import Block, Matmul
+from shardplan.workload.ops import Block, Matmul, StreamPass
 from shardplan.workload.shard import Shard
 
 LENGTH = 4096
@@ -91,6 +91,86 @@ def test_dispatch_in_eight_bits_and_combination_in_sixteen() -> None:
     assert wide == dict.fromkeys(("dispatch", "combine", "combine_back", "dispatch_back"), 2 * channels)
     assert narrow["dispatch"] == narrow["combine_back"] == channels + 4 * channels / 128
     assert narrow["combine"] == narrow["dispatch_back"] == 2 * channels
+
+
+def permuted(precision: Precision = "bf16", *, ep: int = 8, etp: int = 1, **software: Any) -> float:
+    """Elements that permutations read and write for each token of Mixtral."""
+    job = Job(sequence_length=LENGTH, global_batch_size=64, precision=precision, software=Software(**software))
+    config = mixtral().layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    of = mixture_of_experts(config, Shard.of(4096, job, PlanNumbers.of(Plan(ep=ep, etp=etp), 64, job)))
+    (found,) = (op for op in of.operators if op.name == "permute" and isinstance(op, StreamPass))
+    assert found.forward_bytes == found.backward_bytes
+    return float(found.forward_bytes / (2 * 4096 * LENGTH))
+
+
+def test_all_to_all_permutes_before_and_sorts_behind_the_exchange() -> None:
+    """Two copies of a token, counted by hand, there and back.
+
+    One read and two written before the exchange; each read and written behind it where a rank has several experts; in
+    low precision once more, to fill them up.
+    """
+    assert permuted(moe_dispatcher="alltoall", ep=8) == 2 * (1 + 2)
+    assert permuted(moe_dispatcher="alltoall", ep=4) == 2 * (1 + 2 + 2 + 2)
+    assert permuted(moe_dispatcher="alltoall", ep=1) == 2 * (1 + 2)
+    assert permuted(moe_dispatcher="alltoall", ep=4, etp=2) == 2 * (1 + 2 + 2 * (2 + 2))
+    assert permuted("fp8", moe_dispatcher="alltoall", ep=4) == 2 * (1 + 2 + 2 + 2 + 2 + 2)
+
+
+def test_a_row_for_each_rank_is_permuted_where_it_arrives() -> None:
+    """Of two copies among n ranks 2 - 1/n ranks get a row, which they read and write for each of their experts."""
+    for ep in (2, 4, 8):
+        assert permuted(moe_dispatcher="hybridep", ep=ep) == pytest.approx(2 * (2 - 1 / ep + 2))
+        assert permuted("mxfp8", moe_dispatcher="hybridep", ep=ep) == permuted(moe_dispatcher="hybridep", ep=ep)
+    assert permuted("mxfp8", moe_dispatcher="deepep", ep=8) == pytest.approx(2 * (2 - 1 / 8 + 2 + 2 + 2))
+
+
+def in_graph(precision: Precision = "mxfp8", **software: Any) -> Block:
+    fields = {"cuda_graphs": "full", "moe_dispatcher": "hybridep"} | software
+    job = Job(sequence_length=LENGTH, global_batch_size=64, precision=precision, software=Software(**fields))
+    config = mixtral().layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    return mixture_of_experts(config, Shard.of(4096, job, PlanNumbers.of(Plan(ep=4), 64, job)))
+
+
+def names(of: Block) -> set[str]:
+    return {op.name for op in of.operators}
+
+
+def test_one_graph_of_the_iteration_runs_all_experts_at_once() -> None:
+    """The host knows no sizes, unless they are fixed; block-scaled formats activate and quantise in the epilogue."""
+    fused, plain = matmuls(in_graph()), matmuls(in_graph(cuda_graphs="partial"))
+    assert [fused[name].starts for name in ("expert_fc1", "expert_fc2", "router")] == [1, 1, 1]
+    assert [plain[name].starts for name in ("expert_fc1", "expert_fc2", "router")] == [2, 2, 1]
+    assert (fused["expert_fc1"].casts_input, fused["expert_fc1"].casts_gradient) == (True, False)
+    assert (fused["expert_fc2"].casts_input, fused["expert_fc2"].casts_gradient) == (False, True)
+    assert "expert_activation" not in names(in_graph())
+    assert matmuls(in_graph("bf16"))["expert_fc1"].starts == 1
+    for other in (in_graph("bf16"), in_graph(cuda_graphs="partial"), in_graph(moe_capacity=True)):
+        assert "expert_activation" in names(other)
+    assert matmuls(in_graph(moe_capacity=True))["expert_fc1"].starts == 2
+    assert sum(float(op.flops) for op in fused.values()) == sum(float(op.flops) for op in plain.values())
+
+
+def test_what_experts_keep_is_copied_to_pages_and_back() -> None:
+    """Inputs of both products and the output of the first, each read and written on either way."""
+    of = in_graph()
+    (stash,) = (op for op in of.operators if op.name == "stash" and isinstance(op, StreamPass))
+    kept = sum(float(each.bytes) for each in of.saved if each.name != "routing")
+    assert stash.forward_bytes == stash.backward_bytes == 2 * kept
+    assert "stash" not in names(in_graph(cuda_graphs="partial")) | names(in_graph(moe_dispatcher="alltoall"))
+
+
+def test_biases_of_experts_are_added_by_kernels_of_their_own() -> None:
+    """One element for each of a rank's token copies and channels; none where one kernel runs all experts."""
+    cases: tuple[tuple[CudaGraphs, int], ...] = ("none", 1), ("full", 0)
+    for graphs, number in cases:
+        job = Job(sequence_length=LENGTH, global_batch_size=64, software=Software(cuda_graphs=graphs))
+        config = MixtureOfExperts(num_experts=8, top_k=2, intermediate_size=512, gated=True, bias=True)
+        of = mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(ep=4), 64, job)))
+        found = [op for op in of.operators if op.name == "expert_bias" and isinstance(op, StreamPass)]
+        assert [op.forward_bytes for op in found] == [28 * LENGTH * 2 * 1024] * number
+    assert "expert_bias" not in names(in_graph(cuda_graphs="none"))
 
 
 def uneven(ratio: float, *, ep: int = 8, etp: int = 1, capacity: bool = False) -> Block:

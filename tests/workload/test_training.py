@@ -18,6 +18,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.software import Software
 from shardplan.planner.search import search_question
 from shardplan.workload.layer import Parameters, held_parameters, layer_block, layer_parameters
 from shardplan.workload.ops import Block, Matmul
@@ -62,6 +63,14 @@ def test_parameters_of_adapters(targets: str, expected: int, tp: int) -> None:
     assert float(np.asarray(found.trained.dense)) * tp == pytest.approx(expected)
     whole = layer_parameters(LLAMA_70B, LLAMA_70B.layers[0], PlanNumbers.of(Plan(tp=tp), 8, job()))
     assert found.frozen == whole
+
+
+def test_flat_parameters_hold_the_frozen_weights_of_layers_with_adapters() -> None:
+    separate, flat = (held(LLAMA_70B, job(**LORA, software=Software(flat_gradients=one))) for one in (False, True))
+    assert (separate.flat, flat.flat) == (0, separate.frozen.dense)
+    assert (flat.trained, flat.frozen) == (separate.trained, separate.frozen)
+    assert (flat + flat).flat == 2 * flat.flat
+    assert held(LLAMA_70B, job(software=Software(flat_gradients=True))).flat == 0
 
 
 def test_every_expert_has_adapters_of_its_own() -> None:

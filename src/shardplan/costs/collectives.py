@@ -16,13 +16,13 @@ from typing import assert_never
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds, concatenated, first_axis
-from shardplan.costs.copies import sent_once
 from shardplan.costs.domains import parts_in_domains
 from shardplan.costs.links import exchange_load, exchange_share, usable_share
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits
 from shardplan.inputs.profile import Profile
+from shardplan.workload.copies import sent_once
 from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
 
@@ -52,6 +52,10 @@ class Network:
     p2p_efficiency: tuple[Numbers, ...]
     """The same for sends from one rank to another."""
     launch_time: Numbers
+    ring_step_factor: Numbers
+    """Time of a step of a ring that carries large messages, relative to the latency of its hop."""
+    low_latency_share: Numbers
+    """Share of the bandwidth that rings reach by protocols that wait for no such step."""
     own_chunk_time: Numbers
     """Time in which a rank copies its own part of what is exchanged, relative to that part's time on the links."""
     rates: TierRates | None = None
@@ -89,6 +93,8 @@ class Network:
             all_to_all_efficiency=(efficiency[0], *(profile.all_to_all_efficiency for _ in efficiency[1:])),
             p2p_efficiency=(efficiency[0], *(profile.p2p_efficiency for _ in efficiency[1:])),
             launch_time=profile.collective_launch_time,
+            ring_step_factor=profile.ring_step_factor,
+            low_latency_share=profile.low_latency_share,
             own_chunk_time=profile.own_chunk_time.get(kept[0].link_type, profile.own_chunk_time["other"]),
         )
 
@@ -149,6 +155,8 @@ class _Rates:
     """[s]"""
     per_byte: Numbers
     """[s/byte]"""
+    ring_steps: Numbers
+    """What the steps of a ring across domains take with a large message, one after the other. [s]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,18 +384,26 @@ def collective_time(
 ) -> Numbers:
     r"""Time of one collective: its slowest tier's traffic (chunks are pipelined through the tiers), and its latencies.
 
-    .. math:: t_0 + \sum_j \alpha_j h_j + \max_j \frac{b_j}{e_j B_j}
+    .. math:: t_0 + \sum_j \alpha_j h_j + \min\left(\sqrt{T^2 + (f L)^2},\; T / l\right),
+        \quad T = \max_j \frac{b_j}{e_j B_j}, \quad L = \sum_j \alpha_j (d_{j-1} - d_j)
 
     On the innermost tier :math:`b_0` includes :math:`x S / n`: every rank copies its own of n chunks, which takes x of
     the time of a chunk on the links, so that two ranks reach less of a link than eight. The :math:`h_j` are hops:
     :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce, the logarithm of an all-to-all; between domains
-    logarithmic algorithms take the place of longer rings. Zero for a single rank. ``calls``: collectives in which
-    ``size`` is sent, each with its latencies.
+    logarithmic algorithms take the place of longer rings. L, of all-gathers and reduce-scatters across domains, is a
+    ring's way through all ranks, of which :math:`d_j` domains of tier j remain to be joined. With large messages a step
+    of it takes f times the latency of a hop (NCCL, src/graph/tuning.cc: protocols Simple and LL), which sending hides
+    in part; protocols without that reach the share l of the bandwidth. Zero for a single rank. ``calls``: collectives
+    in which ``size`` is sent, each with its latencies.
     """
     rates = group.known.get((kind, copies))
     if rates is None or rates.network is not network:
         rates = group.known[kind, copies] = _rates(kind, group, network, copies)
-    return calls * rates.per_call + size * rates.per_byte
+    sending = size * rates.per_byte
+    if any_holds(rates.ring_steps):
+        paced = np.hypot(sending, calls * rates.ring_steps)
+        sending = np.minimum(paced, sending / network.low_latency_share)
+    return calls * rates.per_call + sending
 
 
 def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies) -> _Rates:
@@ -410,7 +426,26 @@ def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies)
         if j > 0:
             hops = np.minimum(hops, _tree_hops(kind, layer.fan_out, layer.inner_largest))
         latency = latency + latencies[j] * hops
-    return _Rates(network, np.where(group.size > 1, network.launch_time + latency, 0.0), slowest)
+    per_call = np.where(group.size > 1, network.launch_time + latency, 0.0)
+    return _Rates(network, per_call, slowest, _ring_steps(kind, group, network))
+
+
+def _ring_steps(kind: CollectiveKind, group: Group, network: Network) -> Numbers:
+    """What the steps of a ring through all ranks take with a large message, where it leaves a domain. [s]
+
+    Where every domain holds one rank, logarithmic algorithms take its place (:func:`_tree_hops`).
+    """
+    if kind not in ("all_gather", "reduce_scatter") or len(group.members) == 1:
+        return 0.0
+    layers = group.layers
+    left = [layer.pieces for layer in layers[1:]] + [1]
+    latency: Numbers = 0.0
+    for j, (layer, after) in enumerate(zip(layers, left, strict=True)):
+        steps = layer.pieces - after
+        if j > 0:
+            steps = np.minimum(steps, _tree_hops(kind, layer.fan_out, layer.inner_largest))
+        latency = latency + network.latency[j] * steps
+    return np.where(np.asarray(left[0]) > 1, network.ring_step_factor * latency, 0.0)
 
 
 def _own_chunk(kind: CollectiveKind, group: Group, network: Network) -> Numbers:

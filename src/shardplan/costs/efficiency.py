@@ -28,9 +28,13 @@ def tile_padding(m: Numbers, n: Numbers, count: Numbers, num_cores: int | None) 
     return least / (m * n * count)
 
 
-def depth_efficiency(k: Numbers, profile: Profile) -> Numbers:
-    r"""Share of the rate left at inner dimension k, :math:`k / (k + k_0)`."""
-    return k / (k + profile.matmul_half_depth)
+def depth_efficiency(k: Numbers, profile: Profile, *, faster: Numbers = 1.0) -> Numbers:
+    r"""Share of the rate left at inner dimension k, :math:`k / (k + r k_0)`.
+
+    ``faster``: how many times as fast as in 16 bits the steps through the inner dimension are, r. Filling the pipeline
+    and writing a tile's result take as long in any number format, and so as long as r times as many steps.
+    """
+    return k / (k + faster * profile.matmul_half_depth)
 
 
 def attention_efficiency(head_dim: Numbers, length: Numbers, profile: Profile) -> Numbers:

@@ -15,6 +15,8 @@ from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Ope
 Item: TypeAlias = Operator | Collective
 DISPATCH = "dispatch"
 """The exchange that the dispatcher issues: where it runs again, so does the dispatcher."""
+ROUTER = ("router", "routing")
+"""Operators of the router."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,24 +33,24 @@ class HostWork:
 def host_work(
     block: Block, machine: Machine, groups: dict[str, Group], *, routed: bool, overlap_ep: Flags = False
 ) -> HostWork:
-    """A call for every kernel and every collective of more than one rank; graphs replay most of it.
+    """A call for every kernel and every collective of more than one rank; graphs replay what they captured.
 
     ``routed``: whether a host-side dispatcher of experts runs in the block. ``overlap_ep``: whether the block takes
     turns with that of another micro-batch (:func:`_share_of_dispatcher`).
     """
-    graphs = machine.profile.graph_host_share[machine.software.cuda_graphs]
     forward: list[tuple[Item, Numbers]] = []
     backward: Numbers = 0.0
     for operator in block.operators:
         there, back = _issue_times(operator, machine)
-        forward.append((operator, graphs * there))
-        backward = backward + graphs * back
-    launch = graphs * machine.profile.kernel_launch_time[machine.software.kernels]
+        left = _left_by_graphs(operator, machine)
+        forward.append((operator, left * there))
+        backward = backward + left * back
+    launch = machine.profile.kernel_launch_time[machine.software.kernels]
     for item in block.collectives:
         ranks = np.asarray(groups[item.dimension].size)
         if np.all(ranks == 1):
             continue
-        time = np.where(ranks > 1, launch * item.count, 0.0)
+        time = np.where(ranks > 1, _left_by_graphs(item, machine) * launch * item.count, 0.0)
         if item.direction == "forward":
             forward.append((item, time))
         else:
@@ -56,12 +58,25 @@ def host_work(
     if not routed:
         return HostWork(forward=tuple(forward), backward=backward, waiting=())
     dispatch = next(item for item in block.collectives if item.name == DISPATCH)
-    moe = graphs * _share_of_dispatcher(machine, overlap_ep) * _dispatcher_time(machine)
+    moe = _share_of_dispatcher(machine, overlap_ep) * _dispatcher_time(machine)
     forward.append((dispatch, moe))
     backward = backward + moe * machine.profile.moe_host_backward_ratio
     return HostWork(
         forward=tuple(forward), backward=backward, waiting=((dispatch, _waiting_time(machine, overlap_ep)),)
     )
+
+
+def _left_by_graphs(item: Item, machine: Machine) -> Numbers:
+    """Share of the calls of ``item`` that graphs leave to the host: little of what they captured, all of the rest.
+
+    Graphs of parts of a layer hold no experts and none of their exchange, whose shapes change (Megatron Core,
+    ``cuda_graph_modules``); those of the router hold nothing else.
+    """
+    kind, shares = machine.software.cuda_graphs, machine.profile.graph_host_share
+    if kind in ("none", "full"):
+        return shares[kind]
+    captured = item.name in ROUTER or (kind == "partial" and "moe" not in item.modules)
+    return shares["full" if captured else "none"]
 
 
 def _issue_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
@@ -73,7 +88,7 @@ def _issue_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers
     forward, backward = _calls(operator, machine)
     call = machine.profile.kernel_launch_time[machine.software.kernels]
     if isinstance(operator, Matmul) and operator.grouped:
-        call = call + operator.count * machine.profile.matmul_launch_time
+        call = call + operator.starts * machine.profile.matmul_launch_time
     return forward * call, backward * call
 
 
@@ -93,10 +108,14 @@ def _calls(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
 
 
 def _dispatcher_time(machine: Machine) -> Numbers:
-    """Host time of one mixture-of-experts layer beyond the calls of its operators, forward, by all-to-all."""
+    """Host time of one mixture-of-experts layer beyond the calls of its operators, forward, by all-to-all.
+
+    Graphs of parts of a layer hold its preparations, those of the router as well.
+    """
     profile, software = machine.profile, machine.software
     capacity = profile.capacity_host_share if software.moe_capacity else 1.0
-    return profile.moe_host_time * capacity
+    graphs = "partial" if software.cuda_graphs == "router" else software.cuda_graphs
+    return profile.moe_host_time * capacity * profile.graph_host_share[graphs]
 
 
 def _share_of_dispatcher(machine: Machine, overlap_ep: Flags) -> Numbers:

@@ -114,28 +114,41 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
 
 
 def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
-    """Adding a micro-batch's weight gradient to the sum of those before. [s]
+    r"""Adding a micro-batch's weight gradient to the sum of those before. [s]
 
-    In place, the product reads and writes the sum in its epilogue: each tile after its own arithmetic. Else a pass of
-    its own over all gradients does.
+    .. math:: \frac{k n c}{B} \cdot \{2 g \text{ in place},\; f (a + 2 g) \text{ by a pass},\; a + g \text{ as shards}\}
+
+    with a bytes of an activation and g of a gradient. In place, the product reads and writes the sum in its epilogue:
+    each tile after its own arithmetic. Else a pass over all gradients reads the new one, and reads and writes the sum,
+    f times: in DeepSpeed's bf16 optimizer (``update_hp_grads``) a cast, an addition and a clearing are kernels of their
+    own. Where shards are added up, gradients are copied into the buffer of their reduction (``foreach_reduce`` of
+    PyTorch's FSDP2); the shards hardly count.
     """
     profile, software = machine.profile, machine.software
-    in_place = profile.accumulation_passes * machine.gradient_bytes
-    moved = in_place if software.fused_accumulation else profile.unfused_accumulation_bytes
+    new, total = machine.recipe.activation_bytes, machine.gradient_bytes
+    if software.fused_accumulation:
+        moved = profile.accumulation_passes * total
+    elif software.sharded_accumulation:
+        moved = new + total
+    else:
+        moved = profile.unfused_accumulation_factor * (new + 2 * total)
     return moved * op.k * op.n * op.count / machine.memory_rate
 
 
 def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbers) -> tuple[Numbers, Numbers]:
     """Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count.
 
-    Those of grouped products expert by expert, each by a kernel of its own (``split_quantize`` of Transformer Engine).
+    Those of grouped products expert by expert, each by a kernel of its own (``split_quantize`` of Transformer Engine),
+    unless one kernel runs all products.
     """
     recipe = machine.recipe
     if not op.low_precision or recipe.matmul == recipe.dense_math:
         return forward, for_input
     time = machine.profile.cast_bytes / machine.memory_rate
-    launches = op.count * machine.profile.matmul_launch_time if op.grouped else 0.0
-    return forward + op.m * op.k * op.count * time + launches, for_input + op.m * op.n * op.count * time + launches
+    launches = op.starts * machine.profile.matmul_launch_time if op.grouped else 0.0
+    there = op.m * op.k * op.count * time + launches if op.casts_input else 0.0
+    back = op.m * op.n * op.count * time + launches if op.casts_gradient else 0.0
+    return forward + there, for_input + back
 
 
 def _in_panels(op: Matmul, machine: Machine, number_format: str, *, k: Numbers, n: Numbers) -> Numbers:
@@ -158,17 +171,19 @@ def _product_time(
 
     .. math:: \max\left(\frac{2 m n k c}{R} \cdot \frac{k + k_0}{k} (1 + w (P - 1)), \frac{bytes}{B}\right) + t_0
 
-    with rate R, padding P, wave weight w, achieved bandwidth B. Grouped products start one by one (GroupedLinear of
-    Transformer Engine calls cuBLAS for every expert): :math:`t_0` each. ``writes``: whether its output is new, rather
-    than added to what is there (:func:`_accumulation_time`).
+    with rate R, padding P, wave weight w, achieved bandwidth B; :math:`k_0` is that of 16 bits times how much faster
+    the number format is. Grouped products start one by one (GroupedLinear of Transformer Engine calls cuBLAS for every
+    expert), :math:`t_0` each, unless one kernel runs all. ``writes``: whether its output is new, rather than added to
+    what is there (:func:`_accumulation_time`).
     """
     profile = machine.profile
     padding = 1 + profile.matmul_wave_weight * (tile_padding(m, n, op.count, machine.accelerator.num_cores) - 1)
-    rate = machine.matmul_rate(number_format) * (profile.grouped_matmul_efficiency if op.grouped else 1.0)
-    arithmetic = 2.0 * m * n * k * op.count * padding / (rate * depth_efficiency(k, profile))
+    rate = machine.matmul_rate(number_format)
+    depth = depth_efficiency(k, profile, faster=rate / machine.matmul_rate(machine.recipe.dense_math))
+    grouped = profile.grouped_matmul_efficiency if op.grouped else 1.0
+    arithmetic = 2.0 * m * n * k * op.count * padding / (rate * grouped * depth)
     moved = product_bytes(op, machine, m=m, k=k, n=n, writes=writes)
-    kernels = op.count if op.grouped else 1
-    return np.maximum(arithmetic, moved / machine.memory_rate) + kernels * profile.matmul_launch_time
+    return np.maximum(arithmetic, moved / machine.memory_rate) + op.starts * profile.matmul_launch_time
 
 
 def product_bytes(op: Matmul, machine: Machine, *, m: Numbers, k: Numbers, n: Numbers, writes: bool = True) -> Numbers:

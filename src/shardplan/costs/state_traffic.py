@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds, is_zero
+from shardplan.arrays import Numbers, any_holds, is_zero, where
 from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
@@ -91,7 +91,8 @@ def state_traffic(
     once per step. ``reduces_whole``: zero1 all-reduces gradients as ddp does.
     """
     trained, frozen = held.trained, held.frozen
-    dense = _traffic((trained.dense, frozen.dense), job, numbers, network, groups)
+    flat = where(numbers.shards_weights, held.flat, 0.0) if any_holds(held.flat) else 0.0
+    dense = _traffic((trained.dense, frozen.dense), job, numbers, network, groups, flat=flat)
     own = {name.removeprefix("expert_"): group for name, group in groups.items() if name.startswith("expert_")}
     experts = _traffic((trained.experts, frozen.experts), job, numbers, network, own)
     return StateTraffic(
@@ -123,13 +124,19 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
 
 
 def _traffic(
-    held: tuple[Numbers, Numbers], job: Job, numbers: PlanNumbers, network: Network, groups: dict[str, Group]
+    held: tuple[Numbers, Numbers],
+    job: Job,
+    numbers: PlanNumbers,
+    network: Network,
+    groups: dict[str, Group],
+    *,
+    flat: Numbers = 0.0,
 ) -> StateTraffic:
-    """Traffic of parameters that are trained and of others that are frozen."""
+    """Traffic of parameters that are trained and of others that are frozen; ``flat``: of these, some with gradients."""
     trained, frozen = held
     if not any_holds(trained) and not any_holds(frozen):
         return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
-    reductions = [(each, _time(each, network)) for each in _reductions(trained, job, numbers, groups)]
+    reductions = [(each, _time(each, network)) for each in _reductions(trained + flat, job, numbers, groups)]
     gathers = [(each, _time(each, network)) for each in _gathers(trained, job, numbers, groups)]
     if any_holds(frozen):  # weights that never change are gathered only where they are shards between steps
         kept = replace(numbers, shards_optimizer=numbers.shards_weights)

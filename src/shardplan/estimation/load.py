@@ -68,6 +68,8 @@ class StateLoad:
     frozen_experts: Numbers
     by_adam: Numbers
     """Those of the dense ones that keep Adam's second moment next to one moment of others."""
+    flat: Numbers
+    """Frozen ones that make one flat parameter with trained ones."""
     orthogonal_dense: Numbers
     """FLOP of Muon on its matrices, before ranks share them."""
     orthogonal_experts: Numbers
@@ -89,6 +91,7 @@ class StateLoad:
             frozen_dense=states.parameters.frozen_dense,
             frozen_experts=states.parameters.frozen_experts,
             by_adam=states.parameters.by_adam,
+            flat=states.parameters.flat,
             orthogonal_dense=states.orthogonal.dense,
             orthogonal_experts=states.orthogonal.experts,
             orthogonal_largest=states.orthogonal.largest,
@@ -100,7 +103,7 @@ class StateLoad:
     @property
     def parameters(self) -> Parameters:
         """What one rank holds."""
-        return Parameters(self.dense, self.experts, self.frozen_dense, self.frozen_experts, self.by_adam)
+        return Parameters(self.dense, self.experts, self.frozen_dense, self.frozen_experts, self.by_adam, self.flat)
 
     @property
     def trained(self) -> Parameters:

@@ -29,6 +29,8 @@ GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
         "all_to_all_efficiency": LESS,
         "p2p_efficiency": LESS,
         "collective_launch_time": MORE,
+        "ring_step_factor": MORE,
+        "low_latency_share": LESS,
     },
     "overlap": {
         "tp_fill": MORE,

@@ -276,7 +276,7 @@ class PlanColumns:
             "pp_communication": m * at(times.transfer),
             "offload": m * at(times.offload),
             "optimizer": each(states.update)[last],
-            "fixed": m * times.overhead + fixed_time(self.question),
+            "fixed": m * at(times.overhead) + fixed_time(self.question),
             "bubble": where(np.greater(self.numbers.pp, 1), waiting, 0.0),
         }
 

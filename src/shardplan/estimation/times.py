@@ -36,7 +36,7 @@ class WorkTimes:
     offload: Numbers
     """Exposed host transfers of activations."""
     overhead: Numbers
-    """Fixed time."""
+    """Fixed time, of all chunks."""
     free_forward: Numbers
     """Computation of the forward pass that hides nothing yet."""
     free_backward: Numbers
@@ -154,11 +154,20 @@ def work_times(question: Question, numbers: PlanNumbers, around: Around, stage: 
         weight_gradient=work.sum.weight_gradient,
         transfer=transfer,
         offload=offload,
-        overhead=question.profile.microbatch_time,
+        overhead=calls_of_microbatch(question, numbers),
         free_forward=free_forward if left is None else free_forward * left,
         free_backward=free_backward if left is None else free_backward * left,
         windows=Windows.of(question, numbers),
     )
+
+
+def calls_of_microbatch(question: Question, numbers: PlanNumbers) -> Numbers:
+    r"""Fixed time of a micro-batch on a stage of v chunks, :math:`v\,t_0`. [s]
+
+    A schedule calls the passes of every chunk by themselves, with transfers of their own (Megatron Core,
+    pipeline_parallel/schedules.py: ``forward_step`` and ``backward_step`` of each virtual micro-batch).
+    """
+    return question.profile.microbatch_time * numbers.vp
 
 
 def sharding_window(question: Question, numbers: PlanNumbers) -> Numbers:

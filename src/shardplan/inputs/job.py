@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import Final, Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
@@ -71,6 +71,10 @@ PRECISIONS: dict[str, Recipe] = {
         ("nvfp4", "nvfp4", "bf16", 2.0, 2 * (0.5 + 1 / 16), 4.0, 2.0, 0.5 + 1 / 16),
     )
 }
+
+
+BLOCK_SCALED: Final = ("mxfp8", "nvfp4")
+"""Precisions of which every 16 or 32 elements share a scale."""
 
 
 def recipe_of(precision: str) -> Recipe:
@@ -213,6 +217,24 @@ class Job:
     def recipe(self) -> Recipe:
         """Bytes and number formats that the precision implies."""
         return recipe_of(self.precision)
+
+    @property
+    def whole_experts(self) -> bool:
+        """Whether one kernel runs the products of all experts of a rank, which reads their sizes on the device.
+
+        A graph of the whole iteration needs that, unless experts take a fixed number of tokens: the host knows no sizes
+        (Megatron Core, ``moe_expert_rank_capacity_factor``; compilers). Otherwise the host calls a kernel for each
+        expert.
+        """
+        return self.software.cuda_graphs == "full" and not self.software.moe_capacity
+
+    @property
+    def fused_experts(self) -> bool:
+        """Whether these kernels apply activation functions and quantise what they write, forward and backward.
+
+        Those of block-scaled formats do (cuDNN's grouped products in Transformer Engine, ``ops/fused/grouped_mlp.py``).
+        """
+        return self.whole_experts and self.precision in BLOCK_SCALED
 
     @property
     def tokens_per_step(self) -> int:

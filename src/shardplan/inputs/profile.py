@@ -106,8 +106,9 @@ class Profile:
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
     accumulation_passes: Numbers
     """Passes over the gradients per micro-batch where they are added up inside the weight-gradient product."""
-    unfused_accumulation_bytes: Numbers
-    """Traffic per weight and micro-batch of accumulating gradients in a pass of its own. [bytes]"""
+    unfused_accumulation_factor: Numbers
+    """Traffic of adding up gradients in a pass of its own, relative to reading the new ones, and reading and writing
+    their sum, once."""
     state_space_scan_bytes: Numbers
     """Forward traffic of the state-space scan per token and inner channel; backward twice that. [bytes]"""
     network_efficiency: Table
@@ -118,6 +119,10 @@ class Profile:
     """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
+    ring_step_factor: Numbers
+    """Time of a step of a ring across domains that carries large messages, relative to the latency of its hop."""
+    low_latency_share: Numbers
+    """Share of the achieved bandwidth that such rings reach by protocols that wait for no such step."""
     own_chunk_time: Table
     """Time in which a rank copies its own chunk of a collective, relative to that of a chunk on the innermost links, by
     kind of these links."""
@@ -147,7 +152,8 @@ class Profile:
     kernel_launch_time: Table
     """Host time of one call for an operator or a collective, with fused and with eager kernels. [s]"""
     graph_host_share: Table
-    """Share of the host's time that is left with each kind of CUDA graphs."""
+    """Share of the host's time that is left with CUDA graphs: of what they captured (``full``), and of a dispatcher
+    whose preparations they captured (``partial``)."""
     dispatcher_host_share: Table
     """Host time of a dispatcher of experts relative to all-to-all by the framework."""
     capacity_host_share: Numbers
@@ -159,7 +165,7 @@ class Profile:
     moe_host_backward_ratio: Numbers
     """Host time of its backward pass relative to forward."""
     microbatch_time: Numbers
-    """Fixed time of a micro-batch. [s]"""
+    """Fixed time of a micro-batch in a model chunk. [s]"""
     optimizer_bytes_per_parameter: Numbers
     """Traffic of an Adam step in mixed precision. [bytes per parameter]"""
     optimizer_pass_factor: Numbers

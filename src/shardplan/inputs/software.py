@@ -23,7 +23,7 @@ from shardplan.inputs.words import (
 
 AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
-CudaGraphs = Literal["none", "partial", "full"]
+CudaGraphs = Literal["none", "router", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 KeptFormat = Literal["activation", "fp8"]
 LossKernel = Literal["in_place", "autograd", "loss_parallel", "compiled", "gathered", "single"]
@@ -61,7 +61,9 @@ class Software:
     cuda_graphs: CudaGraphs = field(
         default="partial", metadata=about("Kernels replayed without the host:", words=GRAPHS)
     )
-    """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
+    """Kernels replayed without the host: none, those of the router of experts, those of all parts of a layer whose
+    shapes do not change (all but experts), or those of the whole iteration. One of the whole iteration runs experts by
+    kernels that read their sizes on the device."""
     blocking_launches: bool = field(
         default=False, metadata=about("The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1).")
     )
@@ -101,6 +103,11 @@ class Software:
         default=True, metadata=about("Weight-gradient products add to the gradient in place.")
     )
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
+    sharded_accumulation: bool = field(
+        default=False, metadata=about("Copy gradients to be reduced, and add up shards of them.")
+    )
+    """Whether a micro-batch copies its gradients into the buffers of their reduction, and shards are added up (PyTorch
+    FSDP); otherwise, unless products add in place, a pass of its own adds up whole gradients."""
     quantised_weights: bool = field(
         default=False, metadata=about("Keep the weights in the low-precision format alone.")
     )
@@ -179,6 +186,12 @@ class Software:
     """Whether gradients are freed after the update (``zero_grad`` of PyTorch), so that those of the only micro-batch of
     a step come as its activations go; otherwise there is room for them all the time (buffers of Megatron, DeepSpeed and
     PyTorch's DistributedDataParallel)."""
+    flat_gradients: bool = field(
+        default=False, metadata=about("Frozen weights next to adapters have gradients where weights are sharded.")
+    )
+    """Whether gradients of adapters come with those of the frozen weights of their layer where weights are sharded: all
+    of a layer is one flat parameter (PyTorch's FullyShardedDataParallel with ``use_orig_params``); otherwise each
+    parameter has its own (FSDP2)."""
     zero2_gathers: Exchanged = field(default="step", metadata=about("How often zero2 gathers weights:"))
     """How often zero2 gathers weights: once a step, after the update (DeepSpeed), or in every micro-batch, to keep them
     till its backward pass (PyTorch FSDP that does not reshard after the forward pass)."""

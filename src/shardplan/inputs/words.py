@@ -154,6 +154,7 @@ GRAPHS: Final = words(
     {
         "partial": "yes true 1 on enabled partial transformer-engine te local",
         "full": "full full-iteration full-iter whole whole-iteration iteration",
+        "router": "router moe-router",
         "none": "none no false 0 off disabled disable",
     }
 )

@@ -34,7 +34,8 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where the
     software keeps gathered weights, or gradients till the last micro-batch, these are whole at the peak and the shard
     of the weights comes on top. Weights that are kept in fp32 alone are the master copy. hpz adds a second 16-bit copy,
-    shared by the ranks of a node. What one rank alone holds is whole. Frozen parameters have weights alone.
+    shared by the ranks of a node. What one rank alone holds is whole. Frozen parameters have weights alone, unless
+    they make one flat parameter with trained ones (:func:`flat_gradient_bytes`).
     """
     master = job.recipe.master_bytes if job.software.fp32_weights else 0.0
     classes = [_states(each, job, numbers, master) for each in _shares(held.trained, numbers)]
@@ -42,9 +43,18 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     if any_holds(frozen.dense) or any_holds(frozen.experts):
         kept = (_weights(each, job, numbers, 0.0) for each in _shares(frozen, numbers))
         classes += [States(weights, 0.0, 0.0) for weights in kept]
+        classes.append(States(0.0, flat_gradient_bytes(held, job, numbers), 0.0))
     if any_holds(held.by_adam):
         classes.append(States(0.0, 0.0, where(numbers.offload_optimizer, 0.0, _second_moments(held, job, numbers))))
     return States(*(sum(getattr(each, name) for each in classes) for name in ("weights", "gradients", "optimizer")))
+
+
+def flat_gradient_bytes(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
+    """Gradients of frozen parameters, where sharded weights of a layer are one flat parameter with its trained ones."""
+    if not any_holds(held.flat):
+        return 0.0
+    kept = where(numbers.shards_gradients, held.flat / numbers.sharding_degree, held.flat)
+    return where(numbers.shards_weights & np.greater(numbers.sharding_degree, 1), job.grad_bytes * kept, 0.0)
 
 
 def _second_moments(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:

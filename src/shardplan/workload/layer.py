@@ -123,6 +123,8 @@ class Parameters:
     frozen_experts: Numbers = 0.0
     by_adam: Numbers = 0.0
     """Those of the dense ones that keep Adam's second moment where the optimizer keeps one moment (Muon)."""
+    flat: Numbers = 0.0
+    """Frozen ones that make one flat parameter with trained ones (``flat_gradients``)."""
 
     @property
     def trained(self) -> Parameters:
@@ -147,6 +149,7 @@ class Parameters:
             self.frozen_dense + other.frozen_dense,
             self.frozen_experts + other.frozen_experts,
             self.by_adam + other.by_adam,
+            self.flat + other.flat,
         )
 
     def with_adam(self, dense: Numbers, job: Job) -> Parameters:
@@ -180,7 +183,8 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
         sum((size for grouped, size in sizes if not grouped), start=0.0),
         sum((size for grouped, size in sizes if grouped), start=0.0),
     )
-    return held.as_frozen() + added.with_adam(added.dense, job)
+    flat = held.dense + held.experts if job.software.flat_gradients else 0.0
+    return replace(held.as_frozen(), flat=flat) + added.with_adam(added.dense, job)
 
 
 def check_adapters(model: ModelConfig, job: Job) -> None:

@@ -86,21 +86,25 @@ def feed_forward(
 ) -> Block:
     """Two products with an activation between, on ``rows`` tokens, which ``experts`` groups share where given.
 
-    ``load``: the rows relative to those of the average rank.
+    ``load``: the rows relative to those of the average rank. Kernels that run the products of all experts
+    (``Job.whole_experts``) may take the activation function and the quantisation behind it, forward and backward, into
+    their epilogues (``Job.fused_experts``).
     """
     grouped = experts is not None
+    job = shard.job
+    whole, fused = grouped and job.whole_experts, grouped and job.fused_experts
     count = experts if experts is not None else 1
     each = rows / count
     columns = width * (2 if gated else 1)
     operators: tuple[Operator, ...] = (
         Matmul(
             name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped, load=load,
-            parts=(1, 1) if gated else (1,),
+            parts=(1, 1) if gated else (1,), in_one=whole, casts_gradient=not fused,
         ),
-        activation(name, modules, shard, rows * width, gated=gated),
+        *(() if fused else (activation(name, modules, shard, rows * width, gated=gated),)),
         Matmul(
             name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped,
-            load=load,
+            load=load, in_one=whole, casts_input=not fused,
         ),
     )  # fmt: skip
     saved = (

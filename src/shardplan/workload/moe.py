@@ -8,6 +8,7 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.workload.communication import expert_exchange, tensor_exchange
+from shardplan.workload.copies import sent_once
 from shardplan.workload.mlp import feed_forward
 from shardplan.workload.ops import ONE_BY_ONE, Block, Copies, Matmul, Operator, Saved
 from shardplan.workload.passes import TRAFFIC
@@ -34,7 +35,7 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
             low_precision=False,
         ),
         TRAFFIC["routing"].at("routing", MOE, shard.split_tokens * config.num_experts, shard.element),
-        TRAFFIC["permute"].at("permute", MOE, assignments * channels, shard.element),
+        TRAFFIC["permute"].at("permute", MOE, permuted_rows(config, shard, assignments) * channels, shard.element),
         *_latent_projections(config, shard),
     )  # fmt: skip
     saved = (
@@ -46,7 +47,9 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
         width=config.intermediate_size / numbers.etp, experts=config.num_experts / numbers.ep, load=load,
     )  # fmt: skip
     exchange = expert_exchange(shard, MOE, assignments, channels, copies=_copies(config, shard))
-    return Block(operators=operators, collectives=exchange, saved=saved) + experts + _shared_experts(config, shard)
+    block = Block(operators=operators, collectives=exchange, saved=saved) + experts
+    added = (*_biases(config, shard, rows * channels), *stashed(shard, (*saved[1:], *experts.saved)))
+    return block + Block(operators=added) + _shared_experts(config, shard)
 
 
 def most_loaded(config: MixtureOfExperts, job: Job, ep: Numbers) -> Numbers:
@@ -59,6 +62,44 @@ def most_loaded(config: MixtureOfExperts, job: Job, ep: Numbers) -> Numbers:
     if job.moe_imbalance == 1 or job.software.moe_capacity:
         return 1.0
     return np.minimum(job.moe_imbalance, np.minimum(ep, config.num_experts / config.top_k))
+
+
+def permuted_rows(config: MixtureOfExperts, shard: Shard, assignments: Numbers) -> Numbers:
+    r"""Rows of tokens that permutations read and write around the experts, there and back.
+
+    The framework's all-to-all sends a row for each of a token's k copies: the token is read once and its copies are
+    written, which the receiving rank sorts by its experts, where it has several; the same on the way back,
+    :math:`2 (1 + 1/k) + 4\,etp` of each copy (Megatron Core, ``MoEAlltoAllTokenDispatcher``; ``sort_chunks_by_idxs`` of
+    Transformer Engine). DeepEP and HybridEP send a row to each of the c ranks that a token reaches, which reads it and
+    writes it for each of its experts, and sums these on the way back, :math:`2 (1 + c/k)\,etp`. In low precision the
+    rows of each expert are filled up to a multiple of 16 or 32, which copies all of them there and back,
+    :math:`4\,etp` (``Fp8Padding`` of Transformer Engine); HybridEP does so as it writes them.
+    """
+    numbers, k, recipe = shard.numbers, config.top_k, shard.job.recipe
+    dispatcher = shard.job.software.moe_dispatcher
+    filled = 4.0 if recipe.matmul != recipe.dense_math and dispatcher != "hybridep" else 0.0
+    if dispatcher == "alltoall":
+        sorts = np.where(np.greater(numbers.ep, 1) & (config.num_experts / numbers.ep > 1), 4.0, 0.0)
+        return assignments * (2 * (1 + 1 / k) + (sorts + filled) * numbers.etp)
+    return assignments * (2 * (1 + sent_once(_copies(config, shard), numbers.ep)) + filled) * numbers.etp
+
+
+def _biases(config: MixtureOfExperts, shard: Shard, elements: Numbers) -> tuple[Operator, ...]:
+    """Biases of the second products, which kernels of their own add; one kernel for all experts does so itself."""
+    if not config.bias or shard.job.whole_experts:
+        return ()
+    return (TRAFFIC["expert bias"].at("expert_bias", MOE, elements, shard.element),)
+
+
+def stashed(shard: Shard, kept: tuple[Saved, ...]) -> tuple[Operator, ...]:
+    """Copies of what experts keep for the backward pass, to pages and back.
+
+    Where one kernel runs all experts and HybridEP brings their tokens, these lie in buffers for the most that may come.
+    What came is copied to pages, and back (Megatron Core, ``moe_paged_stash``).
+    """
+    if not shard.job.whole_experts or shard.job.software.moe_dispatcher != "hybridep":
+        return ()
+    return (TRAFFIC["stash"].at("stash", MOE, sum((each.bytes for each in kept), start=0.0), shard.element),)
 
 
 def _copies(config: MixtureOfExperts, shard: Shard) -> Copies:

@@ -30,8 +30,14 @@ class Matmul:
     n: Numbers
     """Columns."""
     count: Numbers = 1
-    """Products of this shape; above one they run as one grouped kernel if ``grouped``."""
+    """Products of this shape: batched, or those of the experts of a rank where ``grouped``."""
     grouped: bool = False
+    in_one: bool = False
+    """Whether one kernel runs all grouped products, rather than one for each."""
+    casts_input: bool = True
+    """Whether a kernel of its own quantises the input in low precision, rather than the one that computes it."""
+    casts_gradient: bool = True
+    """The same of the output's gradient."""
     low_precision: bool = True
     """Whether the product runs in the recipe's number format (linear layers) or in its wider one (router, head)."""
     weight: bool = True
@@ -46,6 +52,11 @@ class Matmul:
     """Share of it that recomputation by operator runs again."""
     panels: Numbers = 1
     """Parts that its rows are cut into, forward and for the input's gradient, to overlap with an exchange of them."""
+
+    @property
+    def starts(self) -> Numbers:
+        """Kernels of a pass."""
+        return self.count if self.grouped and not self.in_one else 1
 
     @property
     def flops(self) -> Numbers:

@@ -137,12 +137,32 @@ TRAFFIC: dict[str, Traffic] = {
         "R result for its 16-bit copy",
     ),
     "permute": Traffic(
-        of="permutation and its inverse, per token copy and channel",
-        forward=3.5,
-        backward=3.5,
-        forward_kernels="between 2 (W copy, R copy: a token of many copies is read once and summed once) and 8 (R, W; "
-        "sorted again behind the exchange R, W; the same on the way back)",
+        of="permutation of token copies, per element that it reads or writes",
+        forward=1,
+        backward=1,
+        forward_kernels="R or W: what a dispatcher moves is counted with the experts",
         backward_kernels="as forward, the other way round",
+        counted=True,
+    ),
+    "expert bias": Traffic(
+        of="bias behind the experts, weighed by the router in fp32, per token copy and channel",
+        unit="bytes",
+        forward=28,
+        backward=40,
+        forward_kernels="bias times weight W fp32; sum R 16 bits, R, W fp32; rows of all experts together R, W fp32; "
+        "cast R fp32, W 16 bits (Megatron Core, moe/experts.py, _apply_bias)",
+        backward_kernels="cast R 16 bits, W fp32; of the product's output R fp32, W 16 bits, and these together R, W; "
+        "of the bias R, W fp32 and its sum R; of the weight R, W fp32 and its sum R",
+        counted=True,
+    ),
+    "stash": Traffic(
+        of="copy of what experts keep to pages, and back, per byte",
+        unit="bytes",
+        forward=2,
+        backward=2,
+        forward_kernels="R, W",
+        backward_kernels="R, W",
+        counted=True,
     ),
     "conv": Traffic(
         of="convolution of a recurrent mixer, per token and channel",

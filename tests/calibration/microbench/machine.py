@@ -95,7 +95,8 @@ class FormulaBackend:
             for columns in (128, 256)
         ]
         slower = 1 + self.wave_weight * (min(waves) - 1)
-        rate = self.efficiency[case.precision] * PEAK[case.precision] * k / (k + self.half_depth)
+        large = {precision: share * PEAK[precision] for precision, share in self.efficiency.items()}
+        rate = large[case.precision] * k / (k + self.half_depth * large[case.precision] / large["bf16"])
         moved = (m * k + k * n + m * n) * ELEMENT[case.precision]
         return self.launch + max(2 * m * n * k * slower / rate, moved / (self.hbm_share * HBM))
 

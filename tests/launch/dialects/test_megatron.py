@@ -136,6 +136,24 @@ def test_precision(tmp_path: Path, options: str, precision: str) -> None:
     assert read(tmp_path, "run.sh", SMALL + options).value("precision") == precision
 
 
+@pytest.mark.parametrize(
+    ("options", "graphs"),
+    [
+        ("", "none"),
+        ("--cuda-graph-impl transformer_engine", "partial"),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router moe_preprocess", "partial"),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope moe_router moe_preprocess", "router"),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "full"),
+        ("--cuda-graph-impl full_iteration", "full"),
+        ("--cuda-graph-impl none --cuda-graph-scope moe_router", "none"),
+        ("--enable-cuda-graph", "partial"),
+        ("--external-cuda-graph --cuda-graph-scope moe_router", "router"),
+    ],
+)
+def test_graphs(tmp_path: Path, options: str, graphs: str) -> None:
+    assert read(tmp_path, "run.sh", SMALL + options).value("software.cuda_graphs") == graphs
+
+
 def test_a_map_of_test_arguments(tmp_path: Path) -> None:
     text = """
     ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}

@@ -26,7 +26,7 @@ from shardplan.costs.roofline import Machine, operator_times
 from shardplan.fields import dataclass
 from shardplan.files import DATA, Document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.job import Recipe
+from shardplan.inputs.job import PRECISIONS, Recipe
 from shardplan.inputs.plan_numbers import Digit
 from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import Matmul, StreamPass
@@ -94,7 +94,7 @@ def fit_products(measurements: Measurements, base: Profile, part: Accelerator) -
     def predict(profile: Profile) -> list[Numbers]:
         return [
             operator_times(
-                Matmul(name="product", modules=(), m=case.m, k=case.k, n=case.n),
+                Matmul(name="product", modules=(), m=case.m, k=case.k, n=case.n, casts_input=False),
                 _machine(part, profile, case.precision),
             )[0]
             for case, _ in samples
@@ -155,7 +155,7 @@ def _machine(part: Accelerator, profile: Profile, precision: str) -> Machine:
     element = ELEMENT_BYTES.get(precision, 4.0)
     recipe = Recipe(
         matmul=precision,
-        dense_math=precision,
+        dense_math=PRECISIONS[precision].dense_math if precision in PRECISIONS else precision,
         weight_bytes=element,
         quantised_weight_bytes=0.0,
         master_bytes=0.0,

@@ -54,6 +54,8 @@ NETWORKS: Final[Mapping[str, str]] = words(
 GRAPH_MAKERS: Final = frozenset(words({"": "transformer_engine te local"}))
 GRAPH_PARTS: Final = frozenset(words({"": "full_iteration attn mlp moe moe_router moe_preprocess mamba"}))
 """What Megatron captures (``--cuda-graph-scope``)."""
+ROUTER_PARTS: Final = frozenset(words({"": "moe_router moe_preprocess"}))
+"""Those of the router of experts alone."""
 
 SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "attention_generation": ATTENTION_GENERATIONS,

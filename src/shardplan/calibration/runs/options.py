@@ -29,6 +29,7 @@ from shardplan.calibration.runs.option_words import (
     NOT_MODELLED,
     OVERLAPS,
     RESHARDED,
+    ROUTER_PARTS,
     SOFTWARE_WORDS,
 )
 from shardplan.errors import InputError
@@ -128,7 +129,9 @@ def _captured(text: str) -> str | None:
     implementation, parts = _scope(text)
     if implementation not in {"", *GRAPH_MAKERS} or not parts <= GRAPH_PARTS:
         return None
-    return "full" if "fulliteration" in parts else "partial"
+    if "fulliteration" in parts:
+        return "full"
+    return "router" if parts and parts <= ROUTER_PARTS else "partial"
 
 
 def _captures_parts(text: str) -> bool:

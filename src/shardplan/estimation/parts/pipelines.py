@@ -11,7 +11,13 @@ from shardplan.arrays import Flags, Numbers, is_number, is_zero, largest, plus, 
 from shardplan.costs.overlap import exposed
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
-from shardplan.estimation.times import WorkTimes, between_stages, sent_to_host, sharding_window
+from shardplan.estimation.times import (
+    WorkTimes,
+    between_stages,
+    calls_of_microbatch,
+    sent_to_host,
+    sharding_window,
+)
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
@@ -68,7 +74,7 @@ def pipeline_sum(
     free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
     kept = sent_to_host(numbers, work, share) / each
     transfer, offload, left = between_stages(question, numbers, around, kept, free / each)
-    between = num_stages * (transfer + offload + question.profile.microbatch_time)
+    between = num_stages * (transfer + offload + calls_of_microbatch(question, numbers))
     free = free if left is None else free * left
     if not splits_backward(numbers):
         whole_passes = Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)

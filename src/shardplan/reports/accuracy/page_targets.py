@@ -16,6 +16,7 @@ SEE = {
     "regret": "Sweeps; Pairs in the wrong order",
     "order": "Sweeps; Pairs in the wrong order",
     "fits": "Fits",
+    "false_fits": "Fits",
 }
 """Sections that say why, and what to state."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from shardplan.calibration.errors import Sweep, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
+from shardplan.calibration.verdicts import FAR
 from shardplan.estimation.band import band_of
 from shardplan.reports.accuracy.causes import Subject, cause_of
 from shardplan.reports.accuracy.targets import TARGETS, Target, is_described, is_trusted, ratio_of
@@ -130,6 +131,9 @@ def _where(fresh: Validation, row: Mapping[str, Any]) -> list[str]:
     if row["quantity"] == "fits":
         wrong = [one for one in fresh.predictions if one.fits != one.run.ran]
         return [f"{family} ({number})" for family, number in Counter(one.run.family for one in wrong).most_common()]
+    if row["quantity"] == "false_fits":
+        far = [one for one in fresh.predictions if one.fits and not one.run.ran and one.free_share > FAR]
+        return [f"{family} ({number})" for family, number in Counter(one.run.family for one in far).most_common()]
     sweeps = sweeps_of([one for one in fresh.predictions if is_described(one)])
     return _sweeps(sweeps, row["quantity"])
 

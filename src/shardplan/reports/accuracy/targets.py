@@ -190,7 +190,7 @@ def _verdicts(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
     families = "families with runs out of memory"
     return [
         _share(f'verdicts "fits" that are right, {families}', "fits", RIGHT_VERDICTS, right, more_is_better=True),
-        _share("runs out of memory predicted to leave more than 10 % free", "fits", FAR_FALSE_FITS, far),
+        _share("runs out of memory predicted to leave more than 10 % free", "false_fits", FAR_FALSE_FITS, far),
     ]
 
 

@@ -254,19 +254,22 @@ def _mixed(facts: Facts, options: Options) -> None:
 
 GRAPHS: Final = {"none": "none", "local": "partial", "transformer_engine": "partial", "full_iteration": "full"}
 """What each implementation of CUDA graphs captures."""
+ROUTER_PARTS: Final = {"moe_router", "moe_preprocess"}
+"""Scopes of the router of experts."""
 
 
 def _graphs(facts: Facts, options: Options) -> None:
     """CUDA graphs, by today's option and by those of older versions."""
     scope = options.get("cuda-graph-scope", "cuda-graph-modules")
-    is_whole = scope is not None and "full_iteration" in str(scope.value or "").split()
-    kinds = GRAPHS if not is_whole else dict.fromkeys(GRAPHS, "full") | {"none": "none"}
+    parts = set(str(scope.value or "").split()) if scope is not None else set()
+    captured = "full" if "full_iteration" in parts else "router" if parts and parts <= ROUTER_PARTS else "partial"
+    kinds = {name: captured if kind == "partial" else kind for name, kind in GRAPHS.items()}
     old = options.get("enable-cuda-graph", "external-cuda-graph")
     if (
         not take(facts, "software.cuda_graphs", options.get("cuda-graph-impl"), lambda value: kinds.get(str(value)))
         and old is not None
     ):
-        facts.state("software.cuda_graphs", "full" if is_whole else "partial", old.place, old.name)
+        facts.state("software.cuda_graphs", captured, old.place, old.name)
     facts.assume("software.cuda_graphs", "none")
 
 
