@@ -13,7 +13,7 @@ from tests.examples import cluster, ideal_profile, llama, mixtral, tier
 from tests.strategies import Case, cases
 
 from shardplan.costs.block import BlockCost, Times, price_block
-from shardplan.costs.collectives import groups_of
+from shardplan.costs.groups import groups_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan

@@ -14,16 +14,9 @@ from tests.examples import cluster, ideal_profile, tier
 from tests.strategies import Case, cases
 
 from shardplan.calibration.constants import Vector
-from shardplan.costs.collectives import (
-    Group,
-    Network,
-    collective_bytes,
-    collective_time,
-    domain_size,
-    groups_of,
-    joined_groups,
-    sharding_groups,
-)
+from shardplan.costs.collectives import collective_bytes, collective_time
+from shardplan.costs.groups import Group, groups_of, joined_groups, sharding_groups
+from shardplan.costs.network import Network, domain_size
 from shardplan.files import DATA
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job

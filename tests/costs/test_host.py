@@ -6,8 +6,9 @@ import pytest
 from tests.examples import LLAMA_70B, accelerator, cluster, ideal_profile, mixtral
 
 from shardplan.costs.block import price_block
-from shardplan.costs.collectives import Network, groups_of
+from shardplan.costs.groups import groups_of
 from shardplan.costs.host import HostWork, host_work
+from shardplan.costs.network import Network
 from shardplan.costs.roofline import Machine
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import cluster, ideal_profile, tier
 
-from shardplan.costs.collectives import Group, Network, collective_time
+from shardplan.costs.collectives import collective_time
+from shardplan.costs.groups import Group
 from shardplan.costs.links import usable_share
+from shardplan.costs.network import Network
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.examples import cluster, ideal_profile, tier
 
 from shardplan.arrays import Numbers
-from shardplan.costs.collectives import Group, Network, sharding_groups
+from shardplan.costs.groups import Group, sharding_groups
+from shardplan.costs.network import Network
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.costs.collectives import Group, collective_bytes
+from shardplan.costs.collectives import collective_bytes
+from shardplan.costs.groups import Group
 from shardplan.workload.copies import domains_reached
 from shardplan.workload.ops import Copies
 

@@ -11,7 +11,9 @@ from tests.estimation.test_step import headless, improved
 from tests.examples import LLAMA_70B, SMALL, accelerator, cluster, gpt, ideal_profile, llama, mixtral, tier
 
 from shardplan import estimate
-from shardplan.costs.collectives import Network, collective_bytes, groups_of, sharding_groups
+from shardplan.costs.collectives import collective_bytes
+from shardplan.costs.groups import groups_of, sharding_groups
+from shardplan.costs.network import Network
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question

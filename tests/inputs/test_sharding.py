@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.examples import cluster, ideal_profile
 
-from shardplan.costs.collectives import Network, sharding_groups
+from shardplan.costs.groups import sharding_groups
+from shardplan.costs.network import Network
 from shardplan.costs.state_traffic import StateTraffic, state_traffic
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "costs/collectives.py", "largest: Numbers = 1", "largest: Numbers = 2",
+        "costs/groups.py", "largest: Numbers = 1", "largest: Numbers = 2",
     ): "what lies below the innermost tier is asked of the tiers around it only",
     (
         "costs/state_traffic.py",

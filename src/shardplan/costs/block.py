@@ -10,8 +10,10 @@ from typing import TypeAlias
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
-from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.costs.collectives import add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.costs.groups import Group
 from shardplan.costs.host import host_work
+from shardplan.costs.network import Network
 from shardplan.costs.overlap import exposed, exposed_with_products, exposed_with_ring, pipelined_products
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.fields import dataclass

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, where
-from shardplan.costs.collectives import Group
+from shardplan.costs.groups import Group
 from shardplan.costs.roofline import Machine
 from shardplan.fields import dataclass
 from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator

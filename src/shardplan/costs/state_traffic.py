@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds, is_zero, where
-from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.costs.collectives import add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.costs.groups import Group
+from shardplan.costs.network import Network
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan_numbers import PlanNumbers

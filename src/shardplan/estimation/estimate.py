@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.costs.collectives import unfilled_domains
+from shardplan.costs.network import unfilled_domains
 from shardplan.errors import InputError
 from shardplan.estimation.band import Band, band_of, features_of, shipped_errors
 from shardplan.estimation.evidence import NearRun, near_runs

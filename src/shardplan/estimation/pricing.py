@@ -12,7 +12,8 @@ import numpy as np
 
 from shardplan.arrays import Numbers, where
 from shardplan.costs.block import BlockCost, price_block
-from shardplan.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
+from shardplan.costs.collectives import collective_bytes, collective_time
+from shardplan.costs.groups import Group, groups_of, sharding_groups
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.question import Question

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from shardplan.arrays import Numbers
-from shardplan.costs.collectives import Network
+from shardplan.costs.network import Network
 from shardplan.costs.roofline import Machine, MachineRates
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.fields import dataclass

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, concatenated, different, gather
-from shardplan.costs.collectives import groups_of, joined_groups
+from shardplan.costs.groups import groups_of, joined_groups
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardplan.arrays import Numbers, different
-from shardplan.costs.collectives import domain_size
+from shardplan.costs.network import domain_size
 from shardplan.errors import InputError
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from shardplan.arrays import Numbers
-from shardplan.costs import collectives
+from shardplan.costs import network
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
@@ -41,7 +41,7 @@ def domain_size(cluster: Cluster) -> int:
 def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
     """Number of scale-up domains and accelerators used of each: as in our own estimate, or fewer to divide the job."""
     inner = cluster.innermost
-    used = domain_size(cluster) if inner.size is None else collectives.domain_size(inner, num_accelerators)
+    used = domain_size(cluster) if inner.size is None else network.domain_size(inner, num_accelerators)
     used = math.gcd(used, num_accelerators)
     return num_accelerators // used, used
 

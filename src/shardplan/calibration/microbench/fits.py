@@ -21,7 +21,9 @@ from shardplan.calibration.microbench.records import (
     Timing,
 )
 from shardplan.calibration.microbench.stand_in import attention_core
-from shardplan.costs.collectives import Group, Network, collective_time
+from shardplan.costs.collectives import collective_time
+from shardplan.costs.groups import Group
+from shardplan.costs.network import Network
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.fields import dataclass
 from shardplan.files import DATA, Document, shipped_document

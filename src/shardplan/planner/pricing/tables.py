@@ -26,7 +26,7 @@ from shardplan.arrays import (
     mapped,
     without_zeros,
 )
-from shardplan.costs.collectives import Group, groups_of, joined_groups
+from shardplan.costs.groups import Group, groups_of, joined_groups
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad

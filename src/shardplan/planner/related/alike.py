@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, all_hold
-from shardplan.costs.collectives import Network
+from shardplan.costs.network import Network
 from shardplan.costs.roofline import MachineRates
 from shardplan.estimation.estimate import Estimate, estimate_plans, with_memory_of
 from shardplan.estimation.question import Question

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from shardplan.costs.collectives import domain_size
+from shardplan.costs.network import domain_size
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster, NetworkTier
