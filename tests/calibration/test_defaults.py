@@ -20,7 +20,7 @@ import pytest
 
 from shardplan.calibration.constants import DIGITS, SD_DIGITS
 from shardplan.calibration.defaults import Refit, refit, residuals_table, shipped_moves, with_fitted
-from shardplan.calibration.fit import CONVERGED, Fit
+from shardplan.calibration.fit import Fit
 from shardplan.inputs.profile import Constant, constants_of, generations
 from shardplan.inputs.readers.residuals import RESIDUALS
 
@@ -28,6 +28,9 @@ AGAIN = "run `shardplan calibrate --defaults --write`, then `python docs/generat
 UNITS = 2
 """Units of the last digit that is written: what rounding may differ by on another machine. Residuals disturbed by
 1e-12, and code for another processor, left every digit as it is."""
+LEAST_GAIN = 1e-3
+"""Share of an objective that a step may still promise. Residuals have kinks, where the slower of two counts or a window
+fills up: there the promise of a derivative, which sees one side, is not kept, and a fit stands still before it is gone."""
 RATIOS = ("log_time_ratio", "log_memory_ratio")
 SHARES = ("host_share", "communication_share", "attention_share")
 DECIMALS = dict.fromkeys(RATIOS, 4) | dict.fromkeys(SHARES, 3)
@@ -80,7 +83,7 @@ def test_the_shipped_constants_are_those_of_the_fit(found: Refit) -> None:
 def test_the_fits_have_ended_where_they_are_said_to(found: Refit) -> None:
     """A step more would move no constant by a tenth of its uncertainty, and gain next to nothing."""
     assert [name or "" for name in found.fit.folds] == [*shipped_moves()], AGAIN
-    assert np.max(found.fit.next_gain) < 10 * CONVERGED, AGAIN  # the step that ends a fit gains less than the limit
+    assert np.max(found.fit.next_gain) < LEAST_GAIN, AGAIN
     assert np.max(np.abs(found.fit.next_step[0]) / found.fit.sd) < 0.1, AGAIN
 
 
