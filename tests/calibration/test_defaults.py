@@ -29,8 +29,8 @@ UNITS = 2
 """Units of the last digit that is written: what rounding may differ by on another machine. Residuals disturbed by
 1e-12, and code for another processor, left every digit as it is."""
 LEAST_GAIN = 1e-3
-"""Share of an objective that a step may still promise. Residuals have kinks, where the slower of two counts or a window
-fills up: there the promise of a derivative, which sees one side, is not kept, and a fit stands still before it is gone."""
+"""Share of an objective that a step may still promise. Residuals have kinks, where the slower of two counts or a
+window fills up. A derivative sees one side of them: what it promises is not kept, and a fit stands still before."""
 RATIOS = ("log_time_ratio", "log_memory_ratio")
 SHARES = ("host_share", "communication_share", "attention_share")
 DECIMALS = dict.fromkeys(RATIOS, 4) | dict.fromkeys(SHARES, 3)
