@@ -40,7 +40,7 @@ def progress_bars(*names: str) -> Iterator[tuple[Callable[[int, int], None] | No
 
 @contextmanager
 def fit_progress(most: int) -> Iterator[Callable[[int, float], None] | None]:
-    """The bar of a fit of at most so many iterations: what takes an iteration and the objective there."""
+    """The bar of a fit that takes at most this many iterations."""
     with progress_bar("fitting") as bar:
         if bar is None:
             yield None

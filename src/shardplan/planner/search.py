@@ -25,7 +25,7 @@ from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import Retiming, check_number, retime
 from shardplan.planner.robustness import Ties, recommended_of, ties_of
-from shardplan.planner.space import declare
+from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
 from shardplan.planner.tied import PricedPlans
@@ -63,14 +63,27 @@ def search_question(
     space = declare(question, restrictions, stack)
     goal = Listing(top, within if prune else math.inf)
     survey = survey_of(question, space, goal=goal, counts=not prune, progress=progress, stop=stop, known=known)
-    cells = different_cells(survey.tables, top)
-    if prune and cells and cells[0].value > within:
-        cells = []
+    cells = _listed(survey, goal)
     survey = survey.with_prices(cells) if cells else survey
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
-    estimates, ties = _answers(question, survey, cells, retimes)
-    result = SearchResult(
-        question=question,
+    result = _result_of(survey, space, _answers(question, survey, cells, retimes), time.perf_counter() - started)
+    if suggestions:
+        result = _with_changes(result, restrictions, survey, stack, offers=offers, stop=stop)
+    result = result.assuming(space.not_searched)
+    return result if stack is None else result.run_by(stack.label)
+
+
+def _listed(survey: Survey, goal: Listing) -> list[Cell]:
+    """The best different plans, the fastest first; none where it takes longer than the goal's longest step of use."""
+    cells = different_cells(survey.tables, goal.top)
+    return [] if cells and cells[0].value > goal.within else cells
+
+
+def _result_of(survey: Survey, space: Space, answers: Answers, search_time: float) -> SearchResult:
+    """The search as it is told, before changes of the question are looked at."""
+    estimates, ties = answers
+    return SearchResult(
+        question=survey.question,
         space=space.declared(),
         estimates=estimates,
         ties=ties,
@@ -78,20 +91,30 @@ def search_question(
         num_plans_feasible=survey.num_feasible,
         num_plans_pruned=survey.num_pruned,
         rejected=dict((+survey.rejected).most_common()),
-        search_time=time.perf_counter() - started,
+        search_time=search_time,
         best_where=survey.best_where,
         best_of_each=survey.best_of_each,
-        sample=partial(sample_of, question, survey.tables),
+        sample=partial(sample_of, survey.question, survey.tables),
     )
-    if suggestions and offers and result.estimates:
-        known = survey.tables[0].tables.known
-        fastest = min(result.estimates, key=lambda each: each.step_time)
-        found = offers_of(question, fastest, restrictions, stack, known=known, stop=stop)
-        result = replace(result, offers=found)
-    elif suggestions and not result.estimates:
-        result = suggest(result, restrictions, survey, stack, stop=stop)
-    result = result.assuming(space.not_searched)
-    return result if stack is None else result.run_by(stack.label)
+
+
+def _with_changes(
+    result: SearchResult,
+    restrictions: Restrictions,
+    survey: Survey,
+    stack: Stack | None,
+    *,
+    offers: bool,
+    stop: Stop | None,
+) -> SearchResult:
+    """With changes of the question that would help: what would fit where nothing does, else neighbouring pairs."""
+    if not result.estimates:
+        return suggest(result, restrictions, survey, stack, stop=stop)
+    if not offers:
+        return result
+    fastest = min(result.estimates, key=lambda each: each.step_time)
+    known = survey.tables[0].tables.known
+    return replace(result, offers=offers_of(result.question, fastest, restrictions, stack, known=known, stop=stop))
 
 
 Retime = Callable[[Question, PricedPlans, Sequence[int]], Retiming]

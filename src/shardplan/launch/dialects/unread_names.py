@@ -1,4 +1,4 @@
-"""Names that a dialect looks for nowhere: what they do to time and memory is not known, which is said.
+"""Names that a dialect looks for nowhere: what they do to time and memory is not known, and the audit says so.
 
 Names of data, logging, saving, learning rates and the like do nothing to either, and are left out by their words.
 """
