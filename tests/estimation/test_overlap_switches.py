@@ -17,14 +17,12 @@ from shardplan.estimation.charge import state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
-from shardplan.estimation.question import Question
 from shardplan.estimation.times import state_times, work_times
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.inputs.software import Software
 from shardplan.workload.stage import stages
 
 NONE: Mapping[str, Any] = OVERLAPS["none"]
@@ -60,23 +58,6 @@ def test_nothing_of_the_states_is_hidden_without_overlap(case: Case) -> None:
         assert times.reduce == pytest.approx(load.sum.reduce_time, rel=1e-12)
         assert times.gather == pytest.approx(load.sum.gather_time, rel=1e-12)
         assert work.transfer == 2 * plan.vp * prices.handover.time
-
-
-def test_reductions_that_are_waited_for_show_whole() -> None:
-    """Of two gathers of 16-bit weights and a reduction of 16-bit gradients they are a third."""
-    model, on = load_model("llama-3.1-8b"), load_cluster("dgx-h100")
-    shown = {}
-    for runs_ahead in (True, False):
-        software = Software(async_reductions=runs_ahead)
-        job = Job(sequence_length=8192, global_batch_size=64, grad_dtype="bf16", software=software)
-        question = Question(model=model, cluster=on, num_accelerators=64, job=job)
-        question = replace(question, given_profile=replace(question.profile, hidden_slowdown=0.0))
-        for overlaps in (True, False):
-            plan = Plan(sharding="zero3", overlap_dp=overlaps)
-            shown[runs_ahead, overlaps] = PricedPlan.of(question, plan).breakdown["dp_communication"]
-    assert shown[True, False] == pytest.approx(shown[False, False])
-    assert shown[True, True] == 0
-    assert shown[False, True] == pytest.approx(shown[False, False] / 3)
 
 
 @pytest.mark.parametrize("stack", list_stacks())

@@ -98,8 +98,6 @@ class Windows:
     """Micro-batches that one chunk runs in turn."""
     sharding: Numbers
     """Share of it behind which the traffic of every micro-batch travels."""
-    waited: Numbers
-    """Share of that traffic that nothing hides."""
     once: Numbers
     """Share of it, for one chunk, behind which the traffic of the step travels."""
 
@@ -110,7 +108,6 @@ class Windows:
             vp=numbers.vp,
             group_size=np.minimum(numbers.microbatch_group_size, numbers.num_microbatches),
             sharding=sharding_window(question, numbers),
-            waited=waited_share(question, numbers),
             once=where(numbers.overlap_dp, question.profile.dp_window, 0.0) / numbers.vp,
         )
 
@@ -178,22 +175,6 @@ def sharding_window(question: Question, numbers: PlanNumbers) -> Numbers:
     return where(numbers.overlap_dp, question.profile.fsdp_window, 0.0)
 
 
-def waited_share(question: Question, numbers: PlanNumbers) -> Numbers:
-    """Share of the traffic of every micro-batch that nothing hides: reductions that are waited for, by their bytes."""
-    job = question.job
-    if job.software.async_reductions:
-        return 0.0
-    reduced = where(numbers.shards_gradients, job.reduced_gradient_bytes, 0.0)
-    return reduced / np.maximum(reduced + numbers.weight_gathers * job.gathered_weight_bytes, 1e-30)
-
-
-def exposed_sharding(question: Question, time: Numbers, window: Numbers, waited: Numbers) -> Numbers:
-    """What shows of a micro-batch's gathers and reductions, of which the share ``waited`` has no window. [s]"""
-    if is_zero(waited):
-        return exposed(time, window, question.profile)
-    return waited * time + exposed((1 - waited) * time, window, question.profile)
-
-
 def between_stages(
     question: Question, numbers: PlanNumbers, around: Around, kept: Numbers, free: Numbers
 ) -> tuple[Numbers, Numbers, Numbers | None]:
@@ -241,7 +222,7 @@ def _sharded(question: Question, times: WorkTimes, load: StateCharge) -> Numbers
     """What of the exchanges of a micro-batch shows. [s]"""
     if is_zero(load.sharding_time):
         return 0.0
-    return exposed_sharding(question, load.sharding_time, times.sharding_window, times.windows.waited)
+    return exposed(load.sharding_time, times.sharding_window, question.profile)
 
 
 def _left(times: WorkTimes, hidden: Numbers) -> Numbers:

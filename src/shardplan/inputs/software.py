@@ -148,11 +148,6 @@ class Software:
     gathers_ahead: bool = field(default=True, metadata=about("Gather the next layer's weights while one computes."))
     """Whether fully sharded weights of the next layer are gathered while one computes (PyTorch FSDP, DeepSpeed);
     compilers gather each weight where it is used (XLA)."""
-    async_reductions: bool = field(
-        default=True, metadata=about("Reduce sharded gradients while another layer computes.")
-    )
-    """Whether gradients that every micro-batch reduces to shards travel while other layers compute (PyTorch FSDP,
-    DeepSpeed); otherwise each reduction is waited for (XLA on TPUs, which overlaps the gathering of weights alone)."""
     pruned_recompute: bool = field(
         default=False, metadata=about("Recompute only what a backward pass reads, not a layer's last product.")
     )

@@ -8,16 +8,15 @@ from typing import Final
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, is_number, is_zero, largest, plus, scaled, where
+from shardplan.costs.overlap import exposed
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
 from shardplan.estimation.times import (
     WorkTimes,
     between_stages,
     calls_of_microbatch,
-    exposed_sharding,
     sent_to_host,
     sharding_window,
-    waited_share,
 )
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -95,8 +94,7 @@ def sharded_in_all(question: Question, numbers: PlanNumbers, everyone: StageSum,
     """
     if is_zero(time):
         return 0.0
-    window = sharding_window(question, numbers) * everyone.free
-    return exposed_sharding(question, time, window, waited_share(question, numbers))
+    return exposed(time, sharding_window(question, numbers) * everyone.free, question.profile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
