@@ -2,11 +2,12 @@
 
 A group is a dataclass whose fields are annotated as typer options (:mod:`shardplan.cli.flags.option_groups`), or the
 fields of a record (:mod:`shardplan.cli.flags.records`). A flag that is not given is None; numbers arrive as text, since
-:mod:`shardplan.cli.numbers` says better than typer what is wrong with one.
+:mod:`shardplan.inputs.readers.typed` says better than typer what is wrong with one.
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated, Any
 
 import typer
@@ -145,6 +146,24 @@ class OverrideFlags:
         str | None,
         _override("Of one accelerator for an hour: 2.5 (USD). Default: a public quote, where one is known."),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionFlags:
+    """All flags that put a question."""
+
+    model: ModelArgument = None
+    cluster: ClusterFlags = ClusterFlags()
+    job: JobFlags = field(default_factory=dict)
+    software: SoftwareFlags = SoftwareFlags()
+    overrides: OverrideFlags = OverrideFlags()
+    stack: StackFlag = None
+    profile: ProfileFlag = None
+
+    @property
+    def reads(self) -> tuple[str | None, ...]:
+        """What may be files."""
+        return self.model, self.cluster.cluster, self.cluster.accelerator, self.stack, self.profile
 
 
 @dataclass(frozen=True, kw_only=True)

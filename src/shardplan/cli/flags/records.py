@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from shardplan.fields import Described, described
+from shardplan.words import switch_word
 
 Given = Mapping[str, Any]
 """Values of the flags that were given, as text or switches."""
@@ -53,7 +54,7 @@ def help_of(field: Described) -> str:
     choices = f" {', '.join(names[:-1])} or {names[-1]}." if names and text.endswith(":") else ""
     if default is None or default is MISSING:
         return text + choices
-    return f"{text}{choices} [default: {('off', 'on')[default] if isinstance(default, bool) else default}]"
+    return f"{text}{choices} [default: {switch_word(default)}]"
 
 
 def _completion(names: tuple[str, ...]) -> Callable[[str], list[str]]:

@@ -11,7 +11,7 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
-from shardplan.cli.numbers import picked
+from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def export(
     if files is not None:
         files.check(plan)
     found = read_plan_file(plan)
-    answer = found.pick(found.best_pick if pick is None else picked(pick))
+    answer = picked_from(found, pick)
     made = exported(found.question, answer, to, version=version, stem="launch" if files is None else files.stem)
     written = () if files is None else files.write(made)
     if target.where is not None:
