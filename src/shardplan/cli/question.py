@@ -281,7 +281,7 @@ def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]
     """
     found: dict[str, tuple[str, ...]] = {}
     for name, value in pairs_of(flag, [part for text in texts or () for part in _each_field(text)]):
-        field = _field(name)
+        field = field_meant(name) or name.strip("-").replace("-", "_")
         if field in found:
             raise InputError(
                 f"{flag} names {field} twice",
@@ -295,11 +295,6 @@ def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]
 
 LISTED: Final = ("recompute", "stage_layers")
 """Fields whose values may have commas."""
-
-
-def _field(name: str) -> str:
-    """A field of the plan by any of its names; another name as it is written."""
-    return field_meant(name) or name.strip("-").replace("-", "_")
 
 
 def _each_field(text: str) -> list[str]:
