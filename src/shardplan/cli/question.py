@@ -28,6 +28,7 @@ from shardplan.inputs.words import field_meant
 from shardplan.words import switch_word
 
 if TYPE_CHECKING:
+    from shardplan.decisions.searching import Searches
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
     from shardplan.reports.plan_file import PlanFile
@@ -271,6 +272,16 @@ def plan_from(flags: Given, base: Plan | None = None) -> Plan:
 def restrictions(space: SpaceFlags) -> dict[str, Any]:
     """Values of ``--fix``, ``--limit`` and ``--exclude`` by field. Raises InputError."""
     return {name: choices(f"--{name}", getattr(space, name)) for name in ("fix", "limit", "exclude")}
+
+
+def searches_of(asked: Asked, space: SpaceFlags) -> tuple[Searches, tuple[str, ...]]:
+    """How the questions of a decision are searched, and all that was assumed so far. Raises InputError."""
+    from shardplan.decisions.searching import Searches
+    from shardplan.frameworks.defaults import switches_in_stack
+
+    restricted = restrictions(space)
+    of_stack = switches_in_stack(asked.stack, {name for each in restricted.values() for name in each})
+    return Searches(stack=asked.stack, **restricted), (*asked.assumptions, *of_stack)
 
 
 def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.completion import one_of
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
 from shardplan.errors import InputError, UnknownNameError
@@ -31,7 +32,7 @@ ByFlag = Annotated[
         metavar="NAME",
         help=f"Group errors by {', '.join(GROUPS)} (dense or MoE).",
         rich_help_panel="Output",
-        autocompletion=lambda incomplete: [name for name in GROUPS if name.startswith(incomplete)],
+        autocompletion=one_of(GROUPS),
     ),
 ]
 HtmlFlag = Annotated[

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.completion import named
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.options import named
 from shardplan.cli.flags.plan import (
     ClusterFlags,
     JobFlags,

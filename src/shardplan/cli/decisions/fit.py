@@ -46,8 +46,7 @@ def fit(
     """
     files = charts.files(output)
     files.check(*flags.reads)
-    from shardplan.cli.decisions.asking import searches_of
-    from shardplan.cli.question import given_by_user
+    from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.largest import fitted, still_assumed
     from shardplan.plotting.decisions.fit import fit_chart
     from shardplan.reports.decisions.fit import fit_record, fit_rows

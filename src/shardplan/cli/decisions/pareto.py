@@ -34,8 +34,7 @@ def pareto(
 
 def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of all plans of one size."""
-    from shardplan.cli.decisions.asking import searches_of
-    from shardplan.cli.question import ask, given_by_user
+    from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.pareto import pareto_front
     from shardplan.plotting.decisions.pareto import pareto_chart
     from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
@@ -54,10 +53,9 @@ def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int
 
 def _of_sizes(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of several sizes."""
-    from shardplan.cli.decisions.asking import searches_of
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import given_by_user
+    from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.pareto_sizes import sizes_front
     from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
     from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows

@@ -38,10 +38,9 @@ def scale(
     """
     files = charts.files(output)
     files.check(*flags.reads)
-    from shardplan.cli.decisions.asking import searches_of
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import given_by_user
+    from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.scale import LEAST_GAIN, scaling
     from shardplan.plotting.decisions.scale import scale_chart
     from shardplan.reports.decisions.scale import scale_record, scale_rows

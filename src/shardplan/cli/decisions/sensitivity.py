@@ -37,9 +37,8 @@ def sensitivity(
     """
     files = charts.files(output)
     files.check(*flags.reads)
-    from shardplan.cli.decisions.asking import searches_of
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import ask, given_by_user
+    from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.sensitivity import FACTOR, sensitivity_of
     from shardplan.plotting.decisions.sensitivity import sensitivity_chart
     from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows

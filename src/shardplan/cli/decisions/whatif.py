@@ -44,9 +44,8 @@ def whatif(
     """
     files = charts.files(output)
     files.check(file, stack)
-    from shardplan.cli.decisions.asking import searches_of
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import ask_again
+    from shardplan.cli.question import ask_again, searches_of
     from shardplan.decisions.whatif import what_if
     from shardplan.plotting.decisions.whatif import whatif_chart
     from shardplan.reports.decisions.whatif import whatif_record, whatif_rows

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shardplan.cli.flags.options import completed, named
+from shardplan.cli.flags.completion import listed_by, named
 from shardplan.cli.flags.records import DETAILS, FlagsOf, Given
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
@@ -54,7 +54,7 @@ StackFlag = Annotated[
         help="Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION for a version, "
         "`any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
         rich_help_panel="Job",
-        autocompletion=lambda incomplete: completed("frameworks.stack", "list_stacks", incomplete),
+        autocompletion=listed_by("frameworks.stack", "list_stacks"),
     ),
 ]
 ProfileFlag = Annotated[
@@ -64,7 +64,7 @@ ProfileFlag = Annotated[
         metavar="FILE|GENERATION",
         help="Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
         rich_help_panel=f"Job{DETAILS}",
-        autocompletion=lambda incomplete: completed("inputs.profile", "generations", incomplete),
+        autocompletion=listed_by("inputs.profile", "generations"),
     ),
 ]
 PickFlag = Annotated[
