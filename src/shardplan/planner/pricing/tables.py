@@ -85,7 +85,13 @@ class Tables:
 
     @cached_property
     def _layout_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Points, one for each set of degrees and placement; and for every point which of these it has."""
+        """Points, one for each set of degrees and placement; and for every point which of these it has.
+
+        Of a part of a family the sets of all of it.
+        """
+        if self.part_of is not None:
+            whole, here = self.part_of
+            return whole._layout_keys[0], whole._layout_keys[1][here]
         codes = self.family.points["layout"]
         values, key = distinct(codes, int(codes.max()) + 1)
         return first_of(key, len(values)), key
@@ -93,6 +99,8 @@ class Tables:
     @cached_property
     def _groups(self) -> dict[str, Group]:
         """Groups of every set of degrees and placement."""
+        if self.part_of is not None:
+            return self.part_of.tables._groups
         numbered = [*self.numbers.by_placement(self._layout_keys[0])]
         groups = [groups_of(numbers, self.question.network) for numbers, _ in numbered]
         lengths = [len(points) for _, points in numbered]
@@ -183,6 +191,8 @@ class Tables:
 
     def _charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
+        if self.part_of is not None:
+            return self.part_of.tables._charge(compositions, keys)
         points = self._layout_keys[0][keys]
         numbers = self.numbers.under_every_sharding(self.numbers.of(points, None), points)
         stage = self.layouts.composed(compositions)
@@ -207,6 +217,8 @@ class Tables:
     @cached_property
     def _sharding_times(self) -> tuple[Numbers, ...]:
         """Exchange of sharded states in every micro-batch, in all stages together: for every sharding, by degrees."""
+        if self.part_of is not None:
+            return self.part_of.tables._sharding_times
         total = sharding_time(self._states, self.whole[0])
         return tuple(without_zeros(_of_sharding(total, number)) for number in range(len(self.family.shardings)))
 
