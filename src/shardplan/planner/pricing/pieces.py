@@ -264,24 +264,41 @@ def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[Poin
 
     Where points are few, plans whose states alone take more than ``most_bytes`` are left out.
     """
-    family = tables.family
-    counts, first = family.num_chunks(), family.first_layouts()
-    group = first * (int(counts.max()) + 1) + counts
-    order = np.lexsort((tables.block_of_point, group))
-    few = []
-    for points in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        if len(points) < FEW:
-            few.append(points)
-            continue
-        alike = np.arange(first[points[0]], first[points[0]] + counts[points[0]])
-        depths = (int(family.points["depth"][points[0]]),)
-        for layouts in _with_equal_slots(family, alike):
-            pairs = _Pairs(points, layouts[:1], family.shards[:, points])
-            for part in _parts_of(family, pairs):
-                at = PointGroup.of(tables, depths, pairs.at(part))
-                yield at, (TablePiece.of(at, layouts[[number]]) for number in range(len(layouts)))
+    few: list[NDArray[np.intp]] = []
+    for groups in _groups_of(tables):
+        rare = [points for points in groups if len(points) < FEW]
+        for points in groups:
+            if len(points) >= FEW:
+                yield from _alike(tables, points)
+        if len(rare) == len(groups):
+            few += rare
+        elif rare:  # what their depth is made of is at hand now
+            yield from _mixed(tables, np.concatenate(rare), most_bytes)
     if few:
         yield from _mixed(tables, np.concatenate(few), most_bytes)
+
+
+def _groups_of(tables: Tables) -> Iterator[list[NDArray[np.intp]]]:
+    """For every depth its points, those that may have the same chunks per rank together."""
+    family = tables.family
+    counts, depths = family.num_chunks(), family.points["depth"]
+    group = family.first_layouts() * (int(counts.max()) + 1) + counts
+    order = np.lexsort((tables.block_of_point, group, depths))
+    for points in np.split(order, np.flatnonzero(np.diff(depths[order])) + 1):
+        yield np.split(points, np.flatnonzero(np.diff(group[points])) + 1)
+
+
+def _alike(tables: Tables, points: NDArray[np.intp]) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
+    """Plans of points of one depth that may have the same chunks per rank, one number of these after the other."""
+    family, (some, *_) = tables.family, points
+    first = int(family.first_layouts()[some])
+    alike = np.arange(first, first + int(family.num_chunks()[some]))
+    depths = (int(family.points["depth"][some]),)
+    for layouts in _with_equal_slots(family, alike):
+        pairs = _Pairs(points, layouts[:1], family.shards[:, points])
+        for part in _parts_of(family, pairs):
+            at = PointGroup.of(tables, depths, pairs.at(part))
+            yield at, (TablePiece.of(at, layouts[[number]]) for number in range(len(layouts)))
 
 
 def _mixed(
