@@ -145,9 +145,7 @@ def _retimed(question: Question, priced: PricedPlans, found: list[int], retiming
     return answers, replace(ties, retimed=retiming.account(plans))
 
 
-def _estimates(
-    question: Question, priced: PricedPlans, listed: Sequence[int], best: int
-) -> tuple[Answers, Answers]:
+def _estimates(question: Question, priced: PricedPlans, listed: Sequence[int], best: int) -> tuple[Answers, Answers]:
     """Full answers for the plans at ``listed``, and for that at ``best``; either is read with the first of the list."""
     plans = [priced.plan(index) for index in dict.fromkeys((*listed, best))]
     chosen = listed.index(best) if best in listed else len(listed)

@@ -50,7 +50,7 @@ Depths = tuple[int, ...]
 """Pipeline depths of plans that are worked on one after the other, as positions among those of the family."""
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]
 """Compositions (one for each point, or one for all) and points."""
-Reads = Literal["times", "memory", "both"]
+Reads = Literal["times", "memory"]
 """What is read of plans; what nobody reads is not looked up."""
 Made = TypeVar("Made")
 
@@ -182,14 +182,18 @@ class Tables:
         stage = whole_model(self.question.model)
         return stage, StageWork.of(stage, self.blocks)
 
-    def _charges(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
-        """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
+    def _charges(self, depths: Depths) -> tuple[StateCharge, tuple[StateCharge, ...], Rows]:
+        """What states cost, by composition and set of degrees that plans of these depths have.
+
+        Their bytes under every sharding, on an axis of its own; and all for each sharding alone.
+        """
         rows = self._rows(depths, self._stage_compositions, self.layout_keys[1])
         pieces = [*rows.pieces(max(ROWS // len(self.family.shardings), 1))]
         parts = [self.charge(rows.compositions[part], rows.keys[part]) for part in pieces]
         charge = concatenated(parts, [part.stop - part.start for part in pieces])
         shardings = range(len(self.family.shardings))
-        return tuple(without_zeros(_of_sharding(charge, number)) for number in shardings), rows
+        alone = tuple(without_zeros(_of_sharding(charge, number)) for number in shardings)
+        return without_zeros(charge.memory), alone, rows
 
     def charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
@@ -267,10 +271,15 @@ class Tables:
         table: Made = known[1]
         return table
 
-    def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp], reads: Reads) -> StageWork:
-        """Work of stages at some places, all at one of ``depths``."""
-        work, rows = self._latest("work", depths, self._work)
-        return self._gathered(self._read(work, reads), rows.at(*self._found(depths, at, self.block_keys[1])), slots)
+    def work_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
+        """Where the work of stages at some places is, all at one of ``depths``."""
+        _, rows = self._latest("work", depths, self._work)
+        return rows.at(*self._found(depths, at, self.block_keys[1]))
+
+    def work_at(self, depths: Depths, rows: NDArray[np.intp], slots: NDArray[np.intp], reads: Reads) -> StageWork:
+        """Work of stages at these rows."""
+        work, _ = self._latest("work", depths, self._work)
+        return self._gathered(self._read(work, reads), rows, slots)
 
     def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points, for who reads times."""
@@ -280,7 +289,7 @@ class Tables:
         """What is read of some work; for times bytes too where they go to the host."""
         if reads == "memory":
             return work.memory
-        return work if reads == "both" or self.family.switches.get("offload") == "activations" else work.times
+        return work if self.family.switches.get("offload") == "activations" else work.times
 
     def _gathered(self, work: StageWork, rows: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Rows of a table, of some slots of recomputation."""
@@ -311,18 +320,27 @@ class Tables:
 
     def charge_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the charges of stages at some places are, under every sharding alike."""
-        _, rows = self._latest("charges", depths, self._charges)
+        *_, rows = self._latest("charges", depths, self._charges)
         return rows.at(*self._found(depths, at, self.layout_keys[1]))
 
     def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp], reads: Reads) -> StateCharge:
         """What the states of stages cost at these rows."""
-        charges, _ = self._latest("charges", depths, self._charges)
-        charge = charges[sharding]
-        return gather(charge if reads == "both" else charge.times if reads == "times" else charge.memory, rows)
+        _, charges, _ = self._latest("charges", depths, self._charges)
+        return gather(charges[sharding].times if reads == "times" else charges[sharding].memory, rows)
+
+    def bytes_at(self, shardings: NDArray[np.intp], depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages take at these rows: by sharding, slot of recomputation and row."""
+        charge, *_ = self._latest("charges", depths, self._charges)
+
+        def found(array: NDArray[Any]) -> NDArray[Any]:
+            under = array if array.ndim < 2 or len(array) in {1, len(shardings)} else array[shardings]
+            return under.take(rows, axis=-1)[..., None, :]
+
+        return mapped(charge, found)
 
     def least_peaks(self, sharding: int, depths: Depths) -> NDArray[np.float64]:
         """What the memory of a stage is at least, whatever activations it keeps, by row of the charges. [bytes]"""
-        charges, rows = self._latest("charges", depths, self._charges)
+        _, charges, rows = self._latest("charges", depths, self._charges)
         return np.broadcast_to(least_peak_of(self.question, charges[sharding]), rows.keys.shape)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
