@@ -131,5 +131,6 @@ def lower(best: NDArray[np.float64], at: PointGroup, values: Numbers) -> None:
     whole = np.broadcast_to(values, (len(at.slots), len(at.points)))
     if len(at.starts) < len(at.points):
         whole = np.minimum.reduceat(whole, at.starts, axis=1)
-    place = np.ix_(at.slots, at.points[at.starts])
-    best[place] = np.minimum(best[place], whole)
+    points = at.points[at.starts]
+    for slot, found in zip(at.slots, whole, strict=True):  # in half the time of all slots at once
+        best[slot, points] = np.minimum(best[slot].take(points), found)

@@ -292,11 +292,14 @@ class Tables:
         return work if self.family.switches.get("offload") == "activations" else work.times
 
     def _gathered(self, work: StageWork, rows: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
-        """Rows of a table, of some slots of recomputation."""
-        found = gather(work, rows)
-        if len(slots) == len(self.family.policies):
-            return found
-        return mapped(found, lambda array: _of_slots(array, slots, self.family))
+        """Rows of a table, of some slots of recomputation: what leaves less comes first."""
+
+        def found(array: NDArray[Any]) -> Numbers:
+            if len(slots) * array.shape[-1] < len(self.family.policies) * len(rows):
+                return gather(_of_slots(array, slots, self.family), rows)
+            return _of_slots(gather(array, rows), slots, self.family)
+
+        return mapped(work, found)
 
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
