@@ -132,5 +132,6 @@ def lower(best: NDArray[np.float64], at: PointGroup, values: Numbers) -> None:
     if len(at.starts) < len(at.points):
         whole = np.minimum.reduceat(whole, at.starts, axis=1)
     points = at.points[at.starts]
-    for slot, found in zip(at.slots, whole, strict=True):  # in half the time of all slots at once
-        best[slot, points] = np.minimum(best[slot].take(points), found)
+    for slot, found in zip(at.slots.tolist(), whole, strict=True):  # in half the time of all slots at once
+        row = best[slot]
+        row[points] = np.minimum(row.take(points), found)
