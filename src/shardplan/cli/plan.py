@@ -148,6 +148,7 @@ def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given:
     """Writes the file, then prints the answer."""
     from shardplan.reports.explanation import explain, explained_record
 
+    result = replace(result, estimates=tuple(result.estimates))  # all are shown: they are made together
     explanation = explain(result)
     if target.where is not None:
         target.write(explained_record(result, explanation))

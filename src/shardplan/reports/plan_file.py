@@ -97,7 +97,7 @@ class PlanFile:
     @classmethod
     def of(cls, result: SearchResult) -> PlanFile:
         """The plan file of a search."""
-        return cls(question=result.question, estimates=result.estimates, search=SearchAccount.of(result))
+        return cls(question=result.question, estimates=tuple(result.estimates), search=SearchAccount.of(result))
 
     @property
     def best_pick(self) -> Pick:
@@ -345,7 +345,7 @@ def _ties(checked: Any) -> Ties | None:
         factor=checked.tie_factor,
         num_plans=checked.num_plans_tied,
         num_with_headroom=checked.num_plans_tied_with_headroom,
-        recommended=_estimate(checked.recommended.plan),
+        taken=(_estimate(checked.recommended.plan),),
         robustness=known,
         retimed=_retimed(checked),
     )
