@@ -35,8 +35,7 @@ MOST_FOLLOWED: Final = 3
 
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
-    script = read_script(ask.path, env=ask.env, arguments=ask.arguments)
-    script = replace(script, directives={**script.directives, **ask.directives})
+    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, directives=ask.directives)
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)

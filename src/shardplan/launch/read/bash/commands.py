@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
-from shardplan.launch.read.bash.builtins import Builtins
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
+from shardplan.launch.read.bash.shell_files import ShellFiles
 from shardplan.launch.read.bash.syntax import arguments, children
 from shardplan.launch.read.bash.templates import filled
 from shardplan.launch.read.bash.text import Text, joined, literal, undecided
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-class ShellCommands(Builtins):
+class ShellCommands(ShellFiles):
     """What commands of the shell do; each takes its words and its line."""
 
     def fill(self, body: Node, target: Text, line: int, *, appends: bool) -> None:
