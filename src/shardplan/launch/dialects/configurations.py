@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron
-from shardplan.launch.dialects.ask import Ask, begin, named_document
-from shardplan.launch.dialects.known import refuse
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
+from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
+from shardplan.launch.dialects.known import refuse, refused
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
@@ -47,9 +47,6 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
         facts = begin(ask, accelerate.NAME, accelerate.VERSION)
         accelerate_with_files(facts, ask, settings, {})
         deepspeed.finish(facts)
-    elif internevo.is_internevo(settings):
-        facts = begin(ask, internevo.NAME, internevo.VERSION)
-        internevo.internevo_facts(facts, settings)
     elif nanotron.is_nanotron(settings):
         facts = begin(ask, nanotron.NAME, nanotron.VERSION)
         nanotron.nanotron_facts(facts, settings)
@@ -68,7 +65,7 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
         finish_batch(facts)
     elif deepspeed.is_deepspeed(settings):
         facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)
-        deepspeed.deepspeed_facts(facts, settings)
+        deepspeed.file_facts(facts, settings)
         deepspeed.finish(facts)
     else:
         return _by_table(ask, settings)
@@ -78,8 +75,10 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
 def _by_table(ask: Ask, settings: Settings) -> Facts:
     """A framework that is a table alone. Raises InputError where none owns ``settings``."""
     dialect = next((each for each in TABLES if each.owns(settings)), None)
-    if dialect is None:
+    if dialect is None or refused(settings) is not None:
         raise refuse(ask.path, settings)
+    if not dialect.trains(settings):
+        raise unread(ask.path, f"a configuration of {dialect.name} that evaluates, predicts or exports alone")
     facts = begin(ask, dialect.name, dialect.version)
     _expansion(facts, settings)
     named = settings.first("deepspeed", "deepspeed_config")
@@ -167,4 +166,4 @@ def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
         for key in OF_DEEPSPEED:
             facts.miss(key, (f"file:{named.value or named.shown}",))
     else:
-        deepspeed.deepspeed_facts(facts, Settings.of(document))
+        deepspeed.file_facts(facts, Settings.of(document))
