@@ -13,7 +13,7 @@ from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, world_of
+from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, state, world_of
 from shardplan.launch.dialects.tabled.tables import TABLES
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
@@ -133,6 +133,7 @@ def finish_batch(facts: Facts) -> None:
     """The batch where it is not stated is one micro-batch of each rank."""
     world_of(facts)
     size, dp = facts.number("micro_batch_size"), facts.number("dp")
+    batch_of(facts)
     if size is not None and dp is not None and "global_batch_size" not in facts:
         facts.assume("global_batch_size", size * dp, "micro-batch x dp")
     facts.miss("global_batch_size", ("num_accelerators",))
@@ -148,6 +149,9 @@ def accelerate_with_files(
     named = settings.first("deepspeed_config.deepspeed_config_file")
     if named is not None:
         deepspeed_file(facts, ask, named, written)
+    elif str(settings.value("distributed_type")).upper() != "DEEPSPEED":
+        steps = settings.first("deepspeed_config.gradient_accumulation_steps")
+        state(facts, "gradient_accumulation", steps, degree)
     elif settings.has("deepspeed_config"):
         own = {
             "deepspeed_config.zero_stage": "zero_optimization.stage",

@@ -121,7 +121,7 @@ def _has_stage(options: Settings) -> bool:
     return any(name in options for name in TRAINER["sharding"][0])
 
 
-ADAPTERS: Final = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "only_optimize_lora")
+ADAPTERS: Final = ("use_peft", "use_lora", "lora", "lora_enable", "use_peft_lora", "only_optimize_lora")
 """Switches of training scripts that train adapters alone."""
 
 
@@ -175,7 +175,7 @@ def _fsdp(facts: Facts, options: Settings) -> None:
 
 
 _QUIET: Final = re.compile(
-    r"(?!.*(?:quantized|\.ratio)).*(?:bucket_size|pin_memory|(?:16bit|fp16)_weights_on_model_save)|(?:scheduler|optimizer|bf16|fp16|flops_profiler"
+    r"(?!.*(?:quantized|\.ratio)).*(?:bucket_size|pin_memory|(?:16bit|fp16)_weights_on_model_save)|(?:scheduler|optimizer|bf16|bfloat16|fp16|flops_profiler"
     r"|tensorboard|wandb|csv_monitor|comms_logger|aio|curriculum_learning|data_efficiency|compression_training)\..*"
     r"|zero_optimization\.(?:stage3_\w+|contiguous_gradients|sub_group_size|reduce_scatter|allgather_partitions"
     r"|round_robin_gradients|find_unused_parameters|load_from_fp32_weights|memory_efficient_linear|legacy_stage1"
@@ -309,7 +309,7 @@ def _check_same(facts: Facts, key: str, setting: NamedSetting) -> None:
 def _precision(facts: Facts, config: Settings) -> None:
     """``enabled`` of the sections; fp32 without any."""
     for name in ("bf16", "fp16"):
-        setting = config.first(f"{name}.enabled")
+        setting = config.first(f"{name}.enabled", f"{name.replace('bf', 'bfloat')}.enabled")
         if setting is None:
             continue
         if setting.value == "auto":

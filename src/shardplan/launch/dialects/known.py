@@ -18,6 +18,7 @@ READ: Final = (
 """Frameworks whose files are read."""
 
 MARKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "SageMaker HyperPod": ("run.model_type", "hyperpod_config"),
     "NeuronX Distributed Training": ("distributed_strategy.tensor_model_parallel_size",),
     "verl": ("actor_rollout_ref", "algorithm.adv_estimator"),
     "NeMo RL": ("policy.megatron_cfg", "grpo"),

@@ -253,7 +253,7 @@ def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, pr
         own = {"precision": "mixed_precision", "sharding": "distributed_type", "num_accelerators": "num_processes"}
         for key, name in own.items():
             if name not in settings:
-                facts.miss(key, (f"file:{config.value}",))
+                facts.miss(key, (f"file:{config.value or config.shown}",))
     settings = settings if document is None else settings.over(Settings.of(document))
     accelerate_with_files(facts, ask, settings, script.documents, program)
 

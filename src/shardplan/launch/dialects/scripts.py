@@ -137,14 +137,23 @@ TRAINS: Final = re.compile(r"train|tun(?:e|ing)|sft")
 """What the name of a program that trains may hold besides."""
 
 
+EVALUATES: Final = frozenset({"eval", "evals", "evaluation"})
+"""Folders of programs that do not train."""
+
+
+def _is_beside(program: str) -> bool:
+    """Whether a program does not train, by its name or its folder."""
+    *folders, name = program.split("/")
+    return BESIDES.search(name) is not None or not EVALUATES.isdisjoint(folders)
+
+
 def _chosen(found: Sequence[Launch]) -> Launch | None:
     """The last launch with a launcher in front or with degrees; the one that trains comes last in most files.
 
     Programs that convert, prepare or evaluate train only where their name says so too.
     """
-    names = [each.program.rpartition("/")[2].lower() for each in found]
-    training = [each for each, name in zip(found, names, strict=True) if not BESIDES.search(name)]
-    training = training or [each for each, name in zip(found, names, strict=True) if TRAINS.search(name)]
+    training = [each for each in found if not _is_beside(each.program.lower())]
+    training = training or [each for each in found if TRAINS.search(each.program.rpartition("/")[2].lower())]
     ranked = [each for each in training if megatron.is_megatron(_options(each)[0]) or each.launchers]
     return next(reversed(ranked or training), None)
 

@@ -93,7 +93,7 @@ class Settings(dict[str, NamedSetting]):
 
 
 def _of_option(option: Option) -> NamedSetting:
-    value: object = True if not option.words else option.value
+    value: object = True if not option.words else None if option.value == "null" else option.value
     shown = option.words[0].shown if len(option.words) == 1 else ""
     return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs, shown=shown)
 

@@ -85,13 +85,18 @@ def fork_rules(facts: Facts, options: Options) -> None:
 
 def _adapters(facts: Facts, options: Options) -> None:
     """Low-rank adapters: their rank turns them on in MindSpeed-LLM, a switch in others."""
-    rank, on = options.get("lora-r", "lora-rank", "lora_rank", "lora-dim"), options.get("use-lora", "use_lora")
+    rank, on = (
+        options.get("lora-r", "lora-rank", "lora_rank", "lora-dim"),
+        options.get("use-lora", "use_lora", "use-qlora", "use_qlora"),
+    )
     targets = options.get("lora-target-modules", "lora_target_modules")
     if rank is None or degree(rank.value) is None:
         return
     if on is None and rank.name != "lora-r":
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
         return
+    if on is not None and "q" in on.name:
+        facts.doubt(f"{on.place}: quantised weights are not priced")
     facts.state("train", "lora", rank.place, rank.name)
     take(facts, "lora_rank", rank, degree)
     take(facts, "lora_targets", targets, targets_of)

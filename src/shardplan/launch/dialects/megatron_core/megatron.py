@@ -40,6 +40,7 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
         )
         for key in open_:
             facts.miss(key, ("the script that reads these options",))
+        facts.open = facts.open or ("the script that reads these options",)
     for rule in (fork_rules, *RULES):
         rule(facts, options)
     model_rules(facts, options)

@@ -24,6 +24,8 @@ class TableDialect:
     marks: tuple[str, ...]
     """Keys of which ``least_marks`` show that a document is its own."""
     least_marks: int
+    must: tuple[str, ...] = ()
+    """Keys of which it has one at least, where the marks are those of others too."""
     table: Table
     defaults: Mapping[str, object]
     open: Mapping[str, str]
@@ -39,7 +41,8 @@ class TableDialect:
 
     def owns(self, settings: Settings) -> bool:
         """Whether a document is its own."""
-        return sum(settings.has(mark) for mark in self.marks) >= self.least_marks
+        is_own = not self.must or any(settings.has(key) for key in self.must)
+        return is_own and sum(settings.has(mark) for mark in self.marks) >= self.least_marks
 
     def trains(self, settings: Settings) -> bool:
         """Whether a document of its own trains."""

@@ -212,8 +212,9 @@ class ShellCommands(ShellFiles):
     def do_read(self, fields: list[ExpandedWord], line: int) -> None:
         """``read names``."""
         for field in fields:
-            if re.fullmatch(r"[A-Za-z_]\w*", field.text.known or ""):
-                self.context.assign(field.text.known or "", undecided(("cmd:read",), line, self.source.file))
+            name = field.text.known or ""
+            if re.fullmatch(r"[A-Za-z_]\w*", name):
+                self.context.assign(name, undecided((f"cmd:read {name}",), line, self.source.file))
         self.status = Truth(None, ("cmd:read",))
 
     def do_let(self, fields: list[ExpandedWord], line: int) -> None:
