@@ -182,7 +182,7 @@ def _not_finite(what: str) -> InputError:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class _Known:
     """What an answer says whatever the plan."""
 

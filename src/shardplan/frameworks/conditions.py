@@ -195,7 +195,7 @@ class _Text(NamedTuple):
     facts: Mapping[str, Fact]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Condition:
     """A parsed condition, or a parsed value."""
 

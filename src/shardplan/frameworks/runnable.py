@@ -27,7 +27,7 @@ from shardplan.inputs.software import CHOICES, Software
 from shardplan.words import switch_word
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FrameworkRule:
     """One rule of a framework."""
 
@@ -54,7 +54,7 @@ class FrameworkRule:
         return "MODEL" if self.field == MODEL else f"--{self.field.replace('_', '-')}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Refusal:
     """Why a framework cannot run a plan."""
 

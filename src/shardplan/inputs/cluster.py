@@ -28,7 +28,7 @@ LinkType = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Accelerator:
     """One device as the training framework sees it. Raises InputError on a value out of range."""
 
@@ -104,7 +104,7 @@ class Accelerator:
         return self.peak_flops[precision]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkTier:
     """One level of the network: domains of ``size`` accelerators joined by one kind of link. Raises InputError."""
 
@@ -152,7 +152,7 @@ class NetworkTier:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Accelerators of one kind and the network tiers that join them. Raises InputError on inconsistent tiers."""
 

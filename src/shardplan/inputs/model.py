@@ -17,7 +17,7 @@ from shardplan.inputs.layers import Layer, MixtureOfExperts
 from shardplan.units import format_count
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PatchEmbedding:
     r"""Image patches to tokens (ViT, Dosovitskiy et al. 2021): a convolution with bias and one class token.
 

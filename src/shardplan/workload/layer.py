@@ -106,7 +106,7 @@ def _mlp(config: MLP | MixtureOfExperts, shard: Shard) -> Block:
     return mlp(config, shard) if isinstance(config, MLP) else mixture_of_experts(config, shard)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parameters:
     """Parameters of one rank."""
 

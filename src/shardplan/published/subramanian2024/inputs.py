@@ -28,7 +28,7 @@ _DATA: Final = DATA / "published" / "subramanian2024.yaml"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A stack of equal transformer layers: full attention, a plain MLP of width 4 e, nothing before or behind."""
 
@@ -66,7 +66,7 @@ class Transformer:
         return self.e // self.h
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class System:
     """Accelerators in scale-up domains of equal size, joined by a slower network."""
 

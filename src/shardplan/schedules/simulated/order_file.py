@@ -29,7 +29,7 @@ BLOCK: Final = re.compile(r"\((.+)\)OVERLAP_F_B")
 COMMUNICATION: Final = re.compile(r"\d*(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StagePass:
     """A cell of the file."""
 
