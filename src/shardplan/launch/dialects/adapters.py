@@ -24,6 +24,33 @@ BESIDES: Final = ("modules_to_save", "lora_modules_to_save", "additional_target"
 """What trains besides the matrices of adapters."""
 
 
+FOUR_BITS: Final = ("load_in_4bit", "use_4bit_quantization")
+BITS: Final = ("quantization_bit", "quant_bits")
+QUANTISED: Final = (*FOUR_BITS, *BITS, "load_in_8bit", "use_8bit_quantization", "q_lora")
+"""Switches and numbers of bits of weights next to adapters, mostly of bitsandbytes."""
+DOUBLED: Final = ("bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant", "use_nested_quant")
+"""Whether scales are quantised too."""
+
+
+def packed_facts(facts: Facts, settings: Settings, *, doubled: bool) -> None:
+    """Weights of 4 bits next to adapters; of others it says that they are not priced.
+
+    ``doubled``: whether scales are quantised too where nothing is said of that.
+    """
+    named = [settings.first(name) for name in _spelled(QUANTISED)]
+    setting = next((each for each in named if each is not None and (switch(each.value) or degree(each.value))), None)
+    if setting is None:
+        return
+    name = setting.name.rpartition(".")[2].replace("-", "_")
+    is_four = name in FOUR_BITS or (name in BITS and degree(setting.value) == 4)  # bits
+    if not is_four or facts.value("train") != "lora" or facts.value("precision") in ("fp8", "mxfp8", "nvfp4"):
+        facts.doubt(f"{setting.place}: quantised weights are not priced")
+        return
+    said = settings.first(*_spelled(DOUBLED))
+    doubles = doubled if said is None else switch(said.value) is True
+    facts.state("base_weights", "nf4-dq" if doubles else "nf4", setting.place, setting.name)
+
+
 def targets_of(value: object) -> str | None:
     """Matrices that get adapters, under our names; None where one of them is not known.
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
@@ -20,7 +20,6 @@ from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_of
 
 FEW_BITS: Final = re.compile(r"(?:paged_)?adamw?_(?:\w+_)?[48]bit")
 """Adam whose moments have four or eight bits."""
-QUANTISED: Final = ("load_in_4bit", "load_in_8bit", "quantization_bit")
 ADAPTERS: Final[Mapping[str, tuple[int | None, str | None]]] = {"llama-factory": (8, "all"), "hf-trainer": (16, None)}
 """Rank and matrices of adapters where a file does not name them; PEFT chooses matrices by the model's type."""
 TRAINED: Final = {"lora": "lora", "qlora": "lora", "full": "full"}
@@ -74,10 +73,7 @@ def _trained(facts: Facts, config: Settings) -> None:
     adapter_facts(facts, config, rank=rank, matrices=matrices, source="the file: lora_r and its targets")
     frozen_facts(facts, config)
     objective_facts(facts, config)
-    for name in QUANTISED:
-        setting = config.first(name)
-        if setting is not None and (switch(setting.value) or degree(setting.value)):
-            facts.doubt(f"{setting.place}: quantised weights are not priced")
+    packed_facts(facts, config, doubled=facts.framework == "llama-factory" or config.first("adapter") is not None)
 
 
 def _optimizer(facts: Facts, config: Settings) -> None:
