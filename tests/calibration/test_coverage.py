@@ -23,7 +23,7 @@ H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, par
 
 
 def run(time: float, family: str) -> Residual:
-    return Residual(id=f"{family} {time}", family=family, features=H100, time=time, memory=None, plan_factor=SPREADS[0])
+    return Residual(id=f"{family} {time}", family=family, features=H100, time=time, memory=None, gap_factor=SPREADS[0])
 
 
 def test_shares_and_width() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardplan.calibration.left_out import UNSEEN, distances_of, neighbourhoods_of, with_plan_factors
+from shardplan.calibration.left_out import UNSEEN, distances_of, neighbourhoods_of, with_gap_factors
 from shardplan.calibration.neighbourhoods import by_distance, by_pairs, left_out_runs
 from shardplan.estimation.evidence import SPREADS, distance
 from shardplan.inputs.plan import Plan
@@ -45,14 +45,14 @@ def test_neighbourhoods_gather_what_is_near() -> None:
 
 def test_a_plan_that_others_had_was_expected_to_err_less() -> None:
     known = [run(name, name, tp=8) for name in "xyz"]
-    near, far = with_plan_factors([run("a", "one", tp=8), run("b", "two", tp=8, cp=16)], ["one", "two"], others=known)
-    assert (near.plan_factor, far.plan_factor) == (SPREADS[0], SPREADS[-1])
+    near, far = with_gap_factors([run("a", "one", tp=8), run("b", "two", tp=8, cp=16)], ["one", "two"], others=known)
+    assert (near.gap_factor, far.gap_factor) == (SPREADS[0], SPREADS[-1])
 
 
 def test_the_shipped_factors_are_those_of_the_runs_of_other_families() -> None:
     runs = read_residuals()
-    found = with_plan_factors(runs, [one.family for one in runs])
-    assert [one.plan_factor for one in found] == pytest.approx([one.plan_factor for one in runs], abs=2e-3)
+    found = with_gap_factors(runs, [one.family for one in runs])
+    assert [one.gap_factor for one in found] == pytest.approx([one.gap_factor for one in runs], abs=2e-3)
 
 
 def test_sizes_and_shares_of_each_distance() -> None:

@@ -31,7 +31,7 @@ def band_among(asked: Features, part: str, quantity: str, residuals: Sequence[Re
 def residual(time: float, *, family: str = "one", features: Features = H100, setting: str = "") -> Residual:
     """Predicted by runs of the same plan, as near as those that are asked for."""
     return Residual(
-        id="run", family=family, features=features, time=time, memory=None, setting=setting, plan_factor=SPREADS[0]
+        id="run", family=family, features=features, time=time, memory=None, setting=setting, gap_factor=SPREADS[0]
     )
 
 
@@ -98,12 +98,12 @@ def test_errors_of_the_same_kind_of_model_are_mixed_in_ten_times_as_much() -> No
 
 
 def test_runs_of_another_part_of_a_generation_weigh_as_the_root_of_their_distance_says() -> None:
-    """Errors spread evenly from -0.2 to 0.2, and as many of another part at 1, which weigh exp(-0.5 / 2) each."""
+    """Errors spread evenly from -0.2 to 0.2, and as many of another part at 1, at exp(-0.5 / 2 / 3**2) each."""
     own = [residual(error, family=f"own {error}") for error in np.linspace(-0.2, 0.2, 401).tolist()]
     other = replace(H100, accelerator="h200")
     runs = [*own, *(residual(1.0, family=f"other {place}", features=other) for place in range(401))]
     found = band_among(H100, "H100", "time", runs)
-    share = 0.9 - 0.1 * math.exp(-0.25)  # of the own errors a tenth of all weights lies above the end
+    share = 0.9 - 0.1 * math.exp(-0.25 / 9)  # of the own errors a tenth of all weights lies above the end
     assert math.log(found.high) == pytest.approx(-0.2 + 0.4 * share, abs=1e-3)
     assert math.log(found.low) == pytest.approx(-1)
 

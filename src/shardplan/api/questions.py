@@ -51,6 +51,7 @@ class JobFields(TypedDict, total=False):
     train: str
     lora_rank: int
     lora_targets: str
+    base_weights: str
     freeze: str
     software: Software | Mapping[str, Any]
 

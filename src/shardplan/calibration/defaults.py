@@ -22,7 +22,7 @@ import yaml
 from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_constants, profiles_at, rounded
 from shardplan.calibration.evidence import evidence_of
 from shardplan.calibration.fit import Fit, fit
-from shardplan.calibration.left_out import neighbourhoods_of, residual_of, with_plan_factors
+from shardplan.calibration.left_out import neighbourhoods_of, residual_of, with_gap_factors
 from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios_and_needs
 from shardplan.calibration.runs.rows import SHIPPED_RUNS, MeasuredRun, shipped_runs
 from shardplan.calibration.verdicts import NEEDS_HEAD
@@ -210,7 +210,7 @@ def residuals_of(found: Refit) -> tuple[Residual, ...]:
     errors = zip(found.left_out(found.time), found.left_out(found.memory), found.time[:, 0], strict=True)
     rows = [each for each in zip(found.cases, errors, found.groups, strict=True) if each[0].asked.run.ran]
     runs = [residual_of(case, time, memory, case.shares(constants), fitted) for case, (time, memory, fitted), _ in rows]
-    return with_plan_factors(runs, [group for _, _, group in rows])
+    return with_gap_factors(runs, [group for _, _, group in rows])
 
 
 def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:

@@ -22,11 +22,13 @@ from shardplan.calibration.predict import PosedRun, log_ratios
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
 from shardplan.estimation.evidence import NEIGHBOURHOOD, KnownRuns
-from shardplan.estimation.gaps import UNMEASURED_PAIR, gap_among, rarest
+from shardplan.estimation.gaps import UNMEASURED_PAIR, gap_among, gaps_of, rarest, total_factor
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
+from shardplan.inputs.readers.residuals import Residual, Shares, read_residuals
 
+Vector = NDArray[np.float64]
+Places = NDArray[np.intp]
 MOST_FOLDS: Final = 10
 """Fits in addition to the one to all runs, each without some of them."""
 
@@ -113,7 +115,7 @@ def errors_left_out(split: RunSplit, found: Fit, profile: Profile) -> tuple[Resi
     shares = [case.shares({case.generation: profile}) for case in cases]
     runs = tuple(map(residual_of, cases, time.tolist(), memory.tolist(), shares, fitted.tolist()))
     groups = [*(group for _, group in seen), *[UNSEEN] * len(split.unseen)]
-    return with_plan_factors(runs, groups, others=read_residuals())
+    return with_gap_factors(runs, groups, others=read_residuals())
 
 
 def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitted: float) -> Residual:
@@ -140,14 +142,21 @@ UNSEEN, SEEN = "held out", "seen"
 """Groups of runs that no prediction has seen, and that all have."""
 
 
-def with_plan_factors(
+def with_gap_factors(
     runs: Sequence[Residual], groups: Sequence[str], others: Sequence[Residual] = ()
 ) -> tuple[Residual, ...]:
-    """``runs`` with what their plans have in common with those that the prediction of each had seen: other groups'.
+    """``runs`` with what they have in common with those that the prediction of each had seen: other groups'.
 
     ``others``: runs that all predictions had seen, each unless it is the run itself.
     """
-    return tuple(replace(run, plan_factor=gap_among(*seen).factor) for run, seen in _seen(runs, groups, others))
+    return tuple(replace(run, gap_factor=_gap_factor(run, *seen)) for run, seen in _seen(runs, groups, others))
+
+
+def _gap_factor(run: Residual, seen: Sequence[Residual], terms: Vector, sources: Places) -> float:
+    """Factor of all gaps between a run and those that were seen."""
+    timed = [one for one in seen if one.has("time")]
+    gaps = gaps_of(run.features, run.features.accelerator, "time", timed) if timed else ()
+    return total_factor((*gaps, gap_among(run.features, terms, sources)))
 
 
 def distances_of(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[float, ...]:
@@ -158,19 +167,21 @@ def distances_of(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[float
 
 def unmeasured_pairs(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[bool, ...]:
     """Whether no run that its prediction had seen was near to a run in some two respects at once."""
-    return tuple(rarest(*seen)[1] >= UNMEASURED_PAIR for _, seen in _seen(runs, groups, ()))
+    rare = (rarest(run.features, terms, sources) for run, (_, terms, sources) in _seen(runs, groups, ()))
+    return tuple(factor >= UNMEASURED_PAIR for _, factor in rare)
 
 
 def _seen(
     runs: Sequence[Residual], groups: Sequence[str], others: Sequence[Residual]
-) -> Iterator[tuple[Residual, tuple[Features, NDArray[np.float64], NDArray[np.intp]]]]:
-    """Every run with what it is compared by: terms of the squared distances of the runs that were seen, and sources."""
+) -> Iterator[tuple[Residual, tuple[Sequence[Residual], Vector, Places]]]:
+    """Every run with the runs that were seen: terms of their squared distances, and their sources."""
     table = KnownRuns((*runs, *others))
     names = np.asarray([*groups, *[SEEN] * len(others)])
     identities = np.asarray([run.id for run in table.runs])
     for run, group in zip(runs, groups, strict=True):
         kept = (names != group) & (names != UNSEEN) & (identities != run.id)
-        yield run, (run.features, table.terms(run.features, NEIGHBOURHOOD)[kept], table.sources[kept])
+        seen = [table.runs[place] for place in np.flatnonzero(kept).tolist()]
+        yield run, (seen, table.terms(run.features, NEIGHBOURHOOD)[kept], table.sources[kept])
 
 
 def neighbourhoods_of(runs: Sequence[Residual], radius: float) -> tuple[str, ...]:

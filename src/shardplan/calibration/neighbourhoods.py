@@ -7,14 +7,14 @@ leave out families, the size below which 8 in 10 errors lie, in units of what th
 many lie inside the band that the other runs make. A family counts as the root of its runs:
 
     distance    predictions  families  size  inside  width
-    0 to 0.5            124        14  0.63    87 %   1.22
-    0.5 to 1            415        19  1.00    72 %   1.32
-    1 to 1.5            616        22  0.85    82 %   1.29
-    1.5 to 2            364        21  0.91    80 %   1.34
-    2 to 2.5            184        16  1.41    77 %   1.60
-    beyond               35         9  0.85    95 %   1.92
+    0 to 0.5            158        17  0.66    76 %   1.17
+    0.5 to 1            714        27  0.85    78 %   1.25
+    1 to 1.5          1,046        28  0.78    82 %   1.25
+    1.5 to 2            357        24  0.92    76 %   1.29
+    2 to 2.5            154        16  1.19    76 %   1.50
+    beyond               41         9  0.87    93 %   1.45
 
-From these ``evidence.SPREADS`` are taken: 0.7, 1 and 1.5. Before, bands did not know the distance.
+``evidence.SPREADS`` (0.7, 1 and 1.5) come from such sizes, and the bands of this table know them.
 """
 
 from __future__ import annotations

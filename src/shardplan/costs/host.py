@@ -95,12 +95,14 @@ def _issue_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers
 def _calls(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
     """Calls of an operator, forward and backward.
 
-    A product has two backward, and a quantisation each way in low precision; unfused attention is two products. A ring
+    A product has two backward, and a quantisation each way in low precision, or kernels that write out its weight;
+    unfused attention is two products. A ring
     calls its kernel for the keys of every rank.
     """
     if isinstance(operator, Matmul):
         recipe = machine.recipe
         casts = int(operator.low_precision and recipe.matmul != recipe.dense_math)
+        casts += 0 if operator.packed is None else operator.packed.kernels
         return 1 + casts, 1 + operator.wgrad + casts
     if isinstance(operator, AttentionCore):
         return (operator.steps, operator.steps) if operator.fused else (2 * operator.steps, 4 * operator.steps)

@@ -106,7 +106,8 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     forward = _in_panels(op, machine, number_format, k=op.k, n=op.n)
     for_input = _in_panels(op, machine, number_format, k=op.n, n=op.k)
     if not op.wgrad:
-        return OperatorTimes(*_with_casts(op, machine, forward, for_input))
+        unpacked = _unpacking_time(op, machine)
+        return OperatorTimes(*_with_casts(op, machine, forward + unpacked, for_input + unpacked))
     in_place = machine.software.fused_accumulation
     for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n, writes=not in_place)
     forward, for_input = _with_casts(op, machine, forward, for_input)
@@ -149,6 +150,20 @@ def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbe
     there = op.m * op.k * op.count * time + launches if op.casts_input else 0.0
     back = op.m * op.n * op.count * time + launches if op.casts_gradient else 0.0
     return forward + there, for_input + back
+
+
+def _unpacking_time(op: Matmul, machine: Machine) -> Numbers:
+    r"""Writing a weight of few bits in the format of the activations, before every product that reads it. [s]
+
+    .. math:: \frac{k n c (b + a)}{B} + l\,t_0
+
+    with b bytes that are kept of a weight, a of an activation, and l kernels (``dequantize_4bit`` of bitsandbytes,
+    ``MatMul4Bit``: forward and for the input's gradient).
+    """
+    if op.packed is None:
+        return 0.0
+    moved = (op.packed.bytes + machine.recipe.activation_bytes) * op.k * op.n * op.count
+    return moved / machine.memory_rate + op.packed.kernels * op.starts * machine.profile.memory_pass_latency
 
 
 def _in_panels(op: Matmul, machine: Machine, number_format: str, *, k: Numbers, n: Numbers) -> Numbers:

@@ -92,7 +92,7 @@ def state_traffic(
     2306.10209, section 3.2). Where the software keeps gathered weights or whole gradients through a step, these travel
     once per step. ``reduces_whole``: zero1 all-reduces gradients as ddp does.
     """
-    trained, frozen = held.trained, held.frozen
+    trained, frozen = held.trained, held.as_kept(job).frozen
     flat = where(numbers.shards_weights, held.flat, 0.0) if any_holds(held.flat) else 0.0
     dense = _traffic((trained.dense, frozen.dense), job, numbers, network, groups, flat=flat)
     own = {name.removeprefix("expert_"): group for name, group in groups.items() if name.startswith("expert_")}

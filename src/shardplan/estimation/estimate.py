@@ -325,7 +325,8 @@ def _trained(question: Question) -> str:
     job, trained = question.job, format_count(num_trained_parameters(question))
     if job.train == "lora":
         what = f"adapters of rank {job.lora_rank} on {job.lora_targets}, {trained} parameters"
-        return f"trained are {what}; all weights are frozen (dropout and scale of adapters are not counted)"
+        kept = "" if job.packed_weights is None else f", matrices of layers in {8 * job.packed_weights.bytes:.2f} bits"
+        return f"trained are {what}; all weights are frozen{kept} (dropout and scale of adapters are not counted)"
     return f"{trained} parameters are trained; frozen: {job.freeze}"
 
 

@@ -70,6 +70,9 @@ class StateLoad:
     """Those of the dense ones that keep Adam's second moment next to one moment of others."""
     flat: Numbers
     """Frozen ones that make one flat parameter with trained ones."""
+    packed_dense: Numbers
+    """Frozen dense ones that are kept in few bits."""
+    packed_experts: Numbers
     orthogonal_dense: Numbers
     """FLOP of Muon on its matrices, before ranks share them."""
     orthogonal_experts: Numbers
@@ -92,6 +95,8 @@ class StateLoad:
             frozen_experts=states.parameters.frozen_experts,
             by_adam=states.parameters.by_adam,
             flat=states.parameters.flat,
+            packed_dense=states.parameters.packed_dense,
+            packed_experts=states.parameters.packed_experts,
             orthogonal_dense=states.orthogonal.dense,
             orthogonal_experts=states.orthogonal.experts,
             orthogonal_largest=states.orthogonal.largest,
@@ -103,7 +108,16 @@ class StateLoad:
     @property
     def parameters(self) -> Parameters:
         """What one rank holds."""
-        return Parameters(self.dense, self.experts, self.frozen_dense, self.frozen_experts, self.by_adam, self.flat)
+        return Parameters(
+            self.dense,
+            self.experts,
+            self.frozen_dense,
+            self.frozen_experts,
+            self.by_adam,
+            self.flat,
+            self.packed_dense,
+            self.packed_experts,
+        )
 
     @property
     def trained(self) -> Parameters:
@@ -179,12 +193,20 @@ class StageStates:
 
 
 def _largest(held: list[tuple[Numbers, StateLoad]]) -> Parameters:
-    """Most parameters and most trained ones of a part."""
+    """Most parameters, most trained ones and most that are not kept in few bits of a part."""
     dense, experts = largest(held, "dense"), largest(held, "experts")
     if all(is_zero(part.frozen_dense) and is_zero(part.frozen_experts) for _, part in held):
         return Parameters(dense, experts)
     trained = [(count, part.trained) for count, part in held]
-    return Parameters(dense, experts, dense - largest(trained, "dense"), experts - largest(trained, "experts"))
+    whole = [(count, part.parameters.unpacked) for count, part in held]
+    return Parameters(
+        dense,
+        experts,
+        dense - largest(trained, "dense"),
+        experts - largest(trained, "experts"),
+        packed_dense=dense - largest(whole, "dense"),
+        packed_experts=experts - largest(whole, "experts"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

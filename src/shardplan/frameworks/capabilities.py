@@ -16,7 +16,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.conditions import Condition, parse_condition
 from shardplan.frameworks.layer_kinds import LAYER_KINDS
 from shardplan.frameworks.option_entries import OptionTable, read_options
-from shardplan.inputs.job import PRECISIONS, Optimizer
+from shardplan.inputs.job import PACKED, PRECISIONS, Optimizer
 from shardplan.inputs.plan import NAME, OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, Sharding, TpKind, placement_tokens
 from shardplan.inputs.software import CHOICES
 
@@ -28,7 +28,9 @@ ExpertTp = Literal["any", "one", "tp"]
 
 ANY_PLACEMENT: Final = "any"
 RECOMPUTE_WORDS: Final = (*RECOMPUTE_MODULES, OP_SAC, "full")
-CONCERNED: Final = (*(each.name for each in fields(Plan)), "precision", "optimizer", "global_batch_size", *CHOICES)
+CONCERNED: Final = (
+    *(each.name for each in fields(Plan)), "precision", "optimizer", "global_batch_size", "base_weights", *CHOICES,
+)  # fmt: skip
 """Fields of a plan, a job or its software that an exclusion may concern."""
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}(-\d{2})?")
@@ -69,6 +71,8 @@ class Capabilities:
     """Kinds of layers that it has models with."""
     lora: bool | None = None
     """Whether it trains low-rank adapters next to frozen weights."""
+    base_weights: tuple[str, ...] | None = None
+    """Formats of few bits that weights next to adapters can have."""
     packed_documents: bool | None = None
     """Whether tokens of documents that share a sequence can attend within their own document only."""
     schedules: Mapping[str, str] | None = None
@@ -157,6 +161,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "vendors": Form("texts"),  # a user's accelerator may be of any maker
     "layer_kinds": Form("names", LAYER_KINDS),
     "lora": Form("flag"),
+    "base_weights": Form("names", tuple(PACKED)),
     "packed_documents": Form("flag"),
     "schedules": Form("mapping"),  # other packages add schedules: which are known is a rule of validity
     "group_sizes": Form("name", get_args(GroupSizes)),

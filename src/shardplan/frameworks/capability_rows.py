@@ -13,6 +13,7 @@ from shardplan.records import Record, plain
 TITLES: Final[Mapping[str, str]] = {
     "layer_kinds": "kinds of layers",
     "lora": "low-rank adapters",
+    "base_weights": "weights next to adapters",
     "group_sizes": "micro-batches in a row",
     "shardings": "sharding, pp 1",
     "pipelined_shardings": "sharding, pp > 1",

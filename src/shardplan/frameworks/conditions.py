@@ -107,6 +107,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "vendor": lambda s, _d: s.cluster.accelerator.vendor,
     "precision": lambda s, _d: s.job.precision,
     "optimizer": lambda s, _d: s.job.optimizer,
+    "base_weights": lambda s, _d: s.job.base_weights,
     **{name: _of_software(name) for name in CHOICES},
     "layers": lambda s, _d: s.model.num_hidden_layers,
     "kv_heads": lambda s, _d: gcd(*s.kv_heads),
@@ -140,7 +141,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "schedule": ("schedule", "vp"),
     "overlap_pp": ("overlap_pp", "vp"),
     **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
-    **dict.fromkeys(("vendor", "precision", "optimizer", "layers", *CHOICES), ()),
+    **dict.fromkeys(("vendor", "precision", "optimizer", "base_weights", "layers", *CHOICES), ()),
     **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied"), ()),
 }
 """Fields of a plan that decide a fact; where it is not listed, the field of its name."""
@@ -157,7 +158,7 @@ _FLAGS: Final = (
 )  # fmt: skip
 _TEXTS: Final = (
     "schedule", "sharding", "offload", "cp_comm", "tp_kind", "placement", "precision", "optimizer", "vendor", "layout",
-    *CHOICES,
+    "base_weights", *CHOICES,
 )  # fmt: skip
 _LISTS: Final = ("recompute", "chunk_layers")
 

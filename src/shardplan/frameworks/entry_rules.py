@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
@@ -228,6 +228,10 @@ def _other_choices(choices: Any, s: Setting) -> list[str]:
     return [name for name in read if getattr(s.job.software, name) not in choices[name]]
 
 
+def _few_bits(known: Sequence[str]) -> str:
+    return f"as they are, or in {_list(known)}" if known else "as they are"
+
+
 TEMPLATES: Final = (
     Template(
         "vendors", "accelerator", ("vendor",),
@@ -246,6 +250,12 @@ TEMPLATES: Final = (
         lambda framework, has: f"{framework} has {'' if has else 'no '}low-rank adapters",
         lambda has, s, _d: has or s.job.train != "lora",
         lambda _e, _s, _p: "set train to full, or choose a framework with adapters (--stack all compares)",
+    ),
+    Template(
+        "base_weights", "base_weights", (),
+        lambda framework, known: f"{framework} keeps weights next to adapters {_few_bits(known)}",
+        lambda known, s, _d: s.job.packed_weights is None or s.job.base_weights in known,
+        lambda known, _s, _p: f"set base_weights to {_or(('same', *known))}, or choose another framework (--stack all)",
     ),
     Template(
         "packed_documents", "documents", (),

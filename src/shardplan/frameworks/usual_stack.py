@@ -75,6 +75,7 @@ class Wanted:
 
     model: ModelConfig
     train: str = "full"
+    base_weights: str = "same"
     documents: bool = False
     """Whether documents are packed into a sequence."""
 
@@ -85,6 +86,7 @@ class Wanted:
         return cls(
             model=model,
             train=fields.get("train") or "full",
+            base_weights=fields.get("base_weights") or "same",
             documents=fields.get("documents") is not None,
         )
 
@@ -96,8 +98,11 @@ class Wanted:
         known = LAYER_KINDS if can.layer_kinds is None else can.layer_kinds
         kinds = [each for each in layer_kinds(self.model) if each not in known]
         adapters = ["low-rank adapters"] * (can.lora is False and self.train == "lora")
+        bits = [f"weights in {self.base_weights}"] * (
+            can.base_weights is not None and self.base_weights not in ("same", *can.base_weights)
+        )
         masks = ["masks of packed documents"] * (can.packed_documents is False and self.documents)
-        return (*kinds, *adapters, *masks)
+        return (*kinds, *adapters, *bits, *masks)
 
     def is_run_by(self, stack: Stack) -> bool:
         """Whether the record says that the framework has all of it."""

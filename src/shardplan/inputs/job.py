@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
@@ -11,7 +12,7 @@ from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import embedding_is_frozen, frozen_parts, head_is_frozen, lora_targets, targets_meant
-from shardplan.inputs.words import ATTENTION_KERNELS, DTYPES, OPTIMIZERS, TRAINED
+from shardplan.inputs.words import ATTENTION_KERNELS, BASE_WEIGHTS, DTYPES, OPTIMIZERS, TRAINED
 from shardplan.inputs.words import PRECISIONS as PRECISION_WORDS
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]
@@ -19,6 +20,7 @@ Optimizer = Literal["adam", "sgd", "muon"]
 AttentionKernel = Literal["flash", "unfused"]
 GradDtype = Literal["bf16", "fp16", "fp32"]
 Train = Literal["full", "lora"]
+BaseWeights = Literal["same", "nf4", "nf4-dq"]
 
 MOST_COUNT = 2**31
 MOST_RANK = 65_536
@@ -73,6 +75,22 @@ PRECISIONS: dict[str, Recipe] = {
 }
 
 
+class Packed(NamedTuple):
+    """Weights in fewer bits than those that products read."""
+
+    bytes: float
+    """Of one weight with its share of the scales."""
+    kernels: int
+    """Kernels that write a matrix in the format of the activations."""
+
+
+PACKED: Final[Mapping[str, Packed]] = {
+    "nf4": Packed((4 + 32 / 64) / 8, 1),
+    "nf4-dq": Packed((4 + 8 / 64 + 32 / (64 * 256)) / 8, 3),
+}
+"""QLoRA (arXiv 2305.14314, section 3): 4 bits and an fp32 scale for every 64 weights; with double quantisation a scale
+of 8 bits, with an fp32 one for every 256 of them, which two more kernels undo (bitsandbytes,
+``functional.dequantize_4bit``)."""
 BLOCK_SCALED: Final = ("mxfp8", "nvfp4")
 """Precisions of which every 16 or 32 elements share a scale."""
 
@@ -160,6 +178,13 @@ class Job:
     )
     """Matrices that get adapters, a comma list: projections of attention (``q``, ``k``, ``v``, ``o``) and of MLPs
     (``gate``, ``up``, ``down``); ``qkv`` and ``gate_up`` are fused matrices with one adapter; ``all`` names all."""
+    base_weights: BaseWeights = field(
+        default="same",
+        metadata=about("Format of the weights next to adapters:", words=BASE_WEIGHTS, is_rare=True),
+    )
+    """Format in which the matrices of layers are kept next to adapters: the ``same`` as in full training; ``nf4``, in 4
+    bits with an fp32 scale for every 64 weights; or ``nf4-dq``, with scales of 8 bits (QLoRA, arXiv 2305.14314). Before
+    every use a matrix is written in the format of the activations."""
     freeze: str = field(
         default="none",
         metadata=about("Parts that are not trained: embedding, head, layers:0-15.", metavar="PARTS", is_rare=True),
@@ -184,10 +209,33 @@ class Job:
                 rule="adapters train while all weights are frozen",
                 hint="leave freeze out, or set --train full",
             )
+        self._check_base_weights()
         if not isinstance(self.software, Software):
             raise InputError(
                 f"software is {shown(self.software)}", rule="software is a Software record", hint="Software(...)"
             )
+
+    def _check_base_weights(self) -> None:
+        """Raises ``InputError`` where weights in few bits would have to be trained or multiplied as they are."""
+        if self.packed_weights is None:
+            return
+        if self.train != "lora":
+            raise InputError(
+                f"base_weights is {self.base_weights} with train {self.train}",
+                rule="weights in 4 bits stay as they are, next to adapters",
+                hint="set --train lora, or leave --base-weights out",
+            )
+        if self.recipe.quantised_weight_bytes:
+            raise InputError(
+                f"base_weights is {self.base_weights} with precision {self.precision}",
+                rule="weights in 4 bits are multiplied in 16 or 32 bits",
+                hint="set --precision to bf16, fp16 or fp32",
+            )
+
+    @property
+    def packed_weights(self) -> Packed | None:
+        """How matrices of layers are kept next to adapters, where that is in fewer bits."""
+        return PACKED.get(self.base_weights)
 
     @property
     def trained(self) -> str:

@@ -192,6 +192,11 @@ class Software:
     """Whether gradients of adapters come with those of the frozen weights of their layer where weights are sharded: all
     of a layer is one flat parameter (PyTorch's FullyShardedDataParallel with ``use_orig_params``); otherwise each
     parameter has its own (FSDP2)."""
+    keeps_packed_inputs: bool = field(
+        default=False, metadata=about("Products with weights in 4 bits keep their inputs (bitsandbytes before 0.43.2).")
+    )
+    """Whether products of weights in 4 bits keep their inputs for the backward pass, which reads none of them
+    (bitsandbytes before 0.43.2, ``MatMul4Bit``)."""
     zero2_gathers: Exchanged = field(default="step", metadata=about("How often zero2 gathers weights:"))
     """How often zero2 gathers weights: once a step, after the update (DeepSpeed), or in every micro-batch, to keep them
     till its backward pass (PyTorch FSDP that does not reshard after the forward pass)."""

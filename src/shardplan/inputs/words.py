@@ -67,6 +67,14 @@ ATTENTION_KERNELS: Final = words(
 """Names that say no generation, which a field of its own holds."""
 
 TRAINED: Final = words({"full": "full all pretrain pretraining", "lora": "lora qlora peft adapter adapters"})
+BASE_WEIGHTS: Final = words(
+    {
+        "same": "same unquantised unquantized none",
+        "nf4": "nf4 bnb-nf4 bnb.nf4 4bit 4-bit",
+        "nf4-dq": "nf4-dq bnb-nf4-dq bnb.nf4-dq nf4-double-quant",
+    }
+)
+"""Formats of weights next to adapters; LitGPT writes ``bnb.nf4``."""
 LORA_MATRICES: Final = words(
     {
         "q": "q q-proj query wq linear-q",

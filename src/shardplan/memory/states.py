@@ -39,7 +39,7 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     """
     master = job.recipe.master_bytes if job.software.fp32_weights else 0.0
     classes = [_states(each, job, numbers, master) for each in _shares(held.trained, numbers)]
-    frozen = held.frozen
+    frozen = held.as_kept(job).frozen
     if any_holds(frozen.dense) or any_holds(frozen.experts):
         kept = (_weights(each, job, numbers, 0.0) for each in _shares(frozen, numbers))
         classes += [States(weights, 0.0, 0.0) for weights in kept]
@@ -142,7 +142,7 @@ def gathered_bytes(part: Parameters, layer: Parameters, job: Job, numbers: PlanN
     Those of the largest part of a stage and, gathered ahead, of its largest layer; where each weight is gathered by
     itself, one in use and one on its way.
     """
-    part, layer = _shared(part, numbers), _shared(layer, numbers)
+    part, layer = _shared(part.as_kept(job), numbers), _shared(layer.as_kept(job), numbers)
     held = _whole(part) + _whole(layer) if job.software.gathers_ahead else _at_once(part, layer, job)
     return where(numbers.frees_weights, job.recipe.weight_bytes * held, 0.0)
 

@@ -121,6 +121,9 @@ class Parameters:
     """Those of the dense ones that keep Adam's second moment where the optimizer keeps one moment (Muon)."""
     flat: Numbers = 0.0
     """Frozen ones that make one flat parameter with trained ones (``flat_gradients``)."""
+    packed_dense: Numbers = 0.0
+    """Frozen dense ones that are kept in few bits."""
+    packed_experts: Numbers = 0.0
 
     @property
     def trained(self) -> Parameters:
@@ -134,9 +137,31 @@ class Parameters:
         """Those that have weights alone."""
         return Parameters(self.frozen_dense, self.frozen_experts)
 
+    @property
+    def unpacked(self) -> Parameters:
+        """Those that are not kept in few bits."""
+        return Parameters(self.dense - self.packed_dense, self.experts - self.packed_experts)
+
     def as_frozen(self) -> Parameters:
         """The same, none of them trained."""
         return Parameters(self.dense, self.experts, self.dense, self.experts)
+
+    def as_kept(self, job: Job) -> Parameters:
+        """The same counted in weights of the job's precision: those that are kept in few bits are as many as fill them.
+
+        What is trained is as it was.
+        """
+        if job.packed_weights is None:
+            return self
+        away = 1 - job.packed_weights.bytes / job.recipe.weight_bytes
+        dense, experts = away * self.packed_dense, away * self.packed_experts
+        return replace(
+            self,
+            dense=self.dense - dense,
+            experts=self.experts - experts,
+            frozen_dense=self.frozen_dense - dense,
+            frozen_experts=self.frozen_experts - experts,
+        )
 
     def __add__(self, other: Parameters) -> Parameters:
         return Parameters(
@@ -146,6 +171,8 @@ class Parameters:
             self.frozen_experts + other.frozen_experts,
             self.by_adam + other.by_adam,
             self.flat + other.flat,
+            self.packed_dense + other.packed_dense,
+            self.packed_experts + other.packed_experts,
         )
 
     def with_adam(self, dense: Numbers, job: Job) -> Parameters:
@@ -169,8 +196,8 @@ def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> 
 def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNumbers) -> Parameters:
     """Parameters of a layer on one rank, adapters included, and those of them that are frozen."""
     held = layer_parameters(model, layer, numbers)
+    norms = layer.num_norms * model.norm_parameters + layer.num_scales * model.hidden_size
     if job.train != "lora":
-        norms = layer.num_norms * model.norm_parameters + layer.num_scales * model.hidden_size
         return held.with_adam(norms, job) if layer.gradients == "all" else held.as_frozen()
     block = layer_block(layer, Shard.of(model.hidden_size, job, numbers))
     pairs = [pair for each in block.operators for pair in adapters(each, job, numbers.tp)]
@@ -180,7 +207,10 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
         sum((size for grouped, size in sizes if grouped), start=0.0),
     )
     flat = held.dense + held.experts if job.software.flat_gradients else 0.0
-    return replace(held.as_frozen(), flat=flat) + added.with_adam(added.dense, job)
+    kept = replace(held.as_frozen(), flat=flat)
+    if job.packed_weights is not None:
+        kept = replace(kept, packed_dense=held.dense - norms, packed_experts=held.experts)
+    return kept + added.with_adam(added.dense, job)
 
 
 def check_adapters(model: ModelConfig, job: Job) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from shardplan.arrays import Flags, Numbers
 from shardplan.fields import dataclass
+from shardplan.inputs.job import Packed
 
 OUTSIDE = ("outside",)
 """Modules of what stands before or behind the layers: no recomputation reaches it."""
@@ -44,6 +45,8 @@ class Matmul:
     """Whether the second matrix is a weight, whose gradient is accumulated."""
     wgrad: bool = True
     """Whether the gradient of the weight is computed; not where it is frozen."""
+    packed: Packed | None = None
+    """How the weight is kept, where a kernel writes it out before every use."""
     load: Numbers = 1.0
     """Rows of the most loaded rank, which are these and set the time, relative to those of the average one."""
     parts: tuple[Numbers, ...] = (1,)

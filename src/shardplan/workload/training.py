@@ -85,13 +85,25 @@ def _kept(tensor: Saved, shard: Shard, adapted: tuple[str, ...]) -> Saved | None
 def _adapted(block: Block, shard: Shard) -> Block:
     """``block`` frozen, with the adapters of the job."""
     pairs = [pair for each in block.operators for pair in adapters(each, shard.job, shard.numbers.tp)]
-    base = _without_weight_gradients(block, shard, tuple({down.name.split(".")[0] for down, _ in pairs}))
+    is_packed = shard.job.packed_weights is not None
+    keeps_all = is_packed and shard.job.software.keeps_packed_inputs
+    reading = {each.name for each in block.operators} if keeps_all else {down.name.split(".")[0] for down, _ in pairs}
+    base = _without_weight_gradients(block, shard, tuple(reading))
+    if is_packed:
+        base = replace(base, operators=tuple(_packed(each, shard.job) for each in base.operators))
     operators: list[Operator] = []
     saved: list[Saved] = []
     for down, up in pairs:
         operators += [down, up, _sum(down, up, shard)]
         saved.append(Saved(name=f"{up.name}_input", modules=down.modules, bytes=up.m * up.k * up.count * shard.element))
     return base + Block(operators=tuple(operators), saved=tuple(saved))
+
+
+def _packed(operator: Operator, job: Job) -> Operator:
+    """``operator`` with a weight that is kept in few bits."""
+    if isinstance(operator, Matmul) and operator.weight:
+        return replace(operator, packed=job.packed_weights)
+    return operator
 
 
 def _sum(down: Matmul, up: Matmul, shard: Shard) -> StreamPass:

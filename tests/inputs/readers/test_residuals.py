@@ -41,7 +41,7 @@ RUN = Residual(
     setting="llama/64",
     measured_step_time=2.5,
     predicted_step_time=2.75,
-    plan_factor=1.25,
+    gap_factor=1.25,
 )
 
 
@@ -90,7 +90,7 @@ def test_the_shipped_rows_are_those_that_would_be_written() -> None:
         ({"plan": "sequence_parallel=yes"}, "plan: sequence_parallel is 'yes'; it must be true or false"),
         ({"plan": "sharding=zero9"}, "plan: unknown sharding 'zero9'"),
         ({"measured_step_time_s": "-1"}, "measured_step_time_s is '-1'; it must be a number from 0"),
-        ({"plan_factor": "nan"}, "plan_factor is 'nan'"),
+        ({"gap_factor": "nan"}, "gap_factor is 'nan'"),
         ({"log_time_ratio": "inf"}, "log_time_ratio is 'inf'"),
         ({"log_time_ratio": 1e300}, "log_time_ratio is 1e+300; it must be a number from -6.9 to 6.9"),
         ({"log_memory_ratio": -6.91}, "log_memory_ratio is -6.91"),

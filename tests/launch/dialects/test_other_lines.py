@@ -211,6 +211,31 @@ def test_files_of_trainers(tmp_path: Path, text: str, expected: tuple[object, ..
     assert (found.framework, *values(found, *keys)) == expected
 
 
+BITS = "load_in_8bit: false\nload_in_4bit: true\n"
+TUNED = "finetuning_type: lora\nquantization_bit: 4\ntemplate: qwen\ncutoff_len: 64\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (AXOLOTL + BITS + SHARDED, "nf4-dq"),
+        (AXOLOTL + BITS + SHARDED + "bnb_4bit_use_double_quant: false\n", "nf4"),
+        (AXOLOTL + "load_in_8bit: true\n" + SHARDED, None),
+        (AXOLOTL + BITS, None),  # no adapters
+        (TRL + BITS + "use_peft: true\n", "nf4"),
+        (TRL + BITS + "use_peft: true\nuse_bnb_nested_quant: true\n", "nf4-dq"),
+        (TRL + TUNED, "nf4-dq"),
+        (TRL + TUNED.replace("4", "8", 1), None),
+        (TRL + TUNED + "double_quantization: false\n", "nf4"),
+    ],
+)
+def test_weights_in_4_bits_next_to_adapters(tmp_path: Path, text: str, expected: str | None) -> None:
+    """Defaults of scales: loaders/model.py of axolotl, hparams/model_args.py of LLaMA-Factory, ModelConfig of TRL."""
+    found = read(tmp_path, "run.yaml", text)
+    assert found.value("base_weights") == expected
+    assert any("quantised weights are not priced" in each for each in found.not_understood) == (expected is None)
+
+
 def test_fp8_of_nemo_1_is_a_switch_over_the_precision(tmp_path: Path) -> None:
     text = """
     trainer: {num_nodes: 2, devices: 8, precision: bf16}

@@ -40,6 +40,7 @@ from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import LORA_TARGETS, lora_targets
 from shardplan.inputs.words import (
+    BASE_WEIGHTS,
     CP_COMMS,
     DISPATCHERS,
     DTYPES,
@@ -74,7 +75,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "fsdp_mixed_precision": "grad_dtype says what is reduced",
     "ici_fsdp_transpose_parallelism": "order of the mesh axes",
     **dict.fromkeys(("lora_alpha", "lora_dropout"), "of adapters, without effect on time and memory here"),
-    "base_weights": "frozen weights are priced in the format of the precision",
     "limit_all_gathers": "bounds the weights gathered ahead, two layers here",
     "pack_sample_into_one": "packing of samples",
     "post_validation": "schedules are priced without a wait of all ranks before the optimizer step",
@@ -352,6 +352,7 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "train": _word("job", "train", TRAINED),
     "lora_rank": _lora_rank,
     "lora_targets": _lora_targets,
+    "base_weights": _word("job", "base_weights", BASE_WEIGHTS),
     **{field.name: _word("software", field.name, SOFTWARE_WORDS.get(field.name, FLAGS)) for field in fields(Software)},
     "moe_dispatcher": _word("software", "moe_dispatcher", DISPATCHERS),
 }

@@ -89,9 +89,9 @@ class Residual:
     """[s]"""
     predicted_step_time: float | None = None
     """By the constants that were fitted to all runs, this one included. [s]"""
-    plan_factor: float = 1.0
-    """How much larger its error was to be expected than most, for what its plan has in common with the runs that the
-    prediction had seen (``estimation.gaps``)."""
+    gap_factor: float = 1.0
+    """How much larger its error was to be expected than most, for what it and its plan have in common with the runs
+    that the prediction had seen (``estimation.gaps``)."""
 
     def has(self, quantity: str) -> bool:
         """Whether it is evidence of ``time`` or ``memory``."""
@@ -121,7 +121,7 @@ def residual_row(run: Residual) -> dict[str, str]:
         "global_batch_size": f"{features.global_batch_size:.0f}",
         "plan": plan_cell(features.plan),
         **{key: "" if time is None else f"{time:.6g}" for key, time in _step_times(run).items()},
-        "plan_factor": f"{run.plan_factor:.3f}",
+        "gap_factor": f"{run.gap_factor:.3f}",
         "trained": features.trained,
         "recurrent": f"{features.recurrent:.3g}",
     }
@@ -138,7 +138,7 @@ def _believable(ratio: float) -> float:
 CELLS = (
     "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
     "log_memory_ratio", "host_share", "communication_share", "attention_share", "sequence_length",
-    "global_batch_size", "plan", "measured_step_time_s", "predicted_step_time_s", "plan_factor",
+    "global_batch_size", "plan", "measured_step_time_s", "predicted_step_time_s", "gap_factor",
     "setting",
 )  # fmt: skip
 """Cells that every row has."""
@@ -190,7 +190,7 @@ def _shipped_residual(row: Mapping[str, str]) -> Residual:
         setting=row["setting"],
         measured_step_time=measured,
         predicted_step_time=predicted,
-        plan_factor=float(row["plan_factor"]),
+        gap_factor=float(row["gap_factor"]),
     )
 
 
@@ -244,7 +244,7 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
         setting=str(row["setting"] or ""),
         measured_step_time=_time(row, "measured_step_time_s"),
         predicted_step_time=_time(row, "predicted_step_time_s"),
-        plan_factor=_number(row, "plan_factor", least=0, most=1e3),
+        gap_factor=_number(row, "gap_factor", least=0, most=1e3),
     )
 
 

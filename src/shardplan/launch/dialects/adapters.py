@@ -24,6 +24,43 @@ BESIDES: Final = ("modules_to_save", "lora_modules_to_save", "additional_target"
 """What trains besides the matrices of adapters."""
 
 
+FOUR_BITS: Final = ("load_in_4bit", "use_4bit_quantization")
+BITS: Final = ("quantization_bit", "quant_bits", "load_in_bits", "bits")
+QUANTISED: Final = (*FOUR_BITS, *BITS, "load_in_8bit", "use_8bit_quantization", "q_lora", "quantize")
+"""Switches and numbers of bits of weights next to adapters, mostly of bitsandbytes."""
+DOUBLED: Final = ("bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant", "use_nested_quant")
+"""Whether scales are quantised too."""
+_FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?")
+"""Names of models whose weights are stored so."""
+
+
+def packed_facts(facts: Facts, settings: Settings, *, doubled: bool) -> None:
+    """Weights of 4 bits next to adapters; of others it says that they are not priced.
+
+    ``doubled``: whether scales are quantised too where nothing is said of that.
+    """
+    given = [settings.first(name) for name in _spelled(QUANTISED)]
+    few = next((each for each in given if each is not None and _is_few(each.value)), None)
+    model = facts.value("model")
+    if few is None:
+        if _FEW_BITS.fullmatch(str(model or "")):
+            facts.doubt(f"{model}: quantised weights are not priced")
+        return
+    name = few.name.rpartition(".")[2].replace("-", "_")
+    is_four = name in FOUR_BITS or (name in BITS and degree(few.value) == 4)  # bits
+    if not is_four or facts.value("train") != "lora" or facts.value("precision") in ("fp8", "mxfp8", "nvfp4"):
+        facts.doubt(f"{few.place}: quantised weights are not priced")
+        return
+    said = settings.first(*_spelled(DOUBLED))
+    doubles = doubled if said is None else switch(said.value) is True
+    facts.state("base_weights", "nf4-dq" if doubles else "nf4", few.place, few.name)
+
+
+def _is_few(value: object) -> bool:
+    bits = degree(value)
+    return bits in (2, 3, 4, 8) if bits is not None and bits > 1 else bool(switch(value))
+
+
 def targets_of(value: object) -> str | None:
     """Matrices that get adapters, under our names; None where one of them is not known.
 
@@ -77,31 +114,6 @@ def frozen_facts(facts: Facts, settings: Settings) -> None:
             settings.seen.add(name)
         if (frozen and is_on) or (trained and switch(each.value) is False):
             facts.doubt(f"{each.place}: weights that are frozen are priced as trained")
-
-
-QUANTISED: Final = (
-    "q_lora", "use_4bit_quantization", "use_8bit_quantization", "load_in_4bit", "load_in_8bit", "load_in_bits",
-    "quantization_bit", "quantize", "bits",
-)  # fmt: skip
-"""Switches of weights in few bits, and numbers of their bits."""
-_FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?")
-"""Names of models whose weights are stored so."""
-
-
-def quantised_facts(facts: Facts, settings: Settings) -> None:
-    """Says of weights in few bits that they are priced as those of the training's format."""
-    given = (settings.first(*_spelled((name,))) for name in QUANTISED)
-    few = next((each for each in given if each is not None and _is_few(each.value)), None)
-    model = facts.value("model")
-    if few is not None:
-        facts.doubt(f"{few.place}: quantised weights are not priced")
-    elif _FEW_BITS.fullmatch(str(model or "")):
-        facts.doubt(f"{model}: quantised weights are not priced")
-
-
-def _is_few(value: object) -> bool:
-    bits = degree(value)
-    return bits in (2, 3, 4, 8) if bits is not None and bits > 1 else bool(switch(value))
 
 
 def copy_facts(facts: Facts, settings: Settings) -> None:

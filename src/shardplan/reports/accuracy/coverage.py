@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.calibration.attainable import Spread, Vector, attainable, spread_of
 from shardplan.calibration.coverage import (
     Coverage,
     Covered,
@@ -13,6 +17,7 @@ from shardplan.calibration.coverage import (
     coverage_of,
     covered_runs,
 )
+from shardplan.estimation.band import errors_of
 from shardplan.inputs.readers.residuals import Residual
 from shardplan.records import plain
 
@@ -20,6 +25,8 @@ COMPOSED: Final = ("vtrain-single",)
 """Families whose step times were put together from times of layers rather than measured as steps."""
 ACCEPTABLE: Final = (0.70, 0.90)
 """Share of a large family's runs that should lie in their band."""
+ASKED: Final = (0.75, 0.85)
+"""Share that would be best."""
 LARGE_FAMILY: Final = 20
 """Runs from which a family is held against that."""
 SMALL_FAMILY: Final = 8
@@ -31,7 +38,41 @@ def coverage_record(residuals: Sequence[Residual]) -> dict[str, Any]:
     result: dict[str, Any] = {quantity: _of_quantity(residuals, quantity) for quantity in ("time", "memory")}
     new = [run for run in covered_runs(residuals, unmeasured=True) if run.family not in COMPOSED]
     generations = coverage_by_generation(new, SMALL_FAMILY)
-    return result | {"generation": plain(generations)}
+    return result | {"generation": plain(generations), "attainable": _attainable(residuals, result["time"]["family"])}
+
+
+def _attainable(residuals: Sequence[Residual], families: Mapping[str, Any]) -> dict[str, Any]:
+    """How many large families lie between shares, and how many would with bands that are perfectly calibrated."""
+    known = errors_of(residuals, "time")
+    reached = np.asarray([[one["inside"] for one in families.values() if one["n"] >= LARGE_FAMILY]])
+    if not reached.size:
+        return {}
+    spread, sizes = spread_of(known, LARGE_FAMILY)
+    alone = Spread(between=0.0, within=1.0, of_within=0.0)
+    drawn = {
+        "unknown": attainable(spread, sizes),
+        "spread_known": attainable(spread, sizes, is_spread_known=True),
+        "independent": attainable(alone, sizes),
+    }
+    return {
+        "num_families": len(sizes),
+        "spread": plain(spread),
+        "within": [
+            {"shares": shares, "reached": int(_within(reached, shares)[0])}
+            | {name: _counted(_within(inside, shares)) for name, inside in drawn.items()}
+            for shares in (ASKED, ACCEPTABLE)
+        ],
+    }
+
+
+def _within(inside: Vector, shares: tuple[float, float]) -> NDArray[np.int_]:
+    """Families of every set whose share lies between ``shares``."""
+    return np.asarray(((inside >= shares[0]) & (inside <= shares[1])).sum(axis=1))
+
+
+def _counted(counts: NDArray[np.int_]) -> dict[str, float]:
+    low, high = np.quantile(counts, (0.1, 0.9))
+    return {"mean": float(counts.mean()), "p10": float(low), "p90": float(high)}
 
 
 def _of_quantity(residuals: Sequence[Residual], quantity: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_FAMILY
@@ -30,7 +31,42 @@ def band_sections(record: Record) -> Iterator[Section]:
         columns=["", "runs", "inside", f"{LOW} to {HIGH}", "measured below", "measured above", "median width"],
         rows=[*_rows(coverage), *_new_generations(coverage)],
     )
+    if coverage["attainable"]:
+        yield _attainable(coverage["attainable"])
     yield Section(title="Small families", level=3, text=_small_families(coverage))
+
+
+DRAWN = {
+    "unknown": "bias and spread of a family not known",
+    "spread_known": "spread known, bias not",
+    "independent": "if runs of a family shared nothing",
+}
+"""Bands of the simulation, as words."""
+
+
+def _attainable(found: Record) -> Section:
+    """Large families between shares, next to how many a perfect band would put there."""
+    spread = found["spread"]
+    return Section(
+        title="How many families can lie in between",
+        level=3,
+        text=f"Of the {found['num_families']} families of at least {LARGE_FAMILY} runs, how many have a share between "
+        "two limits, and how many would if bands were calibrated perfectly: simulated with errors as large as these "
+        f"families' (medians of families spread by {spread['between']:.2f} of the unit of bands, runs within a family "
+        f"by {spread['within']:.2f}, with a factor of {math.exp(spread['of_within']):.2f} from family to family), mean "
+        "and 10 to 90 % of the draws. Runs of a family share a bias that nobody knows beforehand, so a band that "
+        "covers 80 % of all runs covers nearly all of most families and few of some. Own runs tell the bias: see "
+        "`shardplan calibrate`.",
+        columns=["share inside", "reached", *DRAWN.values()],
+        rows=[
+            [
+                f"{as_percent(one['shares'][0], 0)} to {as_percent(one['shares'][1], 0)}",
+                str(one["reached"]),
+                *(f"{one[name]['mean']:.1f} ({one[name]['p10']:.0f} to {one[name]['p90']:.0f})" for name in DRAWN),
+            ]
+            for one in found["within"]
+        ],
+    )
 
 
 def _rows(coverage: Record) -> list[list[str]]:

@@ -188,7 +188,7 @@ def _torchtune(facts: Facts, config: Settings) -> None:
         if adapters:
             _adapters(facts, config)
         if prefix == "qlora":
-            facts.doubt(f"{builder.place} {builder.value}: quantised weights are not priced")
+            facts.derive("base_weights", "nf4-dq", f"{builder.place} {builder.value}", builder.name)
     copies = config.first("data_parallel_replicate_dim")
     if copies is not None and (degree(copies.value) or 1) > 1:
         state(facts, "sharding_degree", config.first("data_parallel_shard_dim"), degree)
