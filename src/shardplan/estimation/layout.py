@@ -20,7 +20,7 @@ Counts = tuple[float, ...]
 """Layers of every kind, embeddings, heads and prediction blocks."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Chunk:
     """What one or several model chunks hold together."""
 

@@ -35,7 +35,7 @@ from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StateMemory:
     """Bytes of the states of one rank."""
 
@@ -79,7 +79,7 @@ class ActivationMemory:
         return plus(self.passing, self.loss) + self.activations
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StageMemory:
     """Bytes of one rank of a stage."""
 

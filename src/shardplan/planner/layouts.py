@@ -63,7 +63,7 @@ def _kind(stage: Stage) -> Kind:
     return parts, int(stage.rank), int(stage.num_behind), behind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Layouts:
     """Pipelines as columns, one for each depth and number of chunks, and the compositions of their stages."""
 

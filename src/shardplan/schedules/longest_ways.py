@@ -72,7 +72,7 @@ def interleaved_ways(works: Sequence[Work]) -> list[Counts]:
     return [way for _, way in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class _Loops:
     """Pipelines one after another, those with most chunks first: an element for each of their ranks."""
 

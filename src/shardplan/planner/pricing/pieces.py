@@ -262,7 +262,7 @@ class TablePiece:
         return np.broadcast_to(values, (len(self.at.shardings), len(self.at.slots), len(self.at.points)))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PieceOutcome:
     """Outcome of the plans of a piece under a kind of sharding, by slot and point."""
 

@@ -20,7 +20,7 @@ they train ``LEAST_GAIN`` more than what was asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd
 from typing import Final
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import BestWith, Goal, Listing
