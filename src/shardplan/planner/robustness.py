@@ -92,37 +92,62 @@ def complexity_of(plan: Plan, num_layers: int) -> Complexity:
     return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others), plan.vp
 
 
-def recommended_of(question: Question, priced: PricedPlans, fastest: int | None) -> int:
-    """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good."""
-    tied = priced.tied
-    roomy = tied[_has_headroom(question, priced)[tied]]
-    alike = _most_robust(question, priced, roomy if len(roomy) else tied)
+class EvidenceOfKinds:
+    """How much larger errors of priced plans are where nobody measured one like them, looked up once for each kind."""
+
+    def __init__(self, question: Question, priced: PricedPlans) -> None:
+        self._priced, self._factor_of = priced, plan_factors(question)
+        self._known: dict[int, float] = {}
+        self.kinds = priced.kinds(np.arange(len(priced.step_time)))
+        """A number for each plan, the same for plans of one kind."""
+
+    def factor(self, index: int) -> float:
+        """Of the plan at ``index``."""
+        kind = int(self.kinds[index])
+        if kind not in self._known:
+            self._known[kind] = self._factor_of(self._priced.plan(index))
+        return self._known[kind]
+
+
+def recommended_of(
+    question: Question,
+    priced: PricedPlans,
+    fastest: int | None,
+    *,
+    among: NDArray[np.intp] | None = None,
+    evidence: EvidenceOfKinds | None = None,
+) -> int:
+    """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good.
+
+    ``among``: the plans that answer the question, where others are priced with them; ``evidence``: that of ``priced``,
+    where it is known.
+    """
+    tied = priced.tied if among is None else priced.tied_among(among)
+    roomy = tied[has_headroom(question, priced.peak_memory_bytes[tied])]
+    alike = _most_robust(priced, roomy if len(roomy) else tied, evidence or EvidenceOfKinds(question, priced))
     layers = question.model.num_hidden_layers
 
     def order(index: int) -> tuple[object, ...]:
-        return (*complexity_of(priced.plan(index), layers), index != fastest, priced.step_time[index])
+        simple = complexity_of(priced.plan(index), layers)
+        return (*simple, index != fastest, float(f"{priced.step_time[index]:.12g}"), index)  # sums in another order
 
     return min(alike, key=order)
 
 
-def _most_robust(question: Question, priced: PricedPlans, plans: NDArray[np.intp]) -> list[int]:
+def _most_robust(priced: PricedPlans, plans: NDArray[np.intp], evidence: EvidenceOfKinds) -> list[int]:
     """Those of the smallest pessimistic time, and those that are alike in it.
 
-    What was not measured is looked up once for plans of one kind, from the smallest time without it on, until no other
-    can be less.
+    What was not measured is looked up from the smallest time without it on, until no other can be less.
     """
-    kinds, sure = priced.kinds(plans), priced.pessimistic_time[plans]
-    least = np.full(kinds.max() + 1, np.inf)
-    np.minimum.at(least, kinds, sure)
+    kinds, sure = evidence.kinds[plans], priced.pessimistic_time[plans]
     times, limit = np.full(len(plans), np.inf), np.inf
-    of_kinds, factor_of = _by_kind(kinds), plan_factors(question)
-    for kind in np.argsort(least, kind="stable"):
-        if least[kind] > limit:
+    for first in np.argsort(sure, kind="stable").tolist():
+        if sure[first] > limit:
             break
-        here = of_kinds[kind]
-        factor = factor_of(priced.plan(int(plans[here[0]])))
-        times[here] = _pessimistic_time(priced, plans[here], factor)
-        limit = min(limit, float(times[here].min()) * (1 + ALIKE_TIME))
+        if np.isinf(times[first]):
+            here = np.flatnonzero(kinds == kinds[first])
+            times[here] = _pessimistic_time(priced, plans[here], evidence.factor(int(plans[first])))
+            limit = min(limit, float(times[here].min()) * (1 + ALIKE_TIME))
     return [int(index) for index in plans[times <= limit]]
 
 
@@ -138,7 +163,7 @@ def pessimistic_times(question: Question, priced: PricedPlans) -> NDArray[np.flo
 def _by_kind(kinds: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     """Positions of the plans of every kind, ascending; kinds are numbered from zero without a gap."""
     order = np.argsort(kinds, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
+    return np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1) if len(order) else []
 
 
 def _lost_to_evidence(priced: PricedPlans, plans: NDArray[np.intp], factor: float) -> NDArray[np.float64]:
@@ -167,14 +192,15 @@ def ties_of(
     return Ties(
         factor=priced.factor,
         num_plans=len(counted.tied),
-        num_with_headroom=int(np.count_nonzero(_has_headroom(question, counted)[counted.tied])),
+        num_with_headroom=int(np.count_nonzero(has_headroom(question, counted.peak_memory_bytes)[counted.tied])),
         recommended=recommended[1],
         robustness={priced.plan(index): _robustness(question, priced, index) for index in told},
     )
 
 
-def _has_headroom(question: Question, priced: PricedPlans) -> NDArray[np.bool_]:
-    return priced.peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
+def has_headroom(question: Question, peak_memory_bytes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether plans fit at the upper end of the band of their memory too."""
+    return peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
 
 
 def _robustness(question: Question, priced: PricedPlans, index: int) -> Robustness:

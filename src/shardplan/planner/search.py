@@ -57,7 +57,7 @@ def search_question(
     and of those that fit only some are counted. [s]
     """
     started = time.perf_counter()
-    _check_top(top)
+    check_top(top)
     check_number(simulate_top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions, stack)
@@ -153,7 +153,8 @@ def _estimates(
     return answers[: len(plans)], answers[listed.index(best) if best in listed else -1]
 
 
-def _check_top(top: int) -> None:
+def check_top(top: int) -> None:
+    """Raises InputError where no plan is listed."""
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise InputError(
             f"top is {str(top)[:40]}; a search lists at least one plan",

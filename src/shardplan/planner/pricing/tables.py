@@ -124,6 +124,11 @@ class Tables:
         """Which block every point has."""
         return self.block_keys[1]
 
+    @property
+    def key_of_point(self) -> NDArray[np.intp]:
+        """Which set of degrees and placement every point has."""
+        return self._layout_keys[1]
+
     @cached_property
     def blocks(self) -> Parts[BlockLoad]:
         """Work and activations of every part on every block."""
@@ -257,16 +262,20 @@ class Tables:
         table: Made = known[1]
         return table
 
+    def work_table(self, depths: Depths) -> tuple[StageWork, Rows]:
+        """Work of every composition on every block that plans of these depths have, and where each is."""
+        return self._latest("work", depths, self._work)
+
     def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp], reads: Reads) -> StageWork:
         """Work of stages at some places, all at one of ``depths``."""
-        work, rows = self._latest("work", depths, self._work)
-        return self._gathered(self._read(work, reads), rows.at(*self._found(depths, at, self.block_keys[1])), slots)
+        work, rows = self.work_table(depths)
+        return self._gathered(self.read(work, reads), rows.at(*self._found(depths, at, self.block_keys[1])), slots)
 
     def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points, for who reads times."""
-        return self._gathered(self._read(self.whole[1], "times"), self.block_keys[1][points], slots)
+        return self._gathered(self.read(self.whole[1], "times"), self.block_keys[1][points], slots)
 
-    def _read(self, work: StageWork, reads: Reads) -> StageWork:
+    def read(self, work: StageWork, reads: Reads) -> StageWork:
         """What is read of some work; for times bytes too where they go to the host."""
         if reads == "memory":
             return work.memory
@@ -299,20 +308,24 @@ class Tables:
             [times[..., rows.at(*self._found(depths, (chunks, points), key))] for chunks in group] for group in groups
         ]
 
+    def charge_table(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
+        """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
+        return self._latest("charges", depths, self._charges)
+
     def charge_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the charges of stages at some places are, under every sharding alike."""
-        _, rows = self._latest("charges", depths, self._charges)
+        _, rows = self.charge_table(depths)
         return rows.at(*self._found(depths, at, self._layout_keys[1]))
 
     def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp], reads: Reads) -> StateCharge:
         """What the states of stages cost at these rows."""
-        charges, _ = self._latest("charges", depths, self._charges)
+        charges, _ = self.charge_table(depths)
         charge = charges[sharding]
         return gather(charge if reads == "both" else charge.times if reads == "times" else charge.memory, rows)
 
     def least_peaks(self, sharding: int, depths: Depths) -> NDArray[np.float64]:
         """What the memory of a stage is at least, whatever activations it keeps, by row of the charges. [bytes]"""
-        charges, rows = self._latest("charges", depths, self._charges)
+        charges, rows = self.charge_table(depths)
         return np.broadcast_to(least_peak_of(self.question, charges[sharding]), rows.keys.shape)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
