@@ -92,21 +92,30 @@ def complexity_of(plan: Plan, num_layers: int) -> Complexity:
     return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others), plan.vp
 
 
-class EvidenceOfKinds:
-    """How much larger errors of priced plans are where nobody measured one like them, looked up once for each kind."""
+class PlanFacts:
+    """What decides between priced plans besides their times, looked up once for plans that are the same or alike."""
 
     def __init__(self, question: Question, priced: PricedPlans) -> None:
         self._priced, self._factor_of = priced, plan_factors(question)
-        self._known: dict[int, float] = {}
+        self._num_layers = question.model.num_hidden_layers
+        self._factors: dict[int, float] = {}
+        self._complexities: dict[bytes, Complexity] = {}
         self.kinds = priced.kinds(np.arange(len(priced.step_time)))
         """A number for each plan, the same for plans of one kind."""
 
     def factor(self, index: int) -> float:
-        """Of the plan at ``index``."""
+        """How much larger errors are where nobody measured a plan of the kind of that at ``index``."""
         kind = int(self.kinds[index])
-        if kind not in self._known:
-            self._known[kind] = self._factor_of(self._priced.plan(index))
-        return self._known[kind]
+        if kind not in self._factors:
+            self._factors[kind] = self._factor_of(self._priced.plan(index))
+        return self._factors[kind]
+
+    def complexity(self, index: int) -> Complexity:
+        """Of the plan at ``index``."""
+        place = self._priced.positions[:, index].tobytes()
+        if place not in self._complexities:
+            self._complexities[place] = complexity_of(self._priced.plan(index), self._num_layers)
+        return self._complexities[place]
 
 
 def recommended_of(
@@ -115,38 +124,38 @@ def recommended_of(
     fastest: int | None,
     *,
     among: NDArray[np.intp] | None = None,
-    evidence: EvidenceOfKinds | None = None,
+    facts: PlanFacts | None = None,
 ) -> int:
     """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good.
 
-    ``among``: the plans that answer the question, where others are priced with them; ``evidence``: that of ``priced``,
-    where it is known.
+    ``among``: the plans that answer the question, where others are priced with them; ``facts``: those of ``priced``,
+    where they are known.
     """
     tied = priced.tied if among is None else priced.tied_among(among)
     roomy = tied[has_headroom(question, priced.peak_memory_bytes[tied])]
-    alike = _most_robust(priced, roomy if len(roomy) else tied, evidence or EvidenceOfKinds(question, priced))
-    layers = question.model.num_hidden_layers
+    known = facts or PlanFacts(question, priced)
+    alike = _most_robust(priced, roomy if len(roomy) else tied, known)
 
     def order(index: int) -> tuple[object, ...]:
-        simple = complexity_of(priced.plan(index), layers)
-        return (*simple, index != fastest, float(f"{priced.step_time[index]:.12g}"), index)  # sums in another order
+        time = float(f"{priced.step_time[index]:.12g}")  # sums in another order
+        return (*known.complexity(index), index != fastest, time, index)
 
     return min(alike, key=order)
 
 
-def _most_robust(priced: PricedPlans, plans: NDArray[np.intp], evidence: EvidenceOfKinds) -> list[int]:
+def _most_robust(priced: PricedPlans, plans: NDArray[np.intp], facts: PlanFacts) -> list[int]:
     """Those of the smallest pessimistic time, and those that are alike in it.
 
     What was not measured is looked up from the smallest time without it on, until no other can be less.
     """
-    kinds, sure = evidence.kinds[plans], priced.pessimistic_time[plans]
+    kinds, sure = facts.kinds[plans], priced.pessimistic_time[plans]
     times, limit = np.full(len(plans), np.inf), np.inf
     for first in np.argsort(sure, kind="stable").tolist():
         if sure[first] > limit:
             break
         if np.isinf(times[first]):
             here = np.flatnonzero(kinds == kinds[first])
-            times[here] = _pessimistic_time(priced, plans[here], evidence.factor(int(plans[first])))
+            times[here] = _pessimistic_time(priced, plans[here], facts.factor(int(plans[first])))
             limit = min(limit, float(times[here].min()) * (1 + ALIKE_TIME))
     return [int(index) for index in plans[times <= limit]]
 

@@ -40,7 +40,7 @@ from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
 from shardplan.planner.related.pairs import Index, Pairs, step_times
 from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.restrictions import Restrictions
-from shardplan.planner.robustness import ALIKE_TIME, EvidenceOfKinds, has_headroom, pessimistic_times, recommended_of
+from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import SAME, PricedPlans
@@ -280,15 +280,15 @@ class _Search:
             self._kept += each.price(limits)
         kept = self._found(limits)
         priced = self._priced(kept, self._lost(kept))
-        evidence = EvidenceOfKinds(self._asked.alone, priced)
-        return [self._answer(number, kept, priced, evidence) for number in range(len(self._asked.questions))]
+        facts = PlanFacts(self._asked.alone, priced)
+        return [self._answer(number, kept, priced, facts) for number in range(len(self._asked.questions))]
 
-    def _answer(self, number: int, kept: Fitting, priced: PricedPlans, evidence: EvidenceOfKinds) -> Found:
+    def _answer(self, number: int, kept: Fitting, priced: PricedPlans, facts: PlanFacts) -> Found:
         fastest, rows = self._fastest(kept, number), self._of_question(kept, number)
         if fastest is None:
             return None, None
         question = self._asked.questions[number]
-        best = recommended_of(question, priced, fastest, among=rows, evidence=evidence)
+        best = recommended_of(question, priced, fastest, among=rows, facts=facts)
         return _found(priced, fastest), _found(priced, best)
 
     def _robust_limits(self) -> Limits:

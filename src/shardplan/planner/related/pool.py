@@ -101,18 +101,17 @@ class Pool:
 
     def fill(self, bound: NDArray[np.float64], limits: Limits) -> None:
         """Finds the memory of all plans. ``bound``: what plans take at least, by system, slot and point. [s]"""
-        plans, classes, bounds = [], [], []
+        plans, classes, bounds, shares = [], [], [], _least_shares(bound, limits)
         for _, pieces in pieces_of(self._tables):
             for piece in pieces:
                 check(self._stop)
                 found = Classes.of(piece, self._usable)
-                of_piece = bound[:, piece.at.slots[:, None], piece.at.points]
-                near = of_piece <= limits[:, found.smallest.min(axis=0)] * (1 + ROUNDING)
-                slot, point = np.nonzero(near.any(axis=0))
+                cells = piece.at.slots[:, None], piece.at.points
+                slot, point = np.nonzero(shares[found.smallest.min(axis=0), *cells] <= 1 + ROUNDING)
                 layouts = piece.layouts if len(piece.layouts) == 1 else piece.layouts[point]
                 plans.append(np.stack(np.broadcast_arrays(piece.at.slots[slot], layouts, piece.at.points[point])))
                 classes.append(found.at(slot, point))
-                bounds.append(of_piece[:, slot, point])
+                bounds.append(bound[:, piece.at.slots[slot], piece.at.points[point]])
         self._plans = np.concatenate(plans, axis=-1)
         self._smallest = np.concatenate([each.smallest for each in classes], axis=-1)
         self._peak = np.concatenate([each.peak_memory_bytes for each in classes], axis=-1)
@@ -121,6 +120,8 @@ class Pool:
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which, by its bound, is a plan of every system and capacity; no higher than these."""
+        if np.isfinite(limits[:, :-1]).all():
+            return limits
         self._come_closer(self._with_some(self._bound, limits, SOME))
         return self._with_some(np.where(self._is_close, self._bound, np.inf), limits, 1)
 
@@ -162,3 +163,9 @@ class Pool:
         near = wanted & (self._bound <= limits[:, self._smallest.min(axis=0)] * (1 + ROUNDING))
         systems, columns = np.nonzero(near)
         return Pairs(systems, *self._plans[:, columns]), columns
+
+
+def _least_shares(bound: NDArray[np.float64], limits: Limits) -> NDArray[np.float64]:
+    """What share of the limit plans take at least, of the system of the smallest: by capacity, slot and point."""
+    shares = [(bound / limit[:, None, None]).min(axis=0) for limit in limits.T[:-1]]
+    return np.stack([*shares, np.full(bound.shape[1:], np.inf)])  # where a plan fits no capacity
