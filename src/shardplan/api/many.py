@@ -57,7 +57,7 @@ class ManyAnswer(SearchAnswer):
         return self._asked.searched()
 
     @cached_property
-    def estimates(self) -> tuple[Estimate, ...]:
+    def estimates(self) -> Sequence[Estimate]:
         """The fastest plans, as many as were asked for."""
         if self.found_fastest is None or self._asked.top > 1:
             return () if self.found_fastest is None else self.searched.estimates

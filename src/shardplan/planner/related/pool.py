@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import all_hold
-from shardplan.fields import dataclass
-from shardplan.planner.pricing.pieces import TablePiece, pieces_of
+from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING
 from shardplan.planner.related.pairs import Index, Pairs, least_times, step_times
@@ -62,34 +60,6 @@ class Fitting(NamedTuple):
         return cls(*(np.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Classes:
-    """Memory of plans, by kind of sharding, and then by slot and point, or by plan."""
-
-    smallest: Index
-    """The smallest capacity in which each fits; their number where it fits none."""
-    peak_memory_bytes: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, piece: TablePiece, usable: NDArray[np.float64]) -> Classes:
-        """Of the plans of a piece. ``usable``: what tensors can fill of each capacity, ascending. [bytes]"""
-        at = piece.at
-        shape = len(at.shards), len(at.slots), len(at.points)
-        smallest, peak = np.full(shape, len(usable)), np.full(shape, np.inf)
-        for sharding in at.shardings:
-            step = piece.step(sharding, "memory")
-            kept = all_hold([step.host_fits, at.valid(sharding), piece.runnable])
-            peak[sharding] = step.peak_memory_bytes
-            smallest[sharding] = np.where(kept, np.searchsorted(usable, peak[sharding]), len(usable))
-        return cls(smallest=smallest, peak_memory_bytes=peak)
-
-    def at(self, slots: Index, points: Index) -> Classes:
-        """Of listed plans."""
-        return Classes(
-            smallest=self.smallest[:, slots, points], peak_memory_bytes=self.peak_memory_bytes[:, slots, points]
-        )
-
-
 class Pool:
     """Plans but for their sharding that fit and may be of use, as far as the first bound says."""
 
@@ -101,20 +71,21 @@ class Pool:
 
     def fill(self, bound: NDArray[np.float64], limits: Limits) -> None:
         """Finds the memory of all plans. ``bound``: what plans take at least, by system, slot and point. [s]"""
-        plans, classes, bounds, shares = [], [], [], _least_shares(bound, limits)
-        for _, pieces in pieces_of(self._tables):
+        shares, num_kinds = _least_shares(bound, limits), len(self._tables.family.shardings)
+        plans, peaks, bounds = [], [], []
+        for at, pieces in pieces_of(self._tables):
             for piece in pieces:
                 check(self._stop)
-                found = Classes.of(piece, self._usable)
-                cells = piece.at.slots[:, None], piece.at.points
-                slot, point = np.nonzero(shares[found.smallest.min(axis=0), *cells] <= 1 + ROUNDING)
+                smallest = np.searchsorted(self._usable, piece.peaks.min(axis=0))
+                slot, point = np.nonzero(shares[smallest, at.slots[:, None], at.points] <= 1 + ROUNDING)
                 layouts = piece.layouts if len(piece.layouts) == 1 else piece.layouts[point]
-                plans.append(np.stack(np.broadcast_arrays(piece.at.slots[slot], layouts, piece.at.points[point])))
-                classes.append(found.at(slot, point))
-                bounds.append(bound[:, piece.at.slots[slot], piece.at.points[point]])
+                plans.append(np.stack(np.broadcast_arrays(at.slots[slot], layouts, at.points[point])))
+                peaks.append(np.full((num_kinds, len(slot)), np.inf))
+                peaks[-1][at.shardings] = piece.peaks[:, slot, point]
+                bounds.append(bound[:, at.slots[slot], at.points[point]])
         self._plans = np.concatenate(plans, axis=-1)
-        self._smallest = np.concatenate([each.smallest for each in classes], axis=-1)
-        self._peak = np.concatenate([each.peak_memory_bytes for each in classes], axis=-1)
+        self._peak = np.concatenate(peaks, axis=-1)
+        self._smallest = np.searchsorted(self._usable, self._peak)
         self._bound = np.concatenate(bounds, axis=-1)
         self._is_close, self._is_priced = np.zeros((2, *self._bound.shape), dtype=bool)
 
