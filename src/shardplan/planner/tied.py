@@ -44,7 +44,12 @@ class PricedPlans:
     @property
     def tied(self) -> NDArray[np.intp]:
         """Positions of those that tie with the fastest, itself among them."""
-        return np.flatnonzero(self.step_time <= self.step_time.min() * self.factor * (1 + SAME))
+        return self.tied_among(np.arange(len(self.step_time)))
+
+    def tied_among(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of ``plans`` that tie with the fastest of them."""
+        times = self.step_time[plans]
+        return plans[times <= times.min() * self.factor * (1 + SAME)]
 
     def kinds(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
         """A number for each of ``plans``, the same where they differ in placement and recomputed layers alone."""
