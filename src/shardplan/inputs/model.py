@@ -215,11 +215,6 @@ class ModelConfig:
         return self.num_active_parameters - untied * self.num_embedding_parameters
 
     @property
-    def num_active_parameters_without_embeddings(self) -> int:
-        """Active parameters less the input token table and the output head."""
-        return self.num_active_parameters_without_input_embedding - self.num_embedding_parameters
-
-    @property
     def num_mtp_parameters(self) -> int:
         r"""Parameters of the multi-token-prediction blocks, embedding and head shared with the model.
 

@@ -141,11 +141,6 @@ def list_models() -> list[str]:
     return list(_catalogue()["models"])
 
 
-def list_systems() -> list[str]:
-    """Names of the paper's systems."""
-    return list(_catalogue()["systems"])
-
-
 def load_model(given: object) -> Transformer:
     """A model of the paper by name, or a user's own from a file or a mapping. Raises ``InputError``."""
     if isinstance(given, Transformer):
