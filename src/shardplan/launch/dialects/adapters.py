@@ -79,6 +79,31 @@ def frozen_facts(facts: Facts, settings: Settings) -> None:
             facts.doubt(f"{each.place}: weights that are frozen are priced as trained")
 
 
+QUANTISED: Final = (
+    "q_lora", "use_4bit_quantization", "use_8bit_quantization", "load_in_4bit", "load_in_8bit", "load_in_bits",
+    "quantization_bit", "quantize", "bits",
+)  # fmt: skip
+"""Switches of weights in few bits, and numbers of their bits."""
+_FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?")
+"""Names of models whose weights are stored so."""
+
+
+def quantised_facts(facts: Facts, settings: Settings) -> None:
+    """Says of weights in few bits that they are priced as those of the training's format."""
+    given = (settings.first(*_spelled((name,))) for name in QUANTISED)
+    few = next((each for each in given if each is not None and _is_few(each.value)), None)
+    model = facts.value("model")
+    if few is not None:
+        facts.doubt(f"{few.place}: quantised weights are not priced")
+    elif _FEW_BITS.fullmatch(str(model or "")):
+        facts.doubt(f"{model}: quantised weights are not priced")
+
+
+def _is_few(value: object) -> bool:
+    bits = degree(value)
+    return bits in (2, 3, 4, 8) if bits is not None and bits > 1 else bool(switch(value))
+
+
 def copy_facts(facts: Facts, settings: Settings) -> None:
     """Says of weights that are loaded in few bits, and that neither DeepSpeed nor FSDP copies, what is priced."""
     dtype = settings.first("torch_dtype", "torch-dtype", "dtype")

@@ -11,7 +11,8 @@ from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, quantised_facts
+from shardplan.launch.dialects.deepspeed import MCORE_ADAPTER
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
@@ -20,7 +21,6 @@ from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_of
 
 FEW_BITS: Final = re.compile(r"(?:paged_)?adamw?_(?:\w+_)?[48]bit")
 """Adam whose moments have four or eight bits."""
-QUANTISED: Final = ("load_in_4bit", "load_in_8bit", "quantization_bit")
 ADAPTERS: Final[Mapping[str, tuple[int | None, str | None]]] = {"llama-factory": (8, "all"), "hf-trainer": (16, None)}
 """Rank and matrices of adapters where a file does not name them; PEFT chooses matrices by the model's type."""
 TRAINED: Final = {"lora": "lora", "qlora": "lora", "full": "full"}
@@ -74,10 +74,7 @@ def _trained(facts: Facts, config: Settings) -> None:
     adapter_facts(facts, config, rank=rank, matrices=matrices, source="the file: lora_r and its targets")
     frozen_facts(facts, config)
     objective_facts(facts, config)
-    for name in QUANTISED:
-        setting = config.first(name)
-        if setting is not None and (switch(setting.value) or degree(setting.value)):
-            facts.doubt(f"{setting.place}: quantised weights are not priced")
+    quantised_facts(facts, config)
 
 
 def _optimizer(facts: Facts, config: Settings) -> None:
@@ -173,6 +170,7 @@ LLAMA_FACTORY: Final = TableDialect(
     version="main of 2026 (ff6d4d12)",
     marks=("model_name_or_path", "finetuning_type", "stage", "cutoff_len", "template"),
     least_marks=3,
+    idle=("do_predict", "n_shot", "infer_backend", "export_dir"),
     table={
         "model": (("model_name_or_path",), text),
         "sequence_length": (("cutoff_len",), degree),
@@ -182,9 +180,7 @@ LLAMA_FACTORY: Final = TableDialect(
             ("disable_gradient_checkpointing",),
             on_off("none", "full"),
         ),
-        "tp": (("tensor_model_parallel_size",), degree),
-        "pp": (("pipeline_model_parallel_size",), degree),
-        "ep": (("expert_model_parallel_size",), degree),
+        **{key: entry for key, entry in MCORE_ADAPTER.items() if key != "recompute"},
     },
     defaults={**PLAIN, "tp": 1, "recompute": "full", "optimizer": "adam", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus", "sharding": "the launch line: accelerate or torchrun"},
