@@ -90,4 +90,6 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
 def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> PageAnswer:
     """The result with what was assumed."""
     assumed = (*put.assumptions, *switches_in_stack(put.stack, set(locks)))
-    return PageAnswer(put=put, result=result.stating_what_was_not_searched().assuming(assumed), locks=locks)
+    told = result.stating_what_was_not_searched().assuming(assumed)
+    tuple(told.estimates)  # made in this thread, in one pass: pages read them in the event loop
+    return PageAnswer(put=put, result=told, locks=locks)
