@@ -129,6 +129,23 @@ def test_the_reference_holds_each_command_with_its_parameters(generate_cli: Modu
     assert "Not shown" not in text
 
 
+def test_commands_of_the_pages_give_flags_that_there_are() -> None:
+    sections = re.split(r"^## `shardplan ?(.*)`$", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)[1:]
+    flags = {name: set(re.findall(r"--[a-z][a-z-]+", text)) for name, text in zip(*[iter(sections)] * 2, strict=True)}
+    wrong = []
+    for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        for block in re.findall(r"^```bash$(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                command, _, _ = line.partition("#")
+                _, asked, words = command.partition("shardplan ")
+                names = [" ".join(words.split()[:count]) for count in (2, 1)]
+                known = next((flags[name] for name in names if name in flags), None)
+                given = set(re.findall(r"(?<!\S)--[a-z][a-z-]+", words.partition(" -- ")[0]))
+                if asked and known is not None and not given <= known | {"--help"}:
+                    wrong.append((page.name, line))
+    assert wrong == []
+
+
 def _pages(entry: Any) -> list[str]:
     if isinstance(entry, str):
         return [entry]

@@ -37,10 +37,6 @@ def test_summaries_are_those_of_the_commands() -> None:
         assert " ".join(group.commands[name].help.split("\n\n")[0].split()) == entry.summary
 
 
-def _keys(record: Any, names: tuple[str, ...]) -> set[str]:
-    return set(record) | {key for name in names for key in record[name]}
-
-
 def test_the_page_on_output_names_every_key() -> None:
     record = answer("plan", *SMALL, *FEW)
     keys = set(record) | set(record["plans"][0]) | set(record["explanation"])

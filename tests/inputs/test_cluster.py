@@ -116,7 +116,7 @@ def test_limits_of_the_textbook_are_allowed() -> None:
 
 def test_tiers_by_name_and_place() -> None:
     assert CLUSTER.innermost is NODE
-    assert CLUSTER.outermost is SPINE
+    assert CLUSTER.tiers[-1] is SPINE
     assert CLUSTER.tier("rail") is RAIL
     assert [tier.size for tier in CLUSTER.tiers] == [8, 256, None]
     with pytest.raises(UnknownNameError, match="unknown network tier 'rial': did you mean rail"):

@@ -31,8 +31,7 @@ LengthFlag = Annotated[
 @with_flags
 def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: LengthFlag = None) -> int:
     """List the built-in models, or show one."""
-    target = output.target()
-    target.check(name)
+    target = output.checked_target(name)
     from shardplan.cli.model_argument import model_argument
     from shardplan.reports import catalogue
 
@@ -51,8 +50,7 @@ def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where confidence in it is low.
     """
-    target = output.target()
-    target.check(name)
+    target = output.checked_target(name)
     from shardplan.reports import catalogue
 
     if name is None:
@@ -69,8 +67,7 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where confidence in it is low.
     """
-    target = output.target()
-    target.check(name)
+    target = output.checked_target(name)
     from shardplan.reports import catalogue
 
     if name is None:

@@ -36,8 +36,7 @@ PicksFlag = Annotated[
 @with_flags
 def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None) -> int:
     """Put two or more plans side by side, term by term."""
-    target = output.target()
-    target.check(*files)
+    target = output.checked_target(*files)
     picks = None if pick is None else _picks(pick, len(files))
     from shardplan.reports.comparison import compare as side_by_side
     from shardplan.reports.comparison import comparison_record

@@ -47,8 +47,7 @@ def estimate(
 
     Fields of the plan that are left out take their defaults; nothing is searched.
     """
-    target = output.target()
-    target.check(*flags.reads, file)
+    target = output.checked_target(*flags.reads, file)
     from shardplan.cli.question import ask, ask_again, given_by_user, plan_from
     from shardplan.estimation.estimate import estimate_plan, in_framework
     from shardplan.frameworks.defaults import SWITCHES, plan_in_stack

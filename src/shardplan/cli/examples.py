@@ -28,8 +28,7 @@ def examples(*, output: OutputFlags, folder: FolderArgument = FOLDER) -> int:
     Models, a cluster, measured runs, plan files and notebooks. A file that exists and differs is not replaced.
     """
     files = {Path(folder) / name: content for name, content in example_files().items()}
-    answer = output.target()
-    answer.check(*files)
+    answer = output.checked_target(*files)
     _make(folder)
     missing = {path: content for path, content in files.items() if not has_content(path, content)}
     targets = {path: JsonTarget(str(path), "FOLDER", kind=EXAMPLE, is_forced=output.force) for path in missing}

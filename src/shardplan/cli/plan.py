@@ -40,8 +40,7 @@ def plan(
 
     Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
     """
-    target = output.target()
-    target.check(*flags.reads)
+    target = output.checked_target(*flags.reads)
     from shardplan.cli.question import ask, given_by_user
     from shardplan.frameworks.usual_stack import ALL, ANY
 

@@ -23,8 +23,7 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
     A constant has a value and a unit, what it was read from or fitted on, its value before the fit, and how uncertain
     it is.
     """
-    target = output.target()
-    target.check(name)
+    target = output.checked_target(name)
     from shardplan.reports import profiles as reports
 
     if name is None:

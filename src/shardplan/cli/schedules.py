@@ -21,8 +21,7 @@ def schedules(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Bubble and micro-batches in flight are simulated for 8 ranks and 32 micro-batches, with free transfers.
     """
-    target = output.target()
-    target.check(name)
+    target = output.checked_target(name)
     from shardplan.reports.schedules import schedule_record, schedule_row
     from shardplan.schedules.registry import list_all_schedules, load_any_schedule
 

@@ -97,8 +97,7 @@ def simulate(
 
     The times are those of the estimate, pass by pass. The closed form of the estimate is shown for comparison.
     """
-    target = output.target()
-    target.check(plan, times, stages)
+    target = output.checked_target(plan, times, stages)
     disturbance = disturbance_of(jitter, seed, slow_rank)
     several = _replicas(replicas, slow_replica)
     check_one_given(plan, times)

@@ -26,8 +26,7 @@ def stacks(*, output: OutputFlags, name: StackArgument = None, fields: FieldsFla
     Every default of a framework is shown with its source, and so is all that it can run. torchtitan@0.3 shows what that
     version can run; without a version it is the newest.
     """
-    target = output.target()
-    target.check(name)
+    target = output.checked_target(name)
     if fields:
         return _fields(name, target)
     from shardplan.frameworks.stack import list_stacks, load_stack

@@ -10,7 +10,7 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.costs.network import Network
 from shardplan.costs.roofline import Machine, MachineRates
-from shardplan.errors import InputError, check_kind, shown
+from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
@@ -22,16 +22,6 @@ from shardplan.units import format_bytes
 from shardplan.workload.layer import check_adapters
 
 MAX_NUM_ACCELERATORS = 10_000_000
-
-
-def check_asked(*, model: object, cluster: object, job: object, profile: object) -> None:
-    """Types of what a question is made of; job and profile may be None. Raises ``InputError`` that names the one."""
-    check_kind("model", model, ModelConfig, hint="load_model gives one, by name or from a file")
-    check_kind("cluster", cluster, Cluster, hint="load_cluster gives one, by name or from a file")
-    if job is not None:
-        check_kind("job", job, Job, hint="Job(sequence_length=..., global_batch_size=...)")
-    if profile is not None:
-        check_kind("profile", profile, Profile, hint="load_profile gives one, by generation or from a file")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,11 +208,6 @@ class Cluster:
         return self.tiers[0]
 
     @property
-    def outermost(self) -> NetworkTier:
-        """The tier without a bound."""
-        return self.tiers[-1]
-
-    @property
     def accelerator_price(self) -> float | None:
         """Price of one accelerator for an hour: its share of the node's quote, or else its own. [USD/h]"""
         if self.price_per_hour is not None:

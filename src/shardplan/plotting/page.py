@@ -31,20 +31,11 @@ def html_page(chart: Panels) -> str:
         horizontal_spacing=(0.42 if has_right else 0.28) / chart.num_columns,
         vertical_spacing=0.36 / chart.num_rows,
     )
-    named: set[str] = set()
+    named = {""}
     for panel, row, column in chart.placed:
         at = {"row": row + 1, "col": column + 1}
         _add_field(figure, objects, panel, chart, at)
-        heights: dict[float | str, float] = {}
-        for series in panel.series:
-            trace = _trace(objects, series, is_named=series.name in named or not series.name)
-            if series.kind == "bars":
-                trace.update(bar_place(series, heights, is_stacked=panel.is_stacked))
-            if panel.is_horizontal:
-                trace.update({"orientation": "h", "x": trace.y, "y": trace.x})
-            named.add(series.name)
-            figure.add_trace(trace, **at, **({"secondary_y": series.is_on_right} if panel.right is not None else {}))
-            _add_labels(figure, panel, series, at)
+        _add_series(figure, objects, panel, at, named)
         _set_axes(figure, panel, at)
     width, height = chart.panel_size
     figure.update_layout(
@@ -67,6 +58,20 @@ def _places(chart: Panels) -> list[list[dict[str, bool] | None]]:
     for panel, row, column in chart.placed:
         places[row][column] = {"secondary_y": panel.right is not None}
     return places
+
+
+def _add_series(figure: Any, objects: Any, panel: Panel, at: dict[str, int], named: set[str]) -> None:
+    """Draws the series of a panel; ``named`` are those that the legend has already."""
+    heights: dict[float | str, float] = {}
+    for series in panel.series:
+        trace = _trace(objects, series, is_named=series.name in named)
+        if series.kind == "bars":
+            trace.update(bar_place(series, heights, is_stacked=panel.is_stacked))
+        if panel.is_horizontal:
+            trace.update({"orientation": "h", "x": trace.y, "y": trace.x})
+        named.add(series.name)
+        figure.add_trace(trace, **at, **({"secondary_y": series.is_on_right} if panel.right is not None else {}))
+        _add_labels(figure, panel, series, at)
 
 
 def _trace(objects: Any, series: Series, *, is_named: bool) -> Any:

@@ -90,7 +90,7 @@ def test_every_accelerator_has_a_usual_cluster(name: str) -> None:
     cluster = cluster_of_accelerator(name)
     assert cluster.accelerator == load_accelerator(name)
     assert cluster.assumptions[0].startswith("no cluster given")
-    assert cluster.outermost.size is None
+    assert cluster.tiers[-1].size is None
 
 
 @pytest.mark.parametrize(

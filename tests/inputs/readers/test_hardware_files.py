@@ -94,9 +94,9 @@ def test_latency_by_kind_of_network(link_type: str, file: Callable[..., Path]) -
     assert len(lines) == 1
     assert f"the default of {link_type}" in lines[0]
     assert lines[0].endswith(cluster.sources[field])
-    assert 1e-7 < cluster.outermost.latency < 1e-4
+    assert 1e-7 < cluster.tiers[-1].latency < 1e-4
     stated = load_cluster(file({**MINE, "tiers": [MINE["tiers"][0], {**spine, "latency": "2 us"}]}))
-    assert stated.outermost.latency == 2e-6
+    assert stated.tiers[-1].latency == 2e-6
     assert not any(line.startswith("latency of tier 'spine'") for line in stated.assumptions)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from shardplan import load_cluster, load_model
@@ -47,11 +46,6 @@ class Launch(NamedTuple):
             self.to, model=load_model(self.model), cluster=load_cluster(self.cluster),
             num_accelerators=self.num_accelerators, job=job, plan=plan, version=self.version,
         )  # fmt: skip
-
-    def with_job(self, **fields: Any) -> Export:
-        """The launch files with other fields of the job."""
-        job, plan = self.question()
-        return self.of(replace(job, **fields), plan)
 
 
 LAUNCHES: Final = {

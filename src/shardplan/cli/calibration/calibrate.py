@@ -110,8 +110,7 @@ def calibrate(
     of plan, estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
     ask for, against how well they are known.
     """
-    target = output.target()
-    target.check(runs, accelerator, cluster)
+    target = output.checked_target(runs, accelerator, cluster)
     _check_way(
         {"RUNS.csv": runs is not None, "--template": template, "--microbench": microbench, "--defaults": defaults}
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -232,3 +233,9 @@ class OutputFlags:
     def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
         """Where the file of ``flag`` goes; that of ``--json`` where none is named."""
         return JsonTarget(self.json if flag == "--json" else where, flag, kind=kind, is_forced=self.force)
+
+    def checked_target(self, *reads: str | Path | None) -> JsonTarget:
+        """As ``target``, once it is known that it can be written and is none of ``reads``. Raises InputError."""
+        target = self.target()
+        target.check(*reads)
+        return target

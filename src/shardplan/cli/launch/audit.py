@@ -85,8 +85,7 @@ def audit(
 
     Nothing of the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
     """
-    target = output.target()
-    target.check(file, model, cluster)
+    target = output.checked_target(file, model, cluster)
     from shardplan.launch.audit.answer import audit_launch
     from shardplan.launch.dialects.ask import Ask
 

@@ -69,8 +69,7 @@ def export(
     from shardplan.launch.export.targets import target_named
     from shardplan.reports.plan_file import read_plan_file
 
-    target = output.target()
-    target.check(plan)
+    target = output.checked_target(plan)
     files = None if out is None else ExportTarget(out, "--out", is_forced=output.force)
     target_named(to)
     if files is not None:

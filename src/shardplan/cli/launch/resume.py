@@ -61,8 +61,7 @@ def resume(
     The answer is made from a dated record of the framework; what it does not say is unknown. `--env new.NODES=64` and
     `--given old.num_accelerators=512` are for one of the two files. Exits with 1 if it does not load, or is unknown.
     """
-    target = output.target()
-    target.check(old, new, model, cluster)
+    target = output.checked_target(old, new, model, cluster)
     from shardplan.decisions.operations import Operations
     from shardplan.launch.resume.answer import resume as resumed
     from shardplan.reports.forms.resume import load_of, resume_record

@@ -75,7 +75,7 @@ def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) 
 
     Beside each number that is known to be wrong stands our own estimate's.
     """
-    target = _target(output, case.input)
+    target = output.checked_target(case.input)
     from shardplan.published.catalogue import load_method
     from shardplan.reports.methods.calculator import calculator_record, calculator_report
 
@@ -129,7 +129,7 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
 
     Exits with 1 if nothing fits; the configuration of least memory is shown then.
     """
-    target = _target(output, case.input)
+    target = output.checked_target(case.input)
     from shardplan.published.catalogue import load_method
     from shardplan.reports.methods.catalogue import answer_record
 
@@ -153,7 +153,7 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
 
     A layer is priced, or all ways to share --num-devices are searched.
     """
-    target = _target(output, case.input)
+    target = output.checked_target(case.input)
     from shardplan.plotting.limits import limits_chart
     from shardplan.published.catalogue import load_method
     from shardplan.reports.methods.catalogue import answer_record
@@ -220,7 +220,7 @@ def _check_limits(flags: LimitsFlags, asked: Mapping[str, Any]) -> None:
 def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Heuristic time of every (dp, tp, pp), and the fastest, from a cluster and a model file."""
     read = (case.input, flags.cluster, flags.model)
-    target, result = _target(output, *read), output.target(flags.output, "--output", SEARCHED)
+    target, result = output.checked_target(*read), output.target(flags.output, "--output", SEARCHED)
     result.check(*read, other=output.target())
     if target.is_stdout and result.is_stdout:
         raise InputError(
@@ -258,7 +258,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
     Exits with 1 where a relative difference exceeds 1e-9 (1e-12 absolute where the reference is 0), or a degree, a
     recommendation or a word differs.
     """
-    target = _target(output, *files)
+    target = output.checked_target(*files)
     from shardplan.reports.methods.check import check_files, checks_record
 
     checks = check_files(files)
@@ -269,7 +269,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
 @with_flags
 def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> int:
     """Ask a method of another package a case in its own terms."""
-    target = _target(output, case.input)
+    target = output.checked_target(case.input)
     from shardplan.published.catalogue import asked_of, load_method
     from shardplan.reports.methods.catalogue import answer_record
 
@@ -277,12 +277,6 @@ def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> in
     asked = read_case(case, method)
     record = answer_record(method.name, asked, asked_of(method, lambda: method.answer(asked)))
     return _show(record, target, lambda page: _shower("any").show(page, record))
-
-
-def _target(output: OutputFlags, *reads: str | Path | None) -> JsonTarget:
-    target = output.target()
-    target.check(*reads)
-    return target
 
 
 def _show(record: Mapping[str, Any], target: JsonTarget, show: Callable[[Page], None]) -> int:

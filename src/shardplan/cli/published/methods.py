@@ -20,8 +20,7 @@ def methods(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Each with what it counts, what it leaves out or has wrong, and where it was published.
     """
-    target = output.target()
-    target.check()
+    target = output.checked_target()
     from shardplan.reports.methods import catalogue as reports
 
     entries = reports.method_entries() if name is None else (reports.method_entry(name),)

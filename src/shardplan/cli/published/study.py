@@ -65,8 +65,7 @@ def study(
     Of arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, every
     candidate enumerated, priced and ranked.
     """
-    target = output.target()
-    target.check()
+    target = output.checked_target()
     figures = _figures(figure, everything=out is not None)
     num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
     files = None if out is None else FigureFiles(out, figures, target)

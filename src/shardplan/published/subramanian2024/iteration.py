@@ -160,18 +160,6 @@ def gradient_time(*, one: Numbers, forward: Numbers, backward: Numbers, num_laye
     return 2 * one + (np.maximum(one - backward, 0) + np.maximum(one - forward, 0)) * hidden
 
 
-def data_parallel_time(
-    *,
-    weight_bytes: Numbers,
-    size: Numbers,
-    inside: Numbers,
-    system: System,
-    corrected: Corrections,
-) -> Numbers:
-    """One collective over the gradients of a layer. [s]"""
-    return collective_time(PaperCollective("reduce_scatter", weight_bytes, size, inside, "dp"), system, corrected)
-
-
 def memory_of(
     *,
     weight_bytes: Numbers,
@@ -207,13 +195,9 @@ def price(
     pp, m = c["pp"], global_batch_size // c["dp"] // c["mbs"]
     layers = model.depth // pp
     shards = strategy.gradient_shards(c["tp2"])
-    one = data_parallel_time(
-        weight_bytes=layer.weight_bytes,
-        size=c["dp"] * shards,
-        inside=c["nv_dp"] * strategy.gradient_shards(c["nv_tp2"]),
-        system=system,
-        corrected=corrected,
-    )
+    inside = c["nv_dp"] * strategy.gradient_shards(c["nv_tp2"])
+    exchange = PaperCollective("reduce_scatter", layer.weight_bytes, c["dp"] * shards, inside, "dp")
+    one = collective_time(exchange, system, corrected)
     forward, backward = layer.forward.total, layer.backward.total
     gradients = gradient_time(one=one, forward=forward, backward=backward, num_layers=layers)
     slow, fast = stage_link_shares(pp, c["nv_pp"], corrected)

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.candidates import Candidates, candidates_of
-from shardplan.published.subramanian2024.communication import transfer_times
+from shardplan.published.subramanian2024.communication import PaperCollective, collective_time, transfer_times
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.iteration import (
     Configuration,
     Memory,
-    data_parallel_time,
     gradient_time,
     iteration_time,
     memory_of,
@@ -134,13 +133,9 @@ def price_candidates(space: Candidates, system: System, corrected: Corrections =
         pp=points["pp"],
         state_shards=points["dp"] * strategy.gradient_shards(points["tp2"]),
     )
-    gradients = data_parallel_time(
-        weight_bytes=grid.by_shape(layer.weight_bytes)[grid.shape_of_place],
-        size=places["dp"] * strategy.gradient_shards(places["tp2"]),
-        inside=places["t_dp"] * strategy.gradient_shards(places["t2"]),
-        system=system,
-        corrected=corrected,
-    )
+    weight_bytes = grid.by_shape(layer.weight_bytes)[grid.shape_of_place]
+    size, inside = (places[dp] * strategy.gradient_shards(places[tp]) for dp, tp in (("dp", "tp2"), ("t_dp", "t2")))
+    gradients = collective_time(PaperCollective("reduce_scatter", weight_bytes, size, inside, "dp"), system, corrected)
     slow_time, fast_time = transfer_times(grid.by_shape(layer.boundary_bytes)[grid.shape_of_point], system)
     by_point = np.stack([slow_time, fast_time, num_microbatches, num_layers, points["pp"]]).astype(np.float64)
     by_place = np.stack([*stage_link_shares(places["pp"], places["t_pp"], corrected), gradients])
