@@ -79,10 +79,7 @@ def frozen_facts(facts: Facts, settings: Settings) -> None:
             facts.doubt(f"{each.place}: weights that are frozen are priced as trained")
 
 
-QUANTISED: Final = (
-    "q_lora", "use_4bit_quantization", "use_8bit_quantization", "load_in_4bit", "load_in_8bit", "load_in_bits",
-    "quantization_bit", "quantize", "bits",
-)  # fmt: skip
+_QUANTISED: Final = re.compile(r"load_in_\w+|use_q_?lora|q_?lora|use_[48]_?bit\w*|quantization_bits?|quantize|bits")
 """Switches of weights in few bits, and numbers of their bits."""
 _FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?")
 """Names of models whose weights are stored so."""
@@ -90,8 +87,9 @@ _FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]b
 
 def quantised_facts(facts: Facts, settings: Settings) -> None:
     """Says of weights in few bits that they are priced as those of the training's format."""
-    given = (settings.first(*_spelled((name,))) for name in QUANTISED)
-    few = next((each for each in given if each is not None and _is_few(each.value)), None)
+    given = [each for name, each in settings.items() if _QUANTISED.fullmatch(name.replace("-", "_"))]
+    settings.seen.update(each.name.replace("-", "_") for each in given)
+    few = next((each for each in given if _is_few(each.value)), None)
     model = facts.value("model")
     if few is not None:
         facts.doubt(f"{few.place}: quantised weights are not priced")

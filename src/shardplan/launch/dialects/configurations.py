@@ -72,6 +72,10 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
     return facts
 
 
+OF_STAGE: Final = ".zero_optimization.stage"
+"""The key that shows a section to be a configuration of DeepSpeed (``ds_cfg.zero_optimization.stage``)."""
+
+
 def _by_table(ask: Ask, settings: Settings) -> Facts:
     """A framework that is a table alone. Raises InputError where none owns ``settings``."""
     dialect = next((each for each in TABLES if each.owns(settings)), None)
@@ -82,7 +86,11 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     facts = begin(ask, dialect.name, dialect.version)
     _expansion(facts, settings)
     named = settings.first("deepspeed", "deepspeed_config")
-    if named is None or not isinstance(named.value, str):
+    inside = next((key for key in settings if key.endswith(OF_STAGE)), None)
+    if inside is not None:
+        own = settings.section(inside.removesuffix(OF_STAGE))
+        dialect.read(facts, settings, lambda: deepspeed.file_facts(facts, own))
+    elif named is None or not isinstance(named.value, str):
         dialect.read(facts, settings)
     else:
         dialect.read(facts, settings, lambda: deepspeed_file(facts, ask, named, {}))
