@@ -12,7 +12,7 @@ from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, state, world_of
 from shardplan.launch.dialects.tabled.tables import TABLES
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
@@ -35,8 +35,14 @@ OF_DEEPSPEED: Final = (
 
 def settings_facts(ask: Ask, settings: Settings) -> Facts:
     """The dialect that owns ``settings``. Raises InputError where none does."""
-    overrides = _overrides(ask)
-    settings = overrides.over(settings)
+    settings = _overrides(ask).over(settings)
+    facts = _facts_of(ask, settings)
+    facts.names |= set(map(plain_name, settings))
+    return facts
+
+
+def _facts_of(ask: Ask, settings: Settings) -> Facts:
+    """A configuration by the dialect that owns it."""
     if settings.has("MODEL_ARGS"):
         return _model_args(ask, settings)
     if torchtitan.is_torchtitan(settings):
