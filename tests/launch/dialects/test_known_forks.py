@@ -184,3 +184,9 @@ def test_a_fragment_of_dimensions_leaves_the_plan_open(tmp_path: Path) -> None:
     found = read(tmp_path, "size.sh", 'ARGS="--num-layers 8 --hidden-size 512 --num-attention-heads 8"')
     assert values(found, "num_hidden_layers", "hidden_size") == (8, 512)
     assert {"tp", "precision", "recompute", "optimizer", "gated"} <= set(found.missing)
+
+
+def test_root_mean_square_norms_of_forks(tmp_path: Path) -> None:
+    line = "torchrun --nproc_per_node 8 a.py --tensor-model-parallel-size 2 --num-layers 4 {more}"
+    assert read(tmp_path, "a.sh", line.format(more="--apply-layernorm-rms")).value("normalization") == "RMSNorm"
+    assert read(tmp_path, "b.sh", line.format(more="")).value("normalization") == "LayerNorm"

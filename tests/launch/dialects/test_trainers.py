@@ -36,6 +36,7 @@ LINE = "accelerate launch train.py --per_device_train_batch_size 1 --bf16 True {
     [
         ("--load_in_bits 4", True),
         ("--load_in_bits 16", False),
+        ("--load_in_kbits 4", True),
         ("--bits 8", True),
         ("--quantize", True),
         ("--load_in_4bit False", False),
@@ -163,3 +164,29 @@ def test_other_names_of_sections_and_parts(tmp_path: Path) -> None:
     assert values(found, "precision", "sharding") == ("bf16", "zero1")
     text = "distributed_type: MULTI_GPU\ncompute_environment: LOCAL_MACHINE\nnum_processes: 8\nuse_cpu: true\n"
     assert "host's processor" in " ".join(read(tmp_path, "b.yaml", text).not_understood)
+
+
+def test_a_section_of_deepspeed_inside_a_configuration(tmp_path: Path) -> None:
+    text = """
+    model_name_or_path: org/model
+    gradient_accumulation_steps: 4
+    learning_rate: 0.1
+    num_train_epochs: 1
+    per_gpu_train_batch_size: 2
+    fp16: true
+    fp16_bfloat16: true
+    ds_cfg: {zero_optimization: {stage: 1, offload_optimizer: {device: cpu}}}
+    """
+    found = read(tmp_path, "a.yaml", text)
+    assert values(found, "micro_batch_size", "precision", "sharding", "offload") == (2, "bf16", "zero1", "optimizer")
+
+
+def test_a_program_that_is_named_by_adapters_may_train_them(tmp_path: Path) -> None:
+    line = "deepspeed {program} --per_device_train_batch_size 1 --bf16 True"
+    assert "train" in read(tmp_path, "a.sh", line.format(program="tool/train_lora.py")).missing
+    assert "train" not in read(tmp_path, "b.sh", line.format(program="tool/explorations.py")).missing
+
+
+def test_a_bare_no_of_accelerate_is_a_word(tmp_path: Path) -> None:
+    text = "distributed_type: NO\ncompute_environment: LOCAL_MACHINE\nnum_processes: 1\n"
+    assert read(tmp_path, "a.yaml", text).value("sharding") == "ddp"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
@@ -17,9 +19,9 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit.changes import Change, changes
 from shardplan.launch.audit.nearby import nearby_plans
-from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, underscored
+from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, swift, underscored
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
-from shardplan.launch.dialects.reading import Reading
+from shardplan.launch.dialects.reading import Reading, plain_name
 from shardplan.planner.related.software import OtherSoftware, other_software, setting_of
 from shardplan.planner.robustness import complexity_of
 from shardplan.planner.stopping import Stop
@@ -72,6 +74,10 @@ class Wording(NamedTuple):
     """Fields that the file leaves at the framework's default."""
     is_own: bool = False
     """Whether the file's names are not those of the record that prices it: changes are said by its own names."""
+    names: frozenset[str] = frozenset()
+    """Options and keys of the file; none where they are not known."""
+    instead: Mapping[tuple[str, object], str] = MappingProxyType({})
+    """What the file has to say where leaving an option out gives another value than in the record."""
     spell: Callable[[str], tuple[str, ...]] = lambda option: (option,)
     """Options of the record as the file spells them."""
 
@@ -79,25 +85,35 @@ class Wording(NamedTuple):
 NO_WORDING: Final = Wording({}, frozenset())
 
 
+INSTEAD: Final[Mapping[tuple[str, str], Mapping[tuple[str, object], str]]] = {
+    (swift.NAME, swift.VERSION): swift.INSTEAD
+}
+"""Dialects whose defaults are not those of the record that prices them."""
 OWN_NAMES: Final = frozenset({("nemo", NEMO.version), (neox.NAME, neox.VERSION)})
 """Dialects that are priced by the record of a framework with other names."""
 SPELLINGS: Final[Mapping[tuple[str, str], Callable[[str], tuple[str, ...]]]] = {
     (flagscale.NAME, flagscale.VERSION): flagscale.as_settings,
     (megatron.NAME, underscored.VERSION): underscored.with_underscores,
+    (swift.NAME, swift.VERSION): swift.as_options,
 }
 """How dialects spell the options of their record, where it is not the record's way."""
 
 
+_PLACE: Final = re.compile(r"(.*?:\d+) (\S+)")
+"""The beginning of a reason: file and line, and the option as it is written."""
+
+
 def wording_of(reading: Reading) -> Wording:
     """The options of a launch file."""
-    places = {key: fact.why.partition(": ")[0].rpartition(" ") for key, fact in reading.facts.items()}
+    places = {key: _PLACE.match(fact.why) for key, fact in reading.facts.items() if fact.origin != "assumed"}
     stated = {
-        key: FileOption(option, place)
-        for key, (place, _, option) in places.items()
-        if key in reading.options and ":" in place and reading.facts[key].origin != "assumed"
+        key: FileOption(found[2].removesuffix(":"), found[1])
+        for key, found in places.items()
+        if key in reading.options and found is not None
     }
     whose = reading.framework, reading.version
-    return Wording(stated, frozenset(reading.assumed), whose in OWN_NAMES, SPELLINGS.get(whose, NO_WORDING.spell))
+    spell = SPELLINGS.get(whose, NO_WORDING.spell)
+    return Wording(stated, frozenset(reading.assumed), whose in OWN_NAMES, reading.names, INSTEAD.get(whose, {}), spell)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +248,7 @@ def _improvement(
     (estimate,) = estimates_of(priced.question, [priced])
     difference = (
         _by_own_names(found.fields, wording)
-        if wording.is_own
+        if wording.is_own or stack is None
         else _difference(found.fields, before, _options(priced.question, priced.plan, stack), wording)
     )
     return Improvement(
@@ -248,7 +264,7 @@ def _improvement(
 def _difference(change: Change, before: StatedOptions, after: StatedOptions, wording: Wording) -> OptionsChange:
     return OptionsChange(
         removed=tuple(dict.fromkeys(_removed(before, after, change, wording))),
-        added=tuple(piece for each in after.says if each not in before.says for piece in wording.spell(each)),
+        added=(*_added(before, after, wording), *_instead(change, wording)),
         unsaid=tuple(name for name in after.unsaid if name in change),
     )
 
@@ -257,11 +273,21 @@ def _by_own_names(change: Change, wording: Wording) -> OptionsChange:
     """Numbers that the file states, under its own names; how it says other fields is not known."""
     numbers = {name: new for name, (_, new) in change.items() if name in wording.stated and type(new) is int}
     own = {name: wording.stated[name] for name in numbers}
+    signs = {name: " " if each.option.startswith("--") else ": " for name, each in own.items()}
     return OptionsChange(
         removed=tuple(f"{each.option} ({each.place})" for each in own.values()),
-        added=tuple(f"{own[name].option}: {new}" for name, new in numbers.items()),
-        unsaid=(),
+        added=tuple(f"{own[name].option}{signs[name]}{new}" for name, new in numbers.items()),
+        unsaid=tuple(name for name in change if name not in numbers and name != "schedule"),
     )
+
+
+def _added(before: StatedOptions, after: StatedOptions, wording: Wording) -> Iterator[str]:
+    return (piece for each in after.says if each not in before.says for piece in wording.spell(each))
+
+
+def _instead(change: Change, wording: Wording) -> Iterator[str]:
+    found = (wording.instead.get((name, new)) for name, (_, new) in change.items())
+    return (each for each in found if each is not None)
 
 
 def _removed(before: StatedOptions, after: StatedOptions, change: Change, wording: Wording) -> Iterator[str]:
@@ -272,7 +298,17 @@ def _removed(before: StatedOptions, after: StatedOptions, change: Change, wordin
             continue
         own = [wording.stated[name] for name in says if name in change and name in wording.stated]
         others = [f"{each.option} ({each.place})" for each in own if each.name not in known]
-        yield from others or wording.spell(option)
+        yield from others or (spelt for piece in _pieces(option, wording) for spelt in wording.spell(piece))
+
+
+def _pieces(option: str, wording: Wording) -> Iterator[str]:
+    """What the file has of an option that the record writes in several pieces."""
+    pieces = [each for each in _PIECE.split(option) if not wording.names or plain_name(each) in wording.names]
+    if pieces:
+        yield " ".join(pieces)
+
+
+_PIECE: Final = re.compile(r" (?=--|\w[\w.]*=)")
 
 
 def _options(question: Question, plan: Plan, stack: Stack | None) -> StatedOptions:

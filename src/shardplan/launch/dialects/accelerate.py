@@ -88,16 +88,17 @@ def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> No
     on_host = config.first("use_cpu")
     if on_host is not None and switch(on_host.value):
         facts.doubt(f"{on_host.place}: training on the host's processor is priced on accelerators")
-    kind = str(config.value("distributed_type") or "").upper()
+    named = config.value("distributed_type")
+    kind = "NO" if named is False else str(named or "").upper()  # YAML reads a bare NO as false
     if kind == "MEGATRON_LM":
-        _megatron(facts, _section(config, "megatron_lm_config"))
+        _megatron(facts, config.section("megatron_lm_config"))
     elif kind == "FSDP":
         _fsdp(facts, config)
     elif kind == "NO" or kind.startswith("MULTI_"):
         facts.derive("sharding", "ddp", f"distributed_type {kind}", "distributed_type")
     elif kind == "DEEPSPEED":
         degrees = ("tp", "cp")
-        state_all(facts, _section(config, "parallelism_config"), {key: PARALLELISM[key] for key in degrees})
+        state_all(facts, config.section("parallelism_config"), {key: PARALLELISM[key] for key in degrees})
         if facts.number("cp") not in {None, 1} and config.has("parallelism_config.parallelism_config_sp_size"):
             facts.derive("cp_comm", "a2a", "sequence parallelism of DeepSpeed (Ulysses)")
     elif kind:
@@ -112,11 +113,6 @@ def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> No
         facts.miss("precision", (f"the program {program}",))
     elif kind != "DEEPSPEED" and setting is None:
         facts.assume("precision", "fp32", "mixed_precision is no; the training script may say otherwise")
-
-
-def _section(config: Settings, name: str) -> Settings:
-    """The keys of a section, without its name."""
-    return Settings({key.removeprefix(f"{name}."): each for key, each in config.items() if key.startswith(f"{name}.")})
 
 
 def _world(facts: Facts, config: Settings) -> None:
@@ -142,8 +138,8 @@ def _megatron(facts: Facts, section: Settings) -> None:
 
 def _fsdp(facts: Facts, config: Settings) -> None:
     """FSDP 1 by strategy, FSDP 2 by whether weights are resharded; degrees of ``parallelism_config``."""
-    section = _section(config, "fsdp_config")
-    state_all(facts, _section(config, "parallelism_config"), PARALLELISM)
+    section = config.section("fsdp_config")
+    state_all(facts, config.section("parallelism_config"), PARALLELISM)
     replicate, shard, cp = (facts.number(key) for key in ("replicate", "shard", "cp"))
     _strategy(facts, section, replicate or 1, (shard or 1) * (cp or 1))
     for helper in ("replicate", "shard"):

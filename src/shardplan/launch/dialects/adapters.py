@@ -24,9 +24,11 @@ BESIDES: Final = ("modules_to_save", "lora_modules_to_save", "additional_target"
 """What trains besides the matrices of adapters."""
 
 
-FOUR_BITS: Final = ("load_in_4bit", "use_4bit_quantization")
-BITS: Final = ("quantization_bit", "quant_bits", "load_in_bits", "bits")
-QUANTISED: Final = (*FOUR_BITS, *BITS, "load_in_8bit", "use_8bit_quantization", "q_lora", "quantize")
+_FOUR_BITS: Final = re.compile(r"load_in_4_?bit|use_4_?bit\w*")
+_BITS: Final = re.compile(r"quantization_bits?|quant_bits|load_in_bits|bits")
+_QUANTISED: Final = re.compile(
+    rf"{_FOUR_BITS.pattern}|{_BITS.pattern}|load_in_\w+|use_8_?bit\w*|(?:use_)?q_?lora|quantize"
+)
 """Switches and numbers of bits of weights next to adapters, mostly of bitsandbytes."""
 DOUBLED: Final = ("bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant", "use_nested_quant")
 """Whether scales are quantised too."""
@@ -39,21 +41,26 @@ def packed_facts(facts: Facts, settings: Settings, *, doubled: bool) -> None:
 
     ``doubled``: whether scales are quantised too where nothing is said of that.
     """
-    given = [settings.first(name) for name in _spelled(QUANTISED)]
-    few = next((each for each in given if each is not None and _is_few(each.value)), None)
+    given = [each for name, each in settings.items() if _QUANTISED.fullmatch(_plain(name))]
+    settings.seen.update(each.name.replace("-", "_") for each in given)
+    few = next((each for each in given if _is_few(each.value)), None)
     model = facts.value("model")
     if few is None:
         if _FEW_BITS.fullmatch(str(model or "")):
             facts.doubt(f"{model}: quantised weights are not priced")
         return
-    name = few.name.rpartition(".")[2].replace("-", "_")
-    is_four = name in FOUR_BITS or (name in BITS and degree(few.value) == 4)  # bits
+    name, bits = _plain(few.name), degree(few.value)
+    is_four = _FOUR_BITS.fullmatch(name) or (_BITS.fullmatch(name) and bits == 4)  # bits
     if not is_four or facts.value("train") != "lora" or facts.value("precision") in ("fp8", "mxfp8", "nvfp4"):
         facts.doubt(f"{few.place}: quantised weights are not priced")
         return
     said = settings.first(*_spelled(DOUBLED))
     doubles = doubled if said is None else switch(said.value) is True
     facts.state("base_weights", "nf4-dq" if doubles else "nf4", few.place, few.name)
+
+
+def _plain(name: str) -> str:
+    return name.rpartition(".")[2].replace("-", "_")
 
 
 def _is_few(value: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.fields import dataclass
-from shardplan.launch.dialects.reading import GIVEN, Facts
+from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
@@ -98,6 +98,7 @@ def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
     wanted = value.rsplit("/", 1)[-1]
     for name, document in written.items():
         if name == value or name.rsplit("/", 1)[-1] == wanted:
+            facts.names |= set(map(plain_name, document.values))
             return document
     folder = ask.path.parent
     for candidate in (folder / value, folder / wanted):
@@ -129,10 +130,12 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 def _read_quietly(facts: Facts, path: Path, ask: Ask) -> Document | None:
     try:
-        return read_document(path, env=Environment(ask.env, facts.asked))
+        document = read_document(path, env=Environment(ask.env, facts.asked))
     except ShardplanError as error:
         facts.note(f"{path.name}: {error}")
         return None
+    facts.names |= set(map(plain_name, document.values))
+    return document
 
 
 def take_notes(facts: Facts, document: Document) -> None:

@@ -12,7 +12,7 @@ from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, state, world_of
 from shardplan.launch.dialects.tabled.tables import TABLES
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
@@ -35,8 +35,14 @@ OF_DEEPSPEED: Final = (
 
 def settings_facts(ask: Ask, settings: Settings) -> Facts:
     """The dialect that owns ``settings``. Raises InputError where none does."""
-    overrides = _overrides(ask)
-    settings = overrides.over(settings)
+    settings = _overrides(ask).over(settings)
+    facts = _facts_of(ask, settings)
+    facts.names |= set(map(plain_name, settings))
+    return facts
+
+
+def _facts_of(ask: Ask, settings: Settings) -> Facts:
+    """A configuration by the dialect that owns it."""
     if settings.has("MODEL_ARGS"):
         return _model_args(ask, settings)
     if torchtitan.is_torchtitan(settings):
@@ -72,6 +78,10 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
     return facts
 
 
+OF_STAGE: Final = ".zero_optimization.stage"
+"""The key that shows a section to be a configuration of DeepSpeed (``ds_cfg.zero_optimization.stage``)."""
+
+
 def _by_table(ask: Ask, settings: Settings) -> Facts:
     """A framework that is a table alone. Raises InputError where none owns ``settings``."""
     dialect = next((each for each in TABLES if each.owns(settings)), None)
@@ -82,7 +92,11 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     facts = begin(ask, dialect.name, dialect.version)
     _expansion(facts, settings)
     named = settings.first("deepspeed", "deepspeed_config")
-    if named is None or not isinstance(named.value, str):
+    inside = next((key for key in settings if key.endswith(OF_STAGE)), None)
+    if inside is not None:
+        own = settings.section(inside.removesuffix(OF_STAGE))
+        dialect.read(facts, settings, lambda: deepspeed.file_facts(facts, own))
+    elif named is None or not isinstance(named.value, str):
         dialect.read(facts, settings)
     else:
         dialect.read(facts, settings, lambda: deepspeed_file(facts, ask, named, {}))

@@ -259,6 +259,12 @@ def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, pr
     accelerate_with_files(facts, ask, settings, script.documents, program)
 
 
+OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation")
+"""Options of programs that generate text."""
+OF_ADAPTERS: Final = re.compile(r"(?:^|[_/.-])q?lora(?:[_.-]|$)")
+"""Names of programs that may train adapters by themselves."""
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -267,7 +273,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
-    if "max_new_tokens" in options and "per_device_train_batch_size" not in options:
+    if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
         raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
@@ -286,6 +292,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)
+    if "train" not in facts and OF_ADAPTERS.search(launch.program.lower()):
+        facts.miss("train", (f"the program {launch.program}: full or lora",))
     evaluates = options.first("do_eval", "do_predict")
     if evaluates is not None and switch(evaluates.value) and "do_train" not in options:
         facts.note(f"{evaluates.place} without --do_train: programs that read them train nothing")

@@ -25,11 +25,13 @@ class Option:
     """Its values; none where it is bare."""
     file: str
     line: int
+    written: str = ""
+    """The name as the file has it, where hyphens stand for its underscores."""
 
     @property
     def place(self) -> str:
         """File, line and name."""
-        return f"{self.file.rpartition('/')[2]}:{self.line} --{self.name}"
+        return f"{self.file.rpartition('/')[2]}:{self.line} --{self.written or self.name}"
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -94,7 +96,10 @@ def options_of(words: Iterable[Word], *, bare: frozenset[str] = frozenset(), fol
 def _options(
     found: Sequence[tuple[str, list[Word], Word]], loose: Sequence[Word], undecided: Sequence[Word]
 ) -> Options:
-    each = [Option(name=name, words=tuple(values), file=at.file, line=at.line) for name, values, at in found]
+    each = [
+        Option(name=name, words=tuple(values), file=at.file, line=at.line, written=_flag(at)[0] or name)
+        for name, values, at in found
+    ]
     by_name: dict[str, list[Option]] = {}
     for option in each:
         by_name.setdefault(option.name, []).append(option)

@@ -71,6 +71,8 @@ class Reading:
     """Keys that the file leaves open, with what decides each (``env:NODES``, ``the tokenizer``)."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The option that states a key, as the framework calls it."""
+    names: frozenset[str] = frozenset()
+    """Options and keys that the file and those beside it have, as :func:`plain_name` writes them."""
     not_understood: tuple[str, ...] = ()
     """Texts that are not read."""
     notes: tuple[str, ...] = ()
@@ -98,6 +100,15 @@ class Reading:
         return {key: (fact.value, fact.why) for key, fact in self.facts.items() if fact.origin == "assumed"}
 
 
+def plain_name(text: str) -> str:
+    """The name of an option or a key however it is written, without sections and its value.
+
+    >>> plain_name("--micro-batch-size=2"), plain_name("train.model.micro_batch_size")
+    ('micro_batch_size', 'micro_batch_size')
+    """
+    return text.lstrip("-").partition("=")[0].partition(" ")[0].rpartition(".")[2].replace("-", "_")
+
+
 class Facts:
     """Collects what a file says; the first word on a key stands."""
 
@@ -110,6 +121,8 @@ class Facts:
         self.not_understood: list[str] = []
         self.notes: list[str] = []
         self.breaks: list[Break] = []
+        self.names: set[str] = set()
+        """Options and keys of the files that were read."""
         self.asked: set[str] = set()
         """Environment variables that the scripts read."""
         self.asked_places: set[str] = set()
@@ -192,6 +205,7 @@ class Facts:
             facts=dict(self.facts),
             missing=dict(self.missing),
             options=dict(self.options),
+            names=frozenset(self.names),
             not_understood=tuple(self.not_understood),
             notes=tuple(self.notes),
             breaks=tuple(self.breaks),

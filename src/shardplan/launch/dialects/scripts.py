@@ -22,7 +22,7 @@ from shardplan.launch.dialects.megatron_core import megatron, underscored
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Options, options_of
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import Facts, plain_name
 from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.read import Script, Word, read_script
 from shardplan.launch.read.facts import ENDS, UNREAD
@@ -53,6 +53,7 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     if len(found) > 1 and launch is not None:
         facts.note(f"{len(found)} programs are started; line {launch.command.line} is read: {launch.program}")
     _of_script(facts, script, launch)
+    facts.names |= {plain_name(word.shown) for word in (launch.words if launch is not None else ())}
     facts.asked |= script.asked
     return facts
 

@@ -68,6 +68,11 @@ class Settings(dict[str, NamedSetting]):
         """Values by key where the key is of a pattern."""
         return {key: each.value for key, each in self.items() if re.fullmatch(pattern, key)}
 
+    def section(self, prefix: str) -> Settings:
+        """The settings under ``prefix``, without it."""
+        start = f"{prefix}."
+        return Settings({key.removeprefix(start): each for key, each in self.items() if key.startswith(start)})
+
     def over(self, other: Mapping[str, NamedSetting]) -> Settings:
         """These, on top of ``other``."""
         return Settings({**other, **self})

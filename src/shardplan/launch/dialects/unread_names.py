@@ -94,7 +94,7 @@ _QUIET: Final = re.compile(
 _MATTERS: Final = _words(
     """
     compress compression cpu experts fp4 fp8 freeze frozen heads hidden layers lora offload offloading parallel
-    parallelism pipeline prune quant quantization quantize recompute shard sharding sparse window
+    parallelism pipeline prune quant quantization quantize recompute shard sharding sparse spectrum window
     """
 )
 """Words of names that no other word makes harmless."""

@@ -79,8 +79,10 @@ def fork_rules(facts: Facts, options: Options) -> None:
     if generates is not None:
         facts.note(f"{generates.place}: the program generates text; it is priced as if it trained")
     task = options.get("task")
-    if task is not None and generates is None:
-        facts.doubt(f"{task.place} {task.value}: a head of its own is priced as the logits over the vocabulary")
+    if task is not None and "ZEROSHOT" in (task.value or "").upper():
+        facts.note(f"{task.place} {task.value}: the program evaluates; it is priced as if it trained")
+    elif task is not None and generates is None:
+        facts.doubt(f"{task.place} {task.value or ''}: a head of its own is priced as the logits over the vocabulary")
 
 
 def _adapters(facts: Facts, options: Options) -> None:

@@ -138,6 +138,8 @@ def _switches(facts: Facts, options: Options) -> None:
             facts.state(key, when_given, option.place, name)
         else:
             facts.assume(key, not when_given, f"without --{name}")
+    if (rms := options.get("apply-layernorm-rms", "use-rms-norm", "rmsnorm")) is not None:
+        facts.state("normalization", "RMSNorm", rms.place, rms.name)
     facts.assume("normalization", "LayerNorm")
     rotary = options.get("use-rotary-position-embeddings")
     if rotary is not None:

@@ -6,12 +6,14 @@ Defaults: ``swift/megatron/arguments/megatron_args.py``, ``swift/trainers/argume
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.adapters import adapter_facts, copy_facts, frozen_facts, packed_facts
-from shardplan.launch.dialects.megatron_core.megatron_names import VALUES
+from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS, VALUES
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
@@ -29,6 +31,23 @@ LEAST_BATCH: Final = 16
 """Sequences of a step that ``swift sft`` accumulates to where no accumulation is given."""
 
 
+INSTEAD: Final[Mapping[tuple[str, object], str]] = {
+    ("recompute", "none"): "--recompute_granularity none",
+    ("sharding", "ddp"): "--use_distributed_optimizer false",
+}
+"""What is written for a value that is Megatron-LM's default and not that of ms-swift."""
+
+
+def as_options(options: str) -> tuple[str, ...]:
+    """Options of Megatron-LM as ms-swift spells them: with underscores, and a bare one is true.
+
+    >>> as_options("--micro-batch-size 2 --overlap-grad-reduce")
+    ('--micro_batch_size 2 --overlap_grad_reduce true',)
+    """
+    found = (each.partition(" ") for each in re.split(r"(?:^| +)--(?=[a-z])", options) if each)
+    return (" ".join(f"--{name.replace('-', '_')} {value.strip() or 'true'}" for name, _, value in found),)
+
+
 def swift_facts(facts: Facts, settings: Settings) -> None:
     """Reads options of ``megatron sft``, whose names have hyphens here."""
     for key, (names, convert) in VALUES.items():
@@ -37,6 +56,11 @@ def swift_facts(facts: Facts, settings: Settings) -> None:
     state(facts, "model", settings.first("model", "load"), text)
     state(facts, "sequence_length", settings.first("packing-length", "max-length"), degree)
     state(facts, "sequence_parallel", settings.first("sequence-parallel"), switch)
+    fsdp = settings.first("use-megatron-fsdp")
+    if fsdp is not None and switch(fsdp.value):
+        strategy = settings.first("data-parallel-sharding-strategy")
+        state(facts, "sharding", strategy, lambda value: SHARDINGS.get(str(value)))
+        facts.derive("sharding", "zero3", f"{fsdp.place}: optim_grads_params is the default strategy", fsdp.name)
     sharding = settings.first("use-distributed-optimizer")
     state(facts, "sharding", sharding, on_off("zero1", "ddp"))
     facts.assume("sharding", "zero1", "use_distributed_optimizer true")

@@ -147,9 +147,11 @@ OLMO: Final = TableDialect(
         "num_key_value_heads": (("model.n_kv_heads",), degree),
         "tie_word_embeddings": (("model.weight_tying",), switch),
         "bias": (("model.include_bias",), switch),
+        "qk_norm": (("model.attention_layer_norm",), switch),
     },
     defaults={
         **PLAIN, "tp": 1, "offload": "none", "recompute": "none", "tie_word_embeddings": True, "bias": True,
+        "qk_norm": False,
         "sequence_length": 1024, "global_batch_size": 512, "micro_batch_size": 16,
     },
     open={"num_accelerators": "the launch line: --gpus", "precision": "precision"},

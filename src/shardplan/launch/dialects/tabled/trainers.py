@@ -37,12 +37,18 @@ def _rules(facts: Facts, config: Settings) -> None:
         copy_facts(facts, config)
 
 
+FORMATS: Final = (
+    ("fp16_bfloat16", "bf16"), ("bf16", "bf16"), ("pure_bf16", "bf16"), ("fp16", "fp16"), ("bfloat16", "bf16"),
+)  # fmt: skip
+"""Switches of formats; the first that is on counts."""
+
+
 def _precision(facts: Facts, config: Settings) -> None:
     """``bf16: auto`` is bf16 where the accelerator has it, which all that train at scale have."""
     low = config.first("fp8")
     if low is not None and switch(low.value):
         facts.state("precision", "fp8", low.place, low.name)
-    for name, word in (("bf16", "bf16"), ("pure_bf16", "bf16"), ("fp16", "fp16"), ("bfloat16", "bf16")):
+    for name, word in FORMATS:
         setting = config.first(name)
         if setting is not None and switch(setting.value):
             facts.state("precision", word, setting.place, name)
@@ -226,9 +232,9 @@ TRAINER: Final = TableDialect(
             ("max_seq_length", "max_length", "model_max_length", "block_size", "max_seq_len"),
             degree,
         ),
-        "micro_batch_size": (("per_device_train_batch_size",), degree),
+        "micro_batch_size": (("per_device_train_batch_size", "per_gpu_train_batch_size"), degree),
         "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-        "recompute": (("gradient_checkpointing",), on_off("full", "none")),
+        "recompute": (("gradient_checkpointing", "model.gradient_checkpointing"), on_off("full", "none")),
     },
     defaults={**PLAIN, "tp": 1, "offload": "none", "optimizer": "adam"},
     open={

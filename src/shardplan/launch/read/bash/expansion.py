@@ -24,6 +24,10 @@ _ANSI_ESCAPES: Final = {
 }  # fmt: skip
 
 
+_LONGEST_OLD: Final = 1000
+"""Characters of old arithmetic, ``$[ ]``, whose end is looked for."""
+
+
 class ExpandedWord(NamedTuple):
     """One word after expansion."""
 
@@ -131,7 +135,7 @@ class Expansion(ParameterExpansion):
         elif following == "{":
             end = lexing.end_of_braces(source, start, in_double=quoted)
             found.extend(self.braced(source[start + 2 : end - 1], line, mode))
-        elif following == "[" and (stop := source.find("]", start)) > 0:
+        elif following == "[" and (stop := source.find("]", start, start + _LONGEST_OLD)) > 0:
             end = stop + 1
             found.extend(of_text(self.arithmetic(source[start + 2 : stop], line), quoted=quoted, splits=not quoted))
         elif following == "'" and not quoted:
