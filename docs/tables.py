@@ -51,11 +51,12 @@ def fields_of(path: str) -> str:
     record = _package()[path.removeprefix("shardplan.")]
     module, _, name = path.rpartition(".")
     loaded = getattr(importlib.import_module(module), name)
-    declared = {field.name: field for field in fields(loaded)} if is_dataclass(loaded) else {}
+    declared = {field.name: field for field in fields(loaded)} if is_dataclass(loaded) else None
     rows = [
-        [f"`{field.name}`", _type(field), _default(field, declared.get(field.name)), _one_line(field.docstring)]
+        [f"`{field.name}`", _type(field), _default(field, (declared or {}).get(field.name)), _one_line(field.docstring)]
         for field in record.attributes.values()
         if "property" not in field.labels and not field.name.startswith("_")
+        if declared is None or field.name in declared
     ]
     return _rows(["field", "type", "default", "meaning"], rows)
 

@@ -109,6 +109,6 @@ def test_user_files_are_read_in_one_place() -> None:
     own = {
         "published/subramanian2024/measured_collectives.py",
         "calibration/defaults.py",
-        "web/pages/rendering.py",
+        "web/static_files.py",
     }  # shipped files
     assert readers == {"files.py", "calibration/microbench/torch_device.py", *own}

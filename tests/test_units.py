@@ -22,7 +22,6 @@ from shardplan.units import (
     parse_bandwidth,
     parse_bytes,
     parse_count,
-    parse_flop_rate,
     parse_quantity,
     parse_time,
     parse_whole,
@@ -31,6 +30,10 @@ from shardplan.units import (
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Parser = Callable[..., float]
+
+
+def parse_flop_rate(value: str, *, field: str) -> float:
+    return parse_quantity(value, "flop rate", field=field)
 
 
 def _shown(value: object) -> str:

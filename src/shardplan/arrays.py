@@ -28,7 +28,7 @@ def all_hold(conditions: Iterable[Flags]) -> Flags:
     held: Flags = True
     for condition in conditions:
         if condition is not True:
-            held = np.logical_and(held, condition)
+            held = condition if held is True else np.logical_and(held, condition)
     return held
 
 
@@ -130,6 +130,8 @@ def mapped(record: Record, change: Callable[[NDArray[Any]], Numbers]) -> Record:
     """The same record with every array inside it changed."""
     changed: Any = record
     kind: Any = type(record)
+    if kind is float:  # as most of what a record holds besides arrays
+        return record
     if isinstance(record, np.ndarray):
         changed = change(record)
     elif (names := _given_fields(kind)) is not None:

@@ -3,10 +3,10 @@
 What is known of a field stands with it, ``tp: int = field(default=1, metadata=about("Tensor-parallel degree.",
 least=1))``: :func:`check` checks it, the command line makes a flag of it, and the documentation a row.
 
-``dataclasses.dataclass`` compiles up to eight methods for each class, 0.4 ms for a frozen one; a command imports a
-hundred classes and makes objects of half of them. :func:`dataclass` takes the same arguments and gives classes that
-behave alike (``fields``, ``replace``, ``asdict``, equality, hashing, pickling), but compiles only ``__init__``, and
-that where many objects are made: it takes as long as a hundred objects by a loop over their fields.
+``dataclasses.dataclass`` compiles up to eight methods for each class, 0.4 ms for a frozen one, and a command imports
+more than a hundred classes. :func:`dataclass` takes the same arguments and gives classes that behave alike (``fields``,
+``replace``, ``asdict``, equality, hashing), but compiles nothing: its methods read the list of fields. Making an object
+takes as long as with a compiled method.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from functools import cache
-from itertools import count
 from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414  # others import it from here
 else:
 
-    def dataclass(*, frozen: bool = False, kw_only: bool = False, slots: bool = False) -> Callable[[type], type]:
+    def dataclass(*, frozen: bool = False, kw_only: bool = False) -> Callable[[type], type]:
         """The decorator of the standard library, with the options that are used here."""
 
         def decorate(cls: type) -> type:
             given = set(vars(cls))
             extends = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])  # one that is as frozen
-            options = {"kw_only": kw_only, "slots": slots, "frozen": frozen and extends}
+            options = {"kw_only": kw_only, "frozen": frozen and extends}
             made = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
             made.__dataclass_params__.frozen = frozen  # what a class that inherits from this one looks for
-            for name, method in _methods(made, frozen=frozen, slots=slots).items():
+            for name, method in _methods(made, frozen=frozen).items():
                 if name not in given:
                     setattr(made, name, method)
             return made
@@ -46,8 +45,6 @@ else:
         return decorate
 
 
-FEW_OBJECTS: Final = 100
-"""Objects of a class that are made by a loop over its fields."""
 ABOUT: Final = "about"
 KEY: Final = "key"
 
@@ -244,15 +241,11 @@ def wrong(field: Described, value: object) -> InputError:
     )
 
 
-def _methods(cls: type, *, frozen: bool, slots: bool) -> dict[str, Any]:
+def _methods(cls: type, *, frozen: bool) -> dict[str, Any]:
     """Methods of a dataclass, by name."""
     each = dataclasses.fields(cls)
     compared = _values([field.name for field in each if field.compare])
     hashed = _values([field.name for field in each if (field.compare if field.hash is None else field.hash)])
-
-    def init(self: Any, *given: Any, **named: Any) -> None:
-        cls.__init__ = _looping_init(cls)  # type: ignore[misc]  # it takes the place of this one
-        vars(cls)["__init__"](self, *given, **named)
 
     def text(self: Any) -> str:
         shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in each if field.repr)
@@ -266,15 +259,8 @@ def _methods(cls: type, *, frozen: bool, slots: bool) -> dict[str, Any]:
     def number(self: Any) -> int:
         return hash(hashed(self))
 
-    methods: dict[str, Any] = {
-        "__init__": init,
-        "__repr__": text,
-        "__eq__": equals,
-        "__hash__": number if frozen else None,
-    }
-    if frozen:
-        methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
-    return methods | {"__getstate__": _state_of, "__setstate__": _take_state} if frozen and slots else methods
+    methods = {"__init__": _init(cls), "__repr__": text, "__eq__": equals, "__hash__": number if frozen else None}
+    return methods | ({"__setattr__": _refuse, "__delattr__": _refuse} if frozen else {})
 
 
 def _values(names: list[str]) -> Callable[[Any], Any]:
@@ -282,14 +268,14 @@ def _values(names: list[str]) -> Callable[[Any], Any]:
     return attrgetter(*names) if names else lambda _object: ()
 
 
-def _looping_init(cls: type) -> Callable[..., None]:
-    """An ``__init__`` that need not be compiled; after some objects, and for wrong arguments, the compiled one."""
+def _init(cls: type) -> Callable[..., None]:
+    """The ``__init__`` that takes the fields, fills in their defaults and checks."""
     each = dataclasses.fields(cls)
-    names = frozenset(field.name for field in each if field.init)
-    places = [field.name for field in each if not field.kw_only]
+    taken = frozenset(field.name for field in each if field.init)
+    places = [field.name for field in each if field.init and not field.kw_only]
     defaults = {field.name: field.default for field in each if field.default is not MISSING}
     makers = [(field.name, field.default_factory) for field in each if field.default_factory is not MISSING]
-    has_more, put, objects = hasattr(cls, "__post_init__"), object.__setattr__, count(1)
+    has_more = hasattr(cls, "__post_init__")
 
     def init(self: Any, *given: Any, **named: Any) -> None:
         known = {**dict(zip(places, given, strict=False)), **named} if given else named
@@ -297,55 +283,21 @@ def _looping_init(cls: type) -> Callable[..., None]:
         for name, make in makers:
             if name not in values:
                 values[name] = make()
-        is_right = len(values) == len(each) and len(known) == len(given) + len(named) and names.issuperset(known)
-        if not is_right or next(objects) > FEW_OBJECTS:
-            cls.__init__ = _compiled_init(cls)  # type: ignore[misc]  # it takes the place of this one
-            vars(cls)["__init__"](self, *given, **named)
-            return
-        for name, value in values.items():
-            put(self, name, value)
+        if len(values) != len(each) or len(known) != len(given) + len(named) or not taken.issuperset(known):
+            raise _wrong_fields(cls, known, missing=[field.name for field in each if field.name not in values])
+        self.__dict__.update(values)  # not by setattr, which a frozen object refuses
         if has_more:
             self.__post_init__()
 
     return init
 
 
-def _compiled_init(cls: type) -> Callable[..., None]:
-    """The ``__init__`` that takes the fields, fills in their defaults and checks."""
-    names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
-    places: list[str] = []
-    keywords: list[str] = []
-    lines: list[str] = []
-    for field in dataclasses.fields(cls):
-        default, value = "", field.name
-        if field.default is not MISSING:
-            names[f"_of_{field.name}"], default = field.default, f"=_of_{field.name}"
-        elif field.default_factory is not MISSING:
-            names[f"_of_{field.name}"], default = field.default_factory, "=_missing"
-            value = f"_of_{field.name}() if {field.name} is _missing else {field.name}"
-        if field.init:
-            (keywords if field.kw_only else places).append(field.name + default)
-        elif default:
-            value = f"_of_{field.name}()" if default == "=_missing" else f"_of_{field.name}"
-        if field.init or default:
-            lines.append(f" _set(self, {field.name!r}, {value})")
-    head = ", ".join(("self", *places, *(["*", *keywords] if keywords else [])))
-    if hasattr(cls, "__post_init__"):
-        lines.append(" self.__post_init__()")
-    exec(f"def __init__({head}):\n" + "\n".join(lines or [" pass"]), names)  # noqa: S102  # names of fields alone, as the standard library does it
-    init: Callable[..., None] = names["__init__"]
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
-    return init
+def _wrong_fields(cls: type, known: Mapping[str, object], missing: list[str]) -> TypeError:
+    """What to say of fields that a dataclass does not take, or lacks."""
+    taken = {field.name for field in dataclasses.fields(cls) if field.init}
+    faults = [f"takes no {name}" for name in known if name not in taken] + [f"needs {name}" for name in missing]
+    return TypeError(f"{cls.__qualname__}() {', '.join(faults) or 'is given too many values'}")
 
 
 def _refuse(_self: object, name: str, *_value: object) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot change field {name!r}")
-
-
-def _state_of(self: Any) -> list[Any]:
-    return [getattr(self, each.name) for each in dataclasses.fields(self)]
-
-
-def _take_state(self: Any, state: list[Any]) -> None:
-    for each, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, each.name, value)

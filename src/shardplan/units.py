@@ -101,11 +101,6 @@ def parse_time(value: str | float, *, field: str) -> float:
     return parse_quantity(value, "time", field=field)
 
 
-def parse_flop_rate(value: str | float, *, field: str) -> float:
-    """Compute rate. [FLOP/s] A bare number is in TFLOP/s. Raises UnitError."""
-    return parse_quantity(value, "flop rate", field=field)
-
-
 def parse_count(value: str | float, *, field: str) -> int:
     """Whole number of things, such as tokens: ``15.6e12``, ``15.6T``, ``4M``. Raises UnitError."""
     number, unit = _split(value, "count", field)

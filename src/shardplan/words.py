@@ -16,6 +16,11 @@ T = TypeVar("T")
 _SEPARATORS: Final = re.compile(r"[-_\s]+")
 
 
+def switch_word(value: object) -> str:
+    """A value as people write it: switches as on and off."""
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
 def folded(text: str) -> str:
     """The word in lower case, without hyphens, underscores and spaces."""
     return _SEPARATORS.sub("", text.lower())

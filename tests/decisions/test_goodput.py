@@ -15,7 +15,6 @@ from shardplan.decisions.goodput import (
     best_interval,
     failures_per_second,
     spares_needed,
-    young_interval,
 )
 from shardplan.decisions.operations import Operations
 
@@ -65,6 +64,11 @@ def test_the_best_interval_has_no_better_neighbour(rate: float, write: float) ->
     best = best_interval(write, rate)
     assert per_second(best) <= per_second(best * 1.02) * (1 + 1e-12)
     assert per_second(best) <= per_second(best * 0.98) * (1 + 1e-12)
+
+
+def young_interval(write_time: float, rate: float) -> float:
+    """Young's interval between checkpoints: J. Young, Communications of the ACM 17(9), 1974. [s]"""
+    return math.sqrt(2 * write_time / rate)
 
 
 def test_youngs_interval_is_the_limit_of_the_exact_one() -> None:

@@ -118,7 +118,7 @@ def test_tiers_by_name_and_place() -> None:
     assert CLUSTER.innermost is NODE
     assert CLUSTER.outermost is SPINE
     assert CLUSTER.tier("rail") is RAIL
-    assert CLUSTER.tier_sizes == (8, 256, None)
+    assert [tier.size for tier in CLUSTER.tiers] == [8, 256, None]
     with pytest.raises(UnknownNameError, match="unknown network tier 'rial': did you mean rail"):
         CLUSTER.tier("rial")
 

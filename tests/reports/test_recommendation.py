@@ -53,7 +53,7 @@ def against_the_fastest(
         factor=1.1,
         num_plans=2,
         num_with_headroom=1,
-        recommended=best,
+        taken=(best,),
         robustness={
             fastest.plan: robustness(lost_by_fastest, fastest.step_time),
             best.plan: robustness(lost, best.step_time),
@@ -116,7 +116,7 @@ def test_the_reason_says_what_is_lost_and_what_is_gained(quantities: dict[str, A
 def test_the_fastest_needs_no_reason() -> None:
     ties, estimates = searched().ties, searched().estimates
     assert ties is not None
-    same = recommendation(replace(ties, recommended=estimates[0]), estimates)
+    same = recommendation(replace(ties, taken=(estimates[0],)), estimates)
     assert same.is_fastest
     assert same.place == 1
     assert same.time_lost == same.memory_saved == 0
@@ -128,7 +128,7 @@ def test_a_plan_that_is_not_listed_has_no_place() -> None:
     assert ties is not None
     fastest, other = estimates[:2]
     robustness = {**ties.robustness, other.plan: ties.robustness[fastest.plan]}
-    found = recommendation(replace(ties, recommended=other, robustness=robustness), [fastest])
+    found = recommendation(replace(ties, taken=(other,), robustness=robustness), [fastest])
     assert found.place is None
     assert found.time_lost == pytest.approx(other.step_time / fastest.step_time - 1)
 
@@ -162,7 +162,7 @@ def test_a_measured_plan_is_recommended_for_it() -> None:
         other.plan: Robustness(lost_time=lost, pessimistic_time=1.0),
     }
     like = replace(fastest, plan=other.plan)
-    found = recommendation(replace(ties, recommended=like, robustness=robustness), [fastest, like])
+    found = recommendation(replace(ties, taken=(like,), robustness=robustness), [fastest, like])
     words = "as fast as the fastest, and loses 0.0 % instead of 5.0 % if unmeasured plans take longer than estimated"
     assert reason(found) == words
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,7 +106,7 @@ def test_the_optimizer_peaks_when_activations_are_gone() -> None:
     simulated = simulate_plan(question(), plan, load_any_schedule("1f1b"))
     placed = PlacedStep.of(simulated.step, simulated.times, simulated.priced.once_a_step)
     held = simulated.priced.memory_parts
-    large = MemoryParts(**{**{name: getattr(held, name) for name in held.__slots__}, "update": held.update + 1e12})
+    large = replace(held, update=held.update + 1e12)
     trace = memory_of(placed, events_of(placed), large)[0]
     assert trace.at_peak[-1].name == "buffers of the optimizer"
     assert trace.peak_bytes == pytest.approx(trace.baseline_bytes + large.update[0], rel=1e-12)

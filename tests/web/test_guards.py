@@ -13,6 +13,7 @@ from shardplan.web.app import create_app
 from shardplan.web.guard.headers import policy
 from shardplan.web.serving import address_of, with_token
 from shardplan.web.settings import ServerSettings
+from shardplan.web.static_files import static_path, static_url
 
 TOKEN = "correct horse battery staple"
 OWN = "http://127.0.0.1:8321"
@@ -181,9 +182,10 @@ def test_the_policy_allows_no_inline_script_and_no_other_host() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/....//app.py", "/static//etc/passwd",
-     "/static/%00", "/static/..\\app.py"],
-)  # fmt: skip
+    ["../app.py", "..%2fapp.py", "%2e%2e/app.py", "....//app.py", "/etc/passwd", "%00", "..\\app.py", "../../app.py"],
+)
 def test_static_files_are_those_of_the_folder(path: str) -> None:
     with TestClient(create_app(ServerSettings()), base_url=OWN) as client:
-        assert client.get(path).status_code == 404
+        assert client.get(static_url("app.js")).headers["Cache-Control"].endswith("immutable")
+        assert client.get(f"{static_path()}/{path}").status_code == 404
+        assert client.get(f"/static/{path}").status_code == 404

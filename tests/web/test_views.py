@@ -17,6 +17,7 @@ from shardplan.files import DATA, example_files
 from shardplan.web.app import create_app
 from shardplan.web.pages.view import VIEWS, View
 from shardplan.web.settings import ServerSettings
+from shardplan.web.static_files import static_url
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
 SCRIPT = example_files()["launch.sh"].decode()
@@ -218,7 +219,7 @@ def test_what_is_missing_has_a_page_of_its_own(client: TestClient) -> None:
         refused = guarded.get("/step?gpus=8")
         assert refused.status_code == 401
         assert all(text in refused.text for text in ("This server needs its token", 'name="token"', 'value="8"'))
-        assert guarded.get("/static/style.css").status_code == 200
+        assert guarded.get(static_url("style.css")).status_code == 200
         opened = guarded.get("/step", params={"gpus": "8", "token": token})
         assert opened.status_code == 200
         assert opened.url.query == b"gpus=8"

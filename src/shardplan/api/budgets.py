@@ -10,8 +10,9 @@ from typing import Any, Unpack
 from shardplan.api.answers import frame_of
 from shardplan.api.questions import ClusterLike, JobFields, ModelLike, ProfileLike, StackLike, ask, choices_of
 from shardplan.api.saving import save_record
-from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, Restricted, RunQuestion, budget_of
+from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations
+from shardplan.decisions.searching import Searches
 from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.fields import dataclass, described
 from shardplan.frameworks.usual_stack import USUAL
@@ -88,7 +89,7 @@ def budget(
     clusters = [*cluster] if isinstance(cluster, Sequence) and not isinstance(cluster, str) else [cluster]
     check_kind("batch_ramp", batch_ramp, str, type(None), hint='such as "512:252M,1024:2.87T"')
     limits = Limits(days=days, num_accelerators=num_accelerators, money=money, energy=energy)
-    restricted = Restricted(**choices_of(fix=fix, limit=limit, exclude=exclude))
+    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
     known = _operations(operations)
     in_job = isinstance(job, Job) or (isinstance(job, Mapping) and "global_batch_size" in job)
     has_batch = in_job or "global_batch_size" in fields
@@ -99,15 +100,11 @@ def budget(
 
     def asked_of(each: ClusterLike) -> RunQuestion:
         put = ask(model, each, num_accelerators or 1, job=job, profile=profile, stack=stack, **fields)
-        return RunQuestion(put.question, put.stack, put.assumptions, has_batch)
+        return RunQuestion(put.question, Searches(stack=put.stack, stop=stop, **choices), put.assumptions, has_batch)
 
-    found = tuple(
-        budget_of(
-            asked_of(each), limits, known, batch_ramp=batch_ramp, restricted=restricted, progress=progress, stop=stop
-        )
-        for each in clusters
-    )
-    return BudgetAnswer(budgets=found)
+    asked = [asked_of(each) for each in clusters]
+    found = (budget_of(each, limits, known, batch_ramp=batch_ramp, progress=progress) for each in asked)
+    return BudgetAnswer(budgets=tuple(found))
 
 
 def _operations(given: Operations | Mapping[str, Any] | None) -> Operations:

@@ -25,7 +25,7 @@ SHARE = "share"
 """Unit of constants between zero and one that move in their log-odds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Free:
     """One constant, or one group of keys of a table, that a fit may move."""
 

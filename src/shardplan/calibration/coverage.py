@@ -16,7 +16,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Covered:
     """A run with the band that other families make for it."""
 
@@ -36,7 +36,7 @@ class Covered:
         return self.low <= self.measured <= self.high
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Coverage:
     """Runs inside their band, and outside it on either side."""
 

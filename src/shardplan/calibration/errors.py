@@ -20,7 +20,7 @@ CLEAR_DIFFERENCE: Final = 0.05
 """Pairs of configurations whose measured times differ by less are not asked for their order."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Errors:
     """Errors of a set of predictions. All but ``n`` are shares; None where there is no prediction."""
 
@@ -79,7 +79,7 @@ def errors_by(
     return {name: errors_of(ratios[name]) for name in sorted(ratios)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Misordered:
     """Two configurations that differ clearly and are predicted in the wrong order."""
 
@@ -93,7 +93,7 @@ class Misordered:
     """The same as predicted."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Configurations of one model on one cluster, in the order that is predicted and in the one that was measured."""
 

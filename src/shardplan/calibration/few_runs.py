@@ -29,7 +29,7 @@ SMALLEST = 10
 """Runs of a family on one accelerator from which there are enough others to judge by."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FewRuns:
     """Errors of a family's other runs, before and after some of it was seen."""
 

@@ -123,7 +123,7 @@ def fit(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Linearised:
     """Residuals (runs x folds) and their derivatives (folds x runs x constants)."""
 
@@ -137,7 +137,7 @@ class _Linearised:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Problem:
     frees: tuple[Free, ...]
     evidence: Evidence

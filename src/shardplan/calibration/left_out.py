@@ -33,7 +33,7 @@ MOST_FOLDS: Final = 10
 """Fits in addition to the one to all runs, each without some of them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSplit:
     """Runs that a fit sees, and those that it does not."""
 

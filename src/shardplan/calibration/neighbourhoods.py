@@ -43,7 +43,7 @@ MOST = 0.8
 """Share of the runs whose errors are below the size that is reported."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AtDistance:
     """Runs so far from the nearest that their predictions had seen."""
 
@@ -59,7 +59,7 @@ class AtDistance:
     """Median of the upper over the lower end of that band."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LeftOutRun:
     """A run predicted without its group."""
 

@@ -33,7 +33,7 @@ Profiles = Mapping[str, Profile] | Callable[[str], Profile]
 """Constants by generation of accelerator. Of a mapping, those that are shipped serve a generation that is missing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SkippedRun:
     """A run that cannot be predicted, and why."""
 
@@ -56,7 +56,7 @@ class SkippedRun:
         return "; also: ".join(reason for _, reason in self.problems)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PosedRun:
     """A run with all that does not depend on the constants."""
 
@@ -107,7 +107,7 @@ def with_constants(question: Question, profiles: Profiles) -> Question:
     return question if profile is None else replace(question, given_profile=profile)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """A run and what shardplan says of it."""
 

@@ -13,7 +13,7 @@ MOST_LINES: Final = 3
 _PLACE: Final = re.compile(r"^line \d+(?:, run '[^']*')?: ")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """A rule that rows break."""
 

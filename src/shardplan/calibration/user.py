@@ -60,7 +60,7 @@ LEAST_MOVE: Final = 0.02
 """Constants that move by less, in standard deviations of their prior, stay as they are shipped."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FitComparison:
     """Errors of some runs before and after the fit."""
 
@@ -68,7 +68,7 @@ class FitComparison:
     peak_memory: tuple[Errors, Errors]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Change:
     """One constant, or keys of one table that move together."""
 

@@ -25,7 +25,7 @@ CLOSE, FAR = 0.03, 0.10
 """Shares of the usable memory by which a false "fits" is distinguished."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdicts:
     """Verdicts on a set of runs."""
 

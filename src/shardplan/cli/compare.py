@@ -9,7 +9,7 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.numbers import picked
+from shardplan.cli.pick import picked
 from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:

@@ -10,20 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import (
-    ClusterFlags,
-    DetailFlags,
-    JobFlags,
-    ModelArgument,
-    OutputFlags,
-    OverrideFlags,
-    PickFlag,
-    PlanFlags,
-    ProfileFlag,
-    SoftwareFlags,
-    StackFlag,
-)
-from shardplan.cli.numbers import picked
+from shardplan.cli.flags.plan import DetailFlags, OutputFlags, PickFlag, PlanFlags, QuestionFlags
+from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError
 from shardplan.outputs.target import JsonTarget
 
@@ -49,15 +37,9 @@ FromFlag = Annotated[
 @with_flags
 def estimate(
     *,
-    cluster: ClusterFlags,
+    flags: QuestionFlags,
     plan: PlanFlags,
-    job: JobFlags,
-    software: SoftwareFlags,
-    overrides: OverrideFlags,
     output: OutputFlags,
-    model: ModelArgument = None,
-    stack: StackFlag = None,
-    profile: ProfileFlag = None,
     file: FromFlag = None,
     pick: PickFlag = None,
     details: DetailFlags,
@@ -67,19 +49,16 @@ def estimate(
     Fields of the plan that are left out take their defaults; nothing is searched.
     """
     target = output.target()
-    target.check(model, cluster.cluster, cluster.accelerator, stack, profile, file)
-    from shardplan.cli.question import QuestionFlags, ask, ask_again, given_by_user, plan_from
+    target.check(*flags.reads, file)
+    from shardplan.cli.question import ask, ask_again, given_by_user, plan_from
     from shardplan.estimation.estimate import estimate_plan, in_framework
     from shardplan.frameworks.defaults import SWITCHES, plan_in_stack
 
-    flags = QuestionFlags(
-        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
-    )
     if file is None:
-        asked, base = ask(model, flags), None
+        asked, base = ask(flags), None
     else:
-        found = _read(file, model)
-        before = found.pick(found.best_pick if pick is None else picked(pick))
+        found = _read(file, flags.model)
+        before = picked_from(found, pick)
         asked, base = ask_again(found, flags, before.framework), before.plan
     stated = set(plan) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*plan}
     question = asked.question

@@ -7,18 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import (
-    ClusterFlags,
-    DetailFlags,
-    JobFlags,
-    ModelArgument,
-    OutputFlags,
-    OverrideFlags,
-    ProfileFlag,
-    SearchFlags,
-    SoftwareFlags,
-    StackFlag,
-)
+from shardplan.cli.flags.plan import DetailFlags, OutputFlags, QuestionFlags, SearchFlags
 from shardplan.cli.launch.export import ExportFlag, asked_export
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
 from shardplan.errors import InputError
@@ -26,7 +15,7 @@ from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
-    from shardplan.cli.question import Asked, QuestionFlags
+    from shardplan.cli.question import Asked
     from shardplan.estimation.question import Question
     from shardplan.frameworks.stack import Stack
     from shardplan.planner.result import SearchResult
@@ -40,15 +29,9 @@ PLANS, LISTED = 10, 5
 @with_flags
 def plan(
     *,
-    model: ModelArgument = None,
-    cluster: ClusterFlags,
-    job: JobFlags,
-    software: SoftwareFlags,
+    flags: QuestionFlags,
     search: SearchFlags,
-    overrides: OverrideFlags,
     output: OutputFlags,
-    stack: StackFlag = None,
-    profile: ProfileFlag = None,
     method: MethodFlag = None,
     export: ExportFlag = None,
     details: DetailFlags,
@@ -58,23 +41,20 @@ def plan(
     Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
     """
     target = output.target()
-    target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.question import QuestionFlags, ask, given_by_user
+    target.check(*flags.reads)
+    from shardplan.cli.question import ask, given_by_user
     from shardplan.frameworks.usual_stack import ALL, ANY
 
-    flags = QuestionFlags(
-        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
-    )
-    launch = None if export is None else asked_export(export, output, stack=stack, method=method)
+    launch = None if export is None else asked_export(export, output, stack=flags.stack, method=method)
     if launch is not None:
-        launch.files.check(model, cluster.cluster, cluster.accelerator, stack, profile, output.json)
-        flags = replace(flags, stack=stack or launch.stack)
+        launch.files.check(*flags.reads, output.json)
+        flags = replace(flags, stack=flags.stack or launch.stack)
     if method not in (None, OURS):
         of_none = replace(flags, stack=flags.stack or ANY)
-        return plan_with_method(method, lambda: ask(model, of_none), search, target)
-    if (stack or "").lower() == ALL:
-        return _compare_frameworks(model, flags, search, details, target)
-    asked = ask(model, flags)
+        return plan_with_method(method, lambda: ask(of_none), search, target)
+    if (flags.stack or "").lower() == ALL:
+        return _compare_frameworks(flags, search, details, target)
+    asked = ask(flags)
     result, of_stack = _search(asked, search)
     stated = result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack))
     _answer(stated, target, details, (*given_by_user(flags, search), *asked.warnings), _num_listed(search, details))
@@ -83,30 +63,28 @@ def plan(
     return 0 if result.estimates else 1
 
 
-def _compare_frameworks(
-    model: str | None, flags: QuestionFlags, search: SearchFlags, details: DetailFlags, target: JsonTarget
-) -> int:
+def _compare_frameworks(flags: QuestionFlags, search: SearchFlags, details: DetailFlags, target: JsonTarget) -> int:
     """The plan to take of every published framework, side by side."""
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import ask, given_by_user
+    from shardplan.cli.question import ask, given_by_user, restrictions
     from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.frameworks.usual_stack import ANY, published_stacks
     from shardplan.planner.related.frameworks import answers_of
     from shardplan.reports.frameworks import frameworks_record
 
     _refuse_what_is_of_one_framework(search)
-    asked = ask(model, replace(flags, stack=ANY))
+    asked = ask(replace(flags, stack=ANY))
     question = asked.question
-    fix, limit, exclude = _restrictions(search)
-    fields = {*fix, *limit, *exclude}
+    restricted = restrictions(search)
+    fields = {name for each in restricted.values() for name in each}
 
     def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
-        asked = ask(model, replace(flags, stack=stack.name))
+        asked = ask(replace(flags, stack=stack.name))
         return asked.question, (*asked.assumptions, *switches_in_stack(stack, fields))
 
     with progress_bar("searching for each framework") as progress:
         stacks = published_stacks(question.cluster.accelerator.vendor)
-        answers = answers_of(stacks, put, fix=fix, limit=limit, exclude=exclude, progress=progress)
+        answers = answers_of(stacks, put, **restricted, progress=progress)
     if target.where is not None:
         target.write(frameworks_record(question, answers))
     if not target.is_stdout:
@@ -132,34 +110,26 @@ def _refuse_what_is_of_one_framework(search: SearchFlags) -> None:
             )
 
 
-def _restrictions(flags: SearchFlags) -> tuple[dict[str, tuple[str, ...]], ...]:
-    """Values of ``--fix``, ``--limit`` and ``--exclude``. Raises InputError."""
-    from shardplan.cli.question import choices
-
-    return tuple(choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude"))
-
-
 def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, ...]]:
     """The answer, and what was taken from the stack."""
     from shardplan.cli.progress import progress_bars
+    from shardplan.cli.question import restrictions
     from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.planner.search import search_question
 
-    fix, limit, exclude = _restrictions(flags)
-    of_stack = switches_in_stack(asked.stack, {*fix, *limit, *exclude})
+    restricted = restrictions(flags)
+    of_stack = switches_in_stack(asked.stack, {name for each in restricted.values() for name in each})
     most = None if flags.simulate_top is None else whole(flags.simulate_top, "--simulate-top", most=MOST_PLANS)
     with progress_bars("searching", "simulating the best plans") as (progress, simulated):
         result = search_question(
             asked.question,
             top=_num_plans(flags),
-            fix=fix,
-            limit=limit,
-            exclude=exclude,
             progress=progress,
             stack=asked.stack,
             simulate_top=most,
             simulated=simulated,
             prune=flags.prune,
+            **restricted,
         )
     return result, of_stack
 
@@ -178,6 +148,7 @@ def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given:
     """Writes the file, then prints the answer."""
     from shardplan.reports.explanation import explain, explained_record
 
+    result = replace(result, estimates=tuple(result.estimates))  # all are shown: they are made together
     explanation = explain(result)
     if target.where is not None:
         target.write(explained_record(result, explanation))

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SoftwareFlags, SpaceFlags
+from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, QuestionFlags, SoftwareFlags, SpaceFlags
 from shardplan.cli.flags.records import Given
 from shardplan.cli.model_argument import model_argument
 from shardplan.errors import InputError, UnknownNameError
@@ -25,8 +25,10 @@ from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
+from shardplan.words import switch_word
 
 if TYPE_CHECKING:
+    from shardplan.decisions.searching import Searches
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
     from shardplan.reports.plan_file import PlanFile
@@ -49,18 +51,6 @@ class Asked:
     """Whether its defaults fill what is not given; otherwise it only says what it cannot run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionFlags:
-    """All flags that put a question."""
-
-    cluster: ClusterFlags
-    overrides: OverrideFlags
-    job: Given
-    software: SoftwareFlags
-    stack: str | None = None
-    profile: str | None = None
-
-
 def given(flags: OverrideFlags) -> dict[str, Any]:
     """The values of the cluster that were given, the whole number read. Raises InputError."""
     values = {name: value for name, value in asdict(flags).items() if value is not None}
@@ -69,18 +59,19 @@ def given(flags: OverrideFlags) -> dict[str, Any]:
     return values
 
 
-def ask(model: str | None, flags: QuestionFlags) -> Asked:
+def ask(flags: QuestionFlags) -> Asked:
     """The question that the flags put. Raises InputError."""
     from shardplan.estimation.question import Question
 
-    _check_all_given(model, flags.cluster)
-    assert model is not None
+    _check_all_given(flags.model, flags.cluster)
+    assert flags.model is not None
     stated = _stated_world(flags.cluster)
-    config, hardware = load_model(model_argument(model)), _cluster(flags.cluster, flags.overrides)
+    config, hardware = load_model(model_argument(flags.model)), _cluster(flags.cluster, flags.overrides)
     num_accelerators, of_nodes = _world(hardware, stated)
     assert num_accelerators is not None
     fields = values_of(Job, flags.job)
-    stack, chosen = _stack(flags, hardware, Wanted.of(config, fields))
+    _check_one_stack(flags.stack)
+    stack, chosen = chosen_stack(flags.stack or USUAL, hardware.accelerator.vendor, Wanted.of(config, fields))
     filled = () if stack is None else tuple(stack.job)
     usual, assumptions = default_job(config, hardware, num_accelerators, stated_elsewhere=filled, **fields)
     job, of_stack = job_in_stack(usual, stack, fields, software_of(flags.software))
@@ -97,6 +88,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
 
     ``framework``: the one that the file's plan is for. Its plan and job are the file's, unless a stack is named anew.
     """
+    _check_one_stack(flags.stack)
     before, hardware = file.question, file.question.cluster
     if flags.cluster.cluster is not None or flags.cluster.accelerator is not None:
         hardware = _cluster(flags.cluster, flags.overrides)
@@ -130,17 +122,13 @@ def given_by_user(flags: QuestionFlags, search: SpaceFlags | None = None) -> tup
     """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
     values = {name.replace("_", " "): value for name, value in asdict(flags.overrides).items() if value is not None}
     texts = [f"{name} {value}" for name, value in values.items()]
-    texts += [f"{name.replace('_', ' ')} {_word(value)}" for name, value in software_of(flags.software).items()]
+    texts += [f"{name.replace('_', ' ')} {switch_word(value)}" for name, value in software_of(flags.software).items()]
     rare = [name for name in flags.job if described(Job)[name].about.is_rare]
-    texts += [f"{name.replace('_', ' ')} {_word(flags.job[name])}" for name in rare]
+    texts += [f"{name.replace('_', ' ')} {switch_word(flags.job[name])}" for name in rare]
     if search is not None:
         for name in ("fix", "limit", "exclude"):
             texts += [f"{name} {text}" for text in getattr(search, name) or ()]
     return tuple(texts)
-
-
-def _word(value: object) -> str:
-    return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def software_of(flags: SoftwareFlags) -> dict[str, Any]:
@@ -159,15 +147,14 @@ def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None
     return None, (f"the file's profile {given.name} is for another generation: constants of {part.generation}",)
 
 
-def _stack(flags: QuestionFlags, cluster: Cluster, wanted: Wanted) -> tuple[Stack | None, tuple[str, ...]]:
-    """The framework that is meant, and what is assumed where none is named. Raises InputError."""
-    if (flags.stack or "").lower() == ALL:
+def _check_one_stack(stack: str | None) -> None:
+    """Raises InputError for ``--stack all``."""
+    if (stack or "").lower() == ALL:
         raise InputError(
             "--stack is all, which compares the best plans of all frameworks",
             rule="one question is about one framework",
             hint="name one (see `shardplan stacks`), or ask `shardplan plan --stack all`",
         )
-    return chosen_stack(flags.stack or USUAL, cluster.accelerator.vendor, wanted)
 
 
 def _profile(name: str | None, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
@@ -282,6 +269,21 @@ def plan_from(flags: Given, base: Plan | None = None) -> Plan:
     return replace(base or Plan(), **values_of(Plan, flags))
 
 
+def restrictions(space: SpaceFlags) -> dict[str, Any]:
+    """Values of ``--fix``, ``--limit`` and ``--exclude`` by field. Raises InputError."""
+    return {name: choices(f"--{name}", getattr(space, name)) for name in ("fix", "limit", "exclude")}
+
+
+def searches_of(asked: Asked, space: SpaceFlags) -> tuple[Searches, tuple[str, ...]]:
+    """How the questions of a decision are searched, and all that was assumed so far. Raises InputError."""
+    from shardplan.decisions.searching import Searches
+    from shardplan.frameworks.defaults import switches_in_stack
+
+    restricted = restrictions(space)
+    of_stack = switches_in_stack(asked.stack, {name for each in restricted.values() for name in each})
+    return Searches(stack=asked.stack, **restricted), (*asked.assumptions, *of_stack)
+
+
 def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     """Values by field from ``field=value[,value...]``, of several fields if need be (``tp=4,pp=2``).
 
@@ -290,7 +292,7 @@ def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]
     """
     found: dict[str, tuple[str, ...]] = {}
     for name, value in pairs_of(flag, [part for text in texts or () for part in _each_field(text)]):
-        field = _field(name)
+        field = field_meant(name) or name.strip("-").replace("-", "_")
         if field in found:
             raise InputError(
                 f"{flag} names {field} twice",
@@ -304,11 +306,6 @@ def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]
 
 LISTED: Final = ("recompute", "stage_layers")
 """Fields whose values may have commas."""
-
-
-def _field(name: str) -> str:
-    """A field of the plan by any of its names; another name as it is written."""
-    return field_meant(name) or name.strip("-").replace("-", "_")
 
 
 def _each_field(text: str) -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
-from shardplan.cli.numbers import picked
+from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError, shown
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import JsonTarget
@@ -113,7 +113,9 @@ def simulate(
     assert plan is not None
     if stages is not None:
         _refuse_imbalance("--stages", expert_imbalance)
-    imbalance = None if expert_imbalance is None else _imbalance(expert_imbalance)
+    imbalance = None
+    if expert_imbalance is not None:
+        imbalance = number(expert_imbalance, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
     simulated = plan_of_file(plan, pick, schedule, stages, disturbance, replicas=several, expert_imbalance=imbalance)
     from shardplan.reports.simulation import simulated_plan_record
 
@@ -168,10 +170,6 @@ def _replicas(count: str | None, slow: Sequence[str] | None) -> Replicas:
     least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not
     number_of = least if count is None else whole(count, "--replicas", most=MOST_REPLICAS)
     return Replicas(count=number_of, slowdown=slowdown)
-
-
-def _imbalance(text: str) -> float:
-    return number(text, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
 
 
 def _refuse_imbalance(flag: str, imbalance: str | None) -> None:
@@ -253,7 +251,7 @@ def plan_of_file(
     from shardplan.simulation.stage_times import read_stage_times
 
     found = read_plan_file(file)
-    plan = found.pick(found.best_pick if pick is None else picked(pick)).plan
+    plan = picked_from(found, pick).plan
     return simulate_plan(
         found.question if expert_imbalance is None else _imbalanced(found.question, expert_imbalance),
         plan,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.completion import one_of
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
 from shardplan.errors import InputError, UnknownNameError
@@ -14,7 +15,6 @@ from shardplan.outputs.target import HTML
 if TYPE_CHECKING:
     from shardplan.calibration.validate import Validation
     from shardplan.inputs.profile import Profile
-    from shardplan.reports.accuracy.stated import StatedAccuracy
 
 
 GROUPS = ("family", "accelerator", "framework", "tier", "precision", "kind")
@@ -32,7 +32,7 @@ ByFlag = Annotated[
         metavar="NAME",
         help=f"Group errors by {', '.join(GROUPS)} (dense or MoE).",
         rich_help_panel="Output",
-        autocompletion=lambda incomplete: [name for name in GROUPS if name.startswith(incomplete)],
+        autocompletion=one_of(GROUPS),
     ),
 ]
 HtmlFlag = Annotated[
@@ -68,7 +68,9 @@ def validate(
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     found, constants, generation = _validation(runs, profile)
     page.check_content(b"")
-    stated = _stated(found) if runs is None and profile is None else None
+    from shardplan.reports.accuracy.stated import stated_accuracy
+
+    stated = stated_accuracy(found) if runs is None and profile is None else None
     left_out = {} if stated is None else {"left_out": stated.to_record()}
     target.write({"schema": "shardplan/validation/1", **found.to_record(), **left_out})
     if html is not None:
@@ -84,13 +86,6 @@ def validate(
             stated="" if stated is None else stated.text,
         )  # fmt: skip
     return 0 if found.predictions else 1
-
-
-def _stated(found: Validation) -> StatedAccuracy:
-    """What README.md says of the published runs."""
-    from shardplan.reports.accuracy.stated import stated_accuracy
-
-    return stated_accuracy(found)
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:

@@ -37,7 +37,7 @@ from shardplan.workload.ops import (
 Item: TypeAlias = Operator | Collective | Saved
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Times:
     """Seconds of one micro-batch by what they are spent on; communication as far as it is exposed."""
 
@@ -69,7 +69,7 @@ class Times:
         return Times(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Wires:
     """Seconds per micro-batch for which every network tier is busy at its nominal bandwidth, inner to outer."""
 
@@ -201,7 +201,7 @@ def _in_panels(block: Block, numbers: PlanNumbers) -> Block:
     return replace(block, operators=tuple(cut))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Repeats:
     """What recomputation runs again (of saved activations: frees) under a plan. Full recomputation: all of a layer."""
 

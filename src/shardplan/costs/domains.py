@@ -11,7 +11,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import Digit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlacedParts:
     """Parts into which domains of one size cut the groups of a dimension, at their worst."""
 

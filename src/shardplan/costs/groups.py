@@ -21,7 +21,7 @@ from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits
 from shardplan.workload.ops import CollectiveKind, Copies
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CollectiveRates:
     """What a kind of collective costs a group on a network."""
 
@@ -34,7 +34,7 @@ class CollectiveRates:
     """What the steps of a ring across domains take with a large message, one after the other. [s]"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Ranks of one parallel dimension on the network.
 
@@ -101,7 +101,7 @@ class Group:
         return tuple(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TierParts:
     """What one tier joins of a group."""
 

@@ -19,7 +19,7 @@ ROUTER = ("router", "routing")
 """Operators of the router."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class HostWork:
     """Seconds of the host per micro-batch of a block."""
 

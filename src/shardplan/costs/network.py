@@ -13,7 +13,7 @@ from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import CollectiveKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TierRates:
     """What the tiers of a network can do, inner to outer."""
 
@@ -23,7 +23,7 @@ class TierRates:
     """[s]"""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Network:
     """The tiers that a job uses, with achieved efficiencies."""
 

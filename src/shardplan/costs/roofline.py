@@ -23,7 +23,7 @@ MERGE_FORWARD, MERGE_BACKWARD = 10.0, 12.0
 """Bytes for each element of a ring's partial output: read in 16 bits, its fp32 sum read and written. Backward: fp32."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MachineRates:
     """What accelerators that differ in nothing else can do, side by side."""
 
@@ -44,7 +44,7 @@ class MachineRates:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """An accelerator as its calibration profile sees it."""
 

@@ -23,7 +23,7 @@ that latencies do not grow with the replicas (Megatron Core, distributed_data_pa
 gradients travel layer by layer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class _Exchange:
     """A collective over parameters, gradients or their shards."""
 
@@ -39,7 +39,7 @@ class _Exchange:
     """How often it runs in every micro-batch."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StateTraffic:
     """What a part's parameters and gradients cost the network."""
 

@@ -12,20 +12,15 @@ from shardplan.decisions.goodput import DAY, spares_needed
 from shardplan.decisions.money import Energy, HourlyPrice, carbon_of, energy_of, needed_price, price_of
 from shardplan.decisions.operations import Operations
 from shardplan.decisions.ramp import RampStage, stages_of
+from shardplan.decisions.searching import Progress, Searches
 from shardplan.decisions.sizes import fewest, sizes_of, soonest
 from shardplan.errors import InputError, shown
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_global_batch_size
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.restrictions import Given
 from shardplan.planner.result import SearchResult
-from shardplan.planner.search import search_question
-from shardplan.planner.stopping import Stop
-from shardplan.planner.survey import Progress
 
 USUAL_DAYS: Final = 90.0
 """Within which a run is done where nothing limits it."""
@@ -39,8 +34,8 @@ class RunQuestion(NamedTuple):
 
     question: Question
     """With any number of accelerators."""
-    stack: Stack | None
-    """The framework that plans are for."""
+    searches: Searches
+    """How plans are searched: framework and restrictions."""
     assumptions: tuple[str, ...]
     """What was assumed in putting the question."""
     has_batch: bool
@@ -160,24 +155,13 @@ class ClusterBudget:
     """Sizes that were looked at, each by a search."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Restricted:
-    """The plans that are searched."""
-
-    fix: Given | None = None
-    limit: Given | None = None
-    exclude: Given | None = None
-
-
 def budget_of(
     asked: RunQuestion,
     limits: Limits,
     operations: Operations,
     *,
     batch_ramp: str | None = None,
-    restricted: Restricted | None = None,
     progress: Progress | None = None,
-    stop: Stop | None = None,
 ) -> ClusterBudget:
     """The fewest accelerators that meet the limits; where only money or energy is limited, the run done soonest.
 
@@ -186,7 +170,7 @@ def budget_of(
     cluster = asked.question.cluster
     if limits.money is not None:
         needed_price(cluster, operations)
-    runs = _Runs(asked, operations, batch_ramp, restricted or Restricted(), progress, stop)
+    runs = _Runs(asked, operations, batch_ramp, progress)
     if limits.num_accelerators is not None:
         found = runs.option(limits.num_accelerators)
         looked = [] if found is None else [found]
@@ -251,18 +235,11 @@ def _stating(option: BudgetOption, missed: tuple[str, ...], limits: Limits) -> B
 class _Runs:
     """Runs on any size, each searched once; the pipelines of a search are known to the next."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        asked: RunQuestion,
-        operations: Operations,
-        batch_ramp: str | None,
-        restricted: Restricted,
-        progress: Progress | None,
-        stop: Stop | None,
+    def __init__(
+        self, asked: RunQuestion, operations: Operations, batch_ramp: str | None, progress: Progress | None
     ) -> None:
-        self.asked, self.operations, self.batch_ramp = asked, operations, batch_ramp
-        self.restricted, self.progress, self.stop = restricted, progress, stop
-        self.known, self.num_searches, self.never_ends = KnownPipelines(), 0, False
+        self.asked, self.operations, self.batch_ramp, self.progress = asked, operations, batch_ramp, progress
+        self.num_searches, self.never_ends = 0, False
         self.found: dict[int, SearchResult] = {}
 
     def option(self, num_accelerators: int) -> BudgetOption | None:
@@ -304,20 +281,7 @@ class _Runs:
 
     def _search(self, question: Question, within: float = math.inf) -> SearchResult:
         self.num_searches += 1
-        return search_question(
-            question,
-            top=1,
-            fix=self.restricted.fix,
-            limit=self.restricted.limit,
-            exclude=self.restricted.exclude,
-            stop=self.stop,
-            known=self.known,
-            suggestions=False,
-            stack=self.asked.stack,
-            progress=self.progress,
-            prune=True,
-            within=within,
-        )
+        return self.asked.searches.result(question, within=within, progress=self.progress)
 
 
 def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> BudgetOption:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shardplan.decisions.goodput import Accounts, Recovery, accounts, best_interval, failures_per_second
 from shardplan.decisions.operations import Operations
@@ -42,10 +42,6 @@ class StageRun:
         """The stage that trains ``tokens``."""
         in_a_step = question.job.global_batch_size * question.job.sequence_length
         return cls(num_steps=math.ceil(tokens / in_a_step), estimate=estimate, question=question)
-
-    def time(self, of: Callable[[Estimate], float]) -> float:
-        """Time of its steps, each as long as ``of`` says. [s]"""
-        return self.num_steps * of(self.estimate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +88,10 @@ def duration_of(stages: Sequence[StageRun], operations: Operations) -> Duration 
     last = stages[-1]
     recovery = recovery_of(last.question, operations, last.estimate.step_time)
     start_up = operations.value("start_up_time")
-    times = [sum(stage.time(of) for stage in stages) for of in (_middle, _low, _high)]
-    found = [accounts(time, recovery, start_up) for time in times]
-    middle, low, high = found
+    middle, low, high = (
+        accounts(sum(stage.num_steps * getattr(stage.estimate, name) for stage in stages), recovery, start_up)
+        for name in ("step_time", "step_time_p10", "step_time_p90")
+    )
     if middle is None or low is None or high is None:
         return None
     return Duration(
@@ -123,18 +120,6 @@ def num_failures(spent: Accounts, recovery: Recovery) -> float:
     """Unexpected interruptions of a run, in the mean: failures strike while it trains, writes and restarts."""
     exposed = spent.productive + spent.recomputed + spent.checkpoint + spent.restart
     return recovery.failures_per_second * exposed
-
-
-def _middle(estimate: Estimate) -> float:
-    return estimate.step_time
-
-
-def _low(estimate: Estimate) -> float:
-    return estimate.step_time_p10
-
-
-def _high(estimate: Estimate) -> float:
-    return estimate.step_time_p90
 
 
 def check_tokens(question: Question) -> float:

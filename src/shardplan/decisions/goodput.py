@@ -45,14 +45,6 @@ def failures_per_second(num_accelerators: float, operations: Operations) -> floa
     return low_rate + (num_accelerators - low) * (high_rate - low_rate) / (high - low)
 
 
-def young_interval(write_time: float, rate: float) -> float:
-    r"""Young's interval between checkpoints: :math:`\sqrt{2 \delta / \lambda}`. [s]
-
-    J. Young, Communications of the ACM 17(9), 1974.
-    """
-    return math.sqrt(2 * write_time / rate) if rate else math.inf
-
-
 def best_interval(write_time: float, rate: float) -> float:
     r"""Training between two checkpoints that makes the mean cycle cheapest: exact for failures at random. [s]
 

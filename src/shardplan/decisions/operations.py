@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field, fields
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shardplan.fields import about, check, dataclass, described
 from shardplan.files import DATA, Document, shipped_document
@@ -28,112 +28,63 @@ def _default(name: str) -> float:
     return float(stated["value"]) * UNITS[stated["unit"]]
 
 
+def _default_of_data(text: str, **known: Any) -> Any:
+    """A field whose default is that of ``data/operations.yaml``, or what the run itself sets."""
+    return field(default=None, metadata=about(text, **known))
+
+
+_TIME: Final[dict[str, Any]] = {"least": 0, "most": MOST_TIME, "unit": "s", "metavar": "TIME", "is_rare": True}
+_FACTOR: Final[dict[str, Any]] = {"least": 1, "most": 10, "includes_least": True, "is_rare": True}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operations:
     """How the cluster is run. None: the default of ``data/operations.yaml``, or what the run itself sets."""
 
-    failure_rate: float | None = field(
-        default=None,
-        metadata=about(
-            "Unexpected interruptions per 1,000 accelerators and day, at any size; 0 for none. Default: by size, from "
-            "two published runs.",
-            least=0, most=1e6, includes_least=True,
-        ),
+    failure_rate: float | None = _default_of_data(
+        "Unexpected interruptions per 1,000 accelerators and day, at any size; 0 for none. Default: by size, from two "
+        "published runs.",
+        least=0, most=1e6, includes_least=True,
     )  # fmt: skip
     """Unexpected interruptions per 1,000 accelerators and day."""
-    detection_time: float | None = field(
-        default=None,
-        metadata=about(
-            "From a failure to the restart: 7min.",
-            least=0,
-            most=MOST_TIME,
-            unit="s",
-            metavar="TIME",
-            includes_least=True,
-            is_rare=True,
-        ),
+    detection_time: float | None = _default_of_data(
+        "From a failure to the restart: 7min.", **_TIME, includes_least=True
     )
     """From a failure to the restart. [s]"""
-    start_up_time: float | None = field(
-        default=None,
-        metadata=about(
-            "From launch to the first step, without reading the checkpoint: 8min.",
-            least=0, most=MOST_TIME, unit="s", metavar="TIME", includes_least=True, is_rare=True,
-        ),
-    )  # fmt: skip
+    start_up_time: float | None = _default_of_data(
+        "From launch to the first step, without reading the checkpoint: 8min.", **_TIME, includes_least=True
+    )
     """From launch to the first step. [s]"""
-    checkpoint_interval: float | None = field(
-        default=None,
-        metadata=about(
-            "Training between two checkpoints: 30min. Default: the best.",
-            least=0,
-            most=MOST_TIME,
-            unit="s",
-            metavar="TIME",
-            is_rare=True,
-        ),
+    checkpoint_interval: float | None = _default_of_data(
+        "Training between two checkpoints: 30min. Default: the best.", **_TIME
     )
     """Training between two checkpoints. [s]"""
-    checkpoint_bandwidth: float | None = field(
-        default=None,
-        metadata=about(
-            "Writing and reading of checkpoints, per accelerator: 0.15GB/s.",
-            least=0,
-            most=1e15,
-            unit="bytes/s",
-            metavar="VALUE",
-            is_rare=True,
-        ),
-    )
+    checkpoint_bandwidth: float | None = _default_of_data(
+        "Writing and reading of checkpoints, per accelerator: 0.15GB/s.",
+        least=0, most=1e15, unit="bytes/s", metavar="VALUE", is_rare=True,
+    )  # fmt: skip
     """Writing and reading of checkpoints, per accelerator. [bytes/s]"""
-    spares: int | None = field(
-        default=None,
-        metadata=about(
-            "Accelerators that are paid for and wait to replace failed ones. Default: 0 (the answer names a number).",
-            least=0,
-            most=10**7,
-        ),
-    )
+    spares: int | None = _default_of_data(
+        "Accelerators that are paid for and wait to replace failed ones. Default: 0 (the answer names a number).",
+        least=0, most=10**7,
+    )  # fmt: skip
     """Accelerators that wait to replace failed ones."""
-    repair_time: float | None = field(
-        default=None,
-        metadata=about(
-            "Until a failed node is back: 24h.",
-            least=0,
-            most=MOST_TIME,
-            unit="s",
-            metavar="TIME",
-            includes_least=True,
-            is_rare=True,
-        ),
-    )
+    repair_time: float | None = _default_of_data("Until a failed node is back: 24h.", **_TIME, includes_least=True)
     """Until a failed node is back. [s]"""
     currency: str = field(
         default="USD", metadata=about("Of the price, and so of --money.", metavar="NAME", is_rare=True)
     )
     """Of the price, if it is given; public quotes are in USD."""
-    power_share: float | None = field(
-        default=None,
-        metadata=about("Power of an accelerator under load over its limit.", least=0, most=2, is_rare=True),
+    power_share: float | None = _default_of_data(
+        "Power of an accelerator under load over its limit.", least=0, most=2, is_rare=True
     )
     """Power of an accelerator under load over its limit."""
-    node_overhead: float | None = field(
-        default=None,
-        metadata=about(
-            "Power of a node over that of its accelerators.", least=1, most=10, includes_least=True, is_rare=True
-        ),
-    )
+    node_overhead: float | None = _default_of_data("Power of a node over that of its accelerators.", **_FACTOR)
     """Power of a node over that of its accelerators."""
-    pue: float | None = field(
-        default=None,
-        metadata=about(
-            "Power of the data centre over that of its nodes.", least=1, most=10, includes_least=True, is_rare=True
-        ),
-    )
+    pue: float | None = _default_of_data("Power of the data centre over that of its nodes.", **_FACTOR)
     """Power of the data centre over that of its nodes."""
-    carbon: float | None = field(
-        default=None,
-        metadata=about("Carbon intensity of the grid. [kg/kWh]", least=0, most=10, includes_least=True),
+    carbon: float | None = _default_of_data(
+        "Carbon intensity of the grid. [kg/kWh]", least=0, most=10, includes_least=True
     )
     """Carbon dioxide for a kilowatt hour. [kg/kWh]"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import field, replace
 
@@ -60,8 +61,8 @@ class Searches:
     """Asked between pieces of work."""
     known: KnownPipelines = field(default_factory=KnownPipelines, repr=False, compare=False)
 
-    def result(self, question: Question) -> SearchResult:
-        """The answer of ``plan``. Raises ``ShardplanError`` as that does."""
+    def result(self, question: Question, *, within: float = math.inf, progress: Progress | None = None) -> SearchResult:
+        """The answer of ``plan``, of steps up to ``within`` seconds alone. Raises ``ShardplanError`` as that does."""
         return search_question(
             question,
             top=1,
@@ -73,6 +74,8 @@ class Searches:
             suggestions=False,
             stack=self.stack,
             prune=True,
+            within=within,
+            progress=progress,
         )
 
     def answer(self, question: Question) -> Answered:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
@@ -43,6 +43,7 @@ from shardplan.estimation.evidence import LIKELY, KnownRuns
 from shardplan.estimation.gaps import OUTSIDE, Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.frameworks.layer_kinds import recurrent_share
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import EVEN, PLAIN, Features, Residual, Shares, read_residuals
@@ -70,7 +71,7 @@ FORMAT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "mxfp8": 8, "nvfp4"
 COMPARABLE = "in 8 of 10 comparable runs"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Band:
     """Factors from a prediction to the 10th and the 90th percentile of what comparable runs measured."""
 
@@ -188,12 +189,11 @@ def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
     return wider if told is None else f"{told}. {wider} than where runs cover this"
 
 
-@dataclass(frozen=True, eq=False)
 class KnownErrors:
     """Runs that are evidence of one quantity; itself alone its equal, so that what is made of it can be kept."""
 
-    runs: tuple[Residual, ...]
-    quantity: str
+    def __init__(self, runs: tuple[Residual, ...], quantity: str) -> None:
+        self.runs, self.quantity = runs, quantity
 
     @cached_property
     def table(self) -> KnownRuns:

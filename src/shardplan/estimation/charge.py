@@ -16,7 +16,7 @@ from shardplan.schedules.pipeline import parameter_copies
 from shardplan.workload.stage import Stage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StateCharge:
     """What the states of a stage cost a step, before work hides any of it, and the bytes that they take."""
 

@@ -182,7 +182,7 @@ def _not_finite(what: str) -> InputError:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class _Known:
     """What an answer says whatever the plan."""
 
@@ -212,7 +212,7 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
     capacity = step_time * question.num_accelerators * peak
     sure, sure_memory = band_of(question, shares=priced.shares, plan=plan), known.memory_band
-    time = _time_to_train(job, step_time)
+    time = None if job.tokens is None else job.tokens / job.tokens_per_step * step_time
     return Estimate(
         plan=plan,
         dp=int(priced.numbers.dp),
@@ -250,10 +250,6 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         not_measured=sure.not_measured,
         evidence=_evidence(known, plan),
     )
-
-
-def _time_to_train(job: Job, step_time: float) -> float | None:
-    return None if job.tokens is None else job.tokens / job.tokens_per_step * step_time
 
 
 def _money(question: Question, time: float | None) -> float | None:

@@ -36,7 +36,7 @@ DOUBLING, HALF, SWITCH, KIND = 1.0, 0.25, 0.25, 4.0
 another kind of model, as far as four of the first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Respect:
     """One respect in which questions, or plans, are alike or not."""
 
@@ -249,7 +249,7 @@ def distance(one: Features, other: Features, names: tuple[str, ...] = ALL) -> fl
     return float(KnownRuns((run,)).distance(other, names)[0])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NearRun:
     """A measured run that is near to a question with its plan."""
 

@@ -67,7 +67,7 @@ ENOUGH = 3
 """Sources of runs that cover a respect in full."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Gap:
     """One respect in which no or few measured runs are like the question."""
 

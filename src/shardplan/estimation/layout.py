@@ -20,7 +20,7 @@ Counts = tuple[float, ...]
 """Layers of every kind, embeddings, heads and prediction blocks."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Chunk:
     """What one or several model chunks hold together."""
 
@@ -144,13 +144,18 @@ def rounds_of(
             for at, (held, each) in enumerate(zip(parts, schedules, strict=True))
             if held is not None and each is schedule
         ]
-        works = [np.tensordot(one, held, axes=1) for _, held in asked for one in ratios]
+        works = [work.reshape(held.shape[1:]) for _, held in asked for work in ratios @ _in_rows(held)]
         ways = schedule.longest_ways(works)
         for number, (at, held) in enumerate(asked if ways else []):
             own = range(number * len(ratios), (number + 1) * len(ratios))
             found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]
-            rounds[at] = _group([np.tensordot(held, way, axes=2).round(9).tolist() for way in found])
+            rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(9).tolist() for way in found])
     return rounds
+
+
+def _in_rows(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers of a part in all chunks as a row, one chunk after the other."""
+    return parts.reshape(len(parts), -1)
 
 
 def _group(ways: Sequence[Sequence[float]]) -> Rounds:
@@ -159,15 +164,15 @@ def _group(ways: Sequence[Sequence[float]]) -> Rounds:
     return (distinct,) if distinct else ()
 
 
-def _ratios(model: ModelConfig) -> list[NDArray[np.float64]]:
-    """Times of all parts next to one another: by active parameters, and with each kind of layer longer than that."""
+def _ratios(model: ModelConfig) -> NDArray[np.float64]:
+    """Times of all parts next to one another, in rows: by active parameters, and with each kind of layer longer."""
     layers = [model.num_layer_parameters(kind, active=True) for kind in model.layer_kinds]
     head = model.vocab_size * model.hidden_size
     block = model.num_layer_parameters(model.mtp_layer, active=True) + 2 * model.hidden_size**2 + head
     plain = np.asarray([*layers, 0, head, block], dtype=np.float64)
     others = np.ones((len(layers), len(plain)))
     np.fill_diagonal(others, OTHER_KIND)
-    return [plain, *(plain * others if len(layers) > 1 else [])]
+    return np.stack([plain, *(plain * others if len(layers) > 1 else [])])
 
 
 def _is_uneven(counts: NDArray[np.int64]) -> bool:

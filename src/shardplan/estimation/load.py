@@ -16,7 +16,7 @@ from shardplan.workload.parts import Parts, largest
 from shardplan.workload.stage import Stage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockLoad:
     """Work and activations of one micro-batch."""
 
@@ -55,7 +55,7 @@ class BlockLoad:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StateLoad:
     """Parameters and their traffic."""
 
@@ -131,7 +131,7 @@ BLOCK_TIMES = tuple(name for name in BLOCK_FIELDS if name not in BLOCK_BYTES)
 STATE_FIELDS = tuple(each.name for each in fields(StateLoad))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StageWork:
     """Work and activations of one micro-batch on a whole stage."""
 
@@ -161,7 +161,7 @@ class StageWork:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StageStates:
     """Parameters of a whole stage, and their traffic."""
 
@@ -209,7 +209,7 @@ def _largest(held: list[tuple[Numbers, StateLoad]]) -> Parameters:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Loads:
     """Loads of all parts of a model."""
 
@@ -222,7 +222,7 @@ class Loads:
         return cls(blocks=prices.blocks.map(BlockLoad.of), states=prices.states.map(StateLoad.of))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Around:
     """What the work of every stage of a plan has in common."""
 

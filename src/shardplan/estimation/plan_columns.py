@@ -5,7 +5,7 @@ One plan goes the same way as a thousand: its columns have one element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -30,9 +30,10 @@ from shardplan.estimation.parts.pipelines import (
     pipeline_sum,
     sharded_in_all,
 )
+from shardplan.estimation.parts.stage_totals import sent_for_states, sent_in_layers, work_terms
 from shardplan.estimation.parts.step_ends import StepEnds
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
-from shardplan.estimation.pricing import HeldStates, Prices, price
+from shardplan.estimation.pricing import Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import (
     ActivationMemory,
@@ -47,22 +48,10 @@ from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, stat
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import ChunkTimes, Passes
 from shardplan.schedules.pipeline import parameter_copies
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
-
-BLOCK_TERMS = {
-    "matmul": "matmul",
-    "attention": "attention",
-    "memory": "memory_bound",
-    "host": "host",
-    "tp": "tp_communication",
-    "cp": "cp_communication",
-    "ep": "ep_communication",
-}
-"""Terms of a step by the name of a block's times."""
 
 Record = TypeVar("Record")
 Value = TypeVar("Value")
@@ -107,7 +96,7 @@ class PlanColumns:
     def breakdown(self) -> dict[str, Column]:
         """Seconds of a step by what the slowest stage spends them on; they are what the step is the sum of."""
         growth = straggler_factor(self.question)
-        terms = self._work_terms() | self._other_terms()
+        terms = work_terms(self.prices.blocks, self._slow_stage, self.numbers) | self._other_terms()
         terms["stragglers"] = sum(terms.values(), start=np.zeros(1)) * (growth - 1)
         terms["bubble"] = terms.pop("bubble")
         return {name: self._each(time) for name, time in terms.items()}
@@ -231,40 +220,15 @@ class PlanColumns:
         """Bytes that one rank of the slowest stage sends per step, by dimension and network tier."""
         names = [tier.name for tier in self.question.network.tiers]
         tiers, m = range(len(names)), self.numbers.num_microbatches
-        sent = {name: [m * self._in_layers(name, tier) for tier in tiers] for name in ("tp", "cp", "ep", "etp")}
+        blocks, stage = self.prices.blocks, self._slow_stage
+        sent = {
+            name: [m * sent_in_layers(blocks, stage, self.numbers, name, tier) for tier in tiers]
+            for name in ("tp", "cp", "ep", "etp")
+        }
         copies = parameter_copies(self.numbers)
-        sent["dp"] = [self._in_states(tier, copies) for tier in tiers]
+        sent["dp"] = [sent_for_states(self.prices.states, stage, self.numbers, tier, copies) for tier in tiers]
         sent["pp"] = [2.0 * m * self.numbers.vp * moved for moved in self.prices.handover.bytes]
         return {dim: dict(zip(names, map(self._each, moved), strict=True)) for dim, moved in sent.items()}
-
-    def _in_layers(self, dimension: str, tier: int) -> Numbers:
-        """What a micro-batch sends in the layers and ends of the slowest stage. [bytes]"""
-        share = applied_share(self._slow_stage.num_layers, self.numbers)
-
-        def sent(cost: BlockCost) -> Numbers:
-            return _of(cost.sent_bytes, dimension, tier) + share * _of(cost.resent_bytes, dimension, tier)
-
-        return self.prices.blocks.total(self._slow_stage, sent)
-
-    def _in_states(self, tier: int, copies: int = 1) -> Numbers:
-        """What a step sends for the states of the slowest stage, of which a micro-batch reads one copy. [bytes]"""
-        m = self.numbers.num_microbatches
-
-        def sent(states: HeldStates) -> Numbers:
-            return copies * states.traffic.step_bytes[tier] + m * states.traffic.microbatch_bytes[tier]
-
-        return self.prices.states.total(self._slow_stage, sent)
-
-    def _work_terms(self) -> dict[str, Numbers]:
-        """What every micro-batch of the slowest stage takes in its blocks. [s]"""
-        m, stage, blocks = self.numbers.num_microbatches, self._slow_stage, self.prices.blocks
-
-        def both(name: str) -> Callable[[BlockCost], Numbers]:
-            return lambda cost: getattr(cost.forward, name) + getattr(cost.backward, name)
-
-        terms = {term: m * blocks.total(stage, both(name)) for name, term in BLOCK_TERMS.items()}
-        share = applied_share(stage.num_layers, self.numbers)
-        return terms | {"recompute": m * share * blocks.total(stage, lambda cost: cost.recomputed.total)}
 
     def _other_terms(self) -> dict[str, Numbers]:
         """What comes between micro-batches and once a step, and how long the slowest stage waits for others. [s]"""
@@ -376,7 +340,11 @@ class PlanColumns:
     @cached_property
     def _shares_card(self) -> NDArray[np.bool_]:
         """Whether transfers between stages and the traffic of states use a network tier in common."""
-        moved = (np.multiply(sent, self._in_states(tier)) for tier, sent in enumerate(self.prices.handover.bytes))
+        states, stage = self.prices.states, self._slow_stage
+        moved = (
+            np.multiply(sent, sent_for_states(states, stage, self.numbers, tier))
+            for tier, sent in enumerate(self.prices.handover.bytes)
+        )
         return self._each(sum(moved, start=np.zeros(1))) > 0
 
     @cached_property
@@ -418,11 +386,6 @@ class PlanColumns:
 
     def _at_slowest(self, values: Numbers) -> Column:
         return self.rows.stages.each(values)[self._slowest]
-
-
-def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:
-    tiers = sent.get(dimension)
-    return tiers[tier] if tiers is not None else 0.0
 
 
 def joined(numbered: Sequence[PlanNumbers]) -> PlanNumbers:

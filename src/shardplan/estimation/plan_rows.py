@@ -18,7 +18,7 @@ from shardplan.workload.stage import Stage, stacked
 Index: TypeAlias = NDArray[np.intp]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StageRows:
     """Rows of plans, those of one plan next to each other."""
 
@@ -54,7 +54,7 @@ class StageRows:
         return found[np.searchsorted(self.plan[found], np.arange(len(self.first)))]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanRows:
     """Stages of plans, and the longest ways through their chunks."""
 

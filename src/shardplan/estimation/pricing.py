@@ -43,7 +43,7 @@ from shardplan.workload.training import forward_alone, frozen
 Groups = dict[str, Group]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class HeldStates:
     """Parameters of a part on one rank, and what they cost the network."""
 
@@ -53,7 +53,7 @@ class HeldStates:
     """Work of the optimizer on the part's matrices, where it is Muon."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Handover:
     """What a stage hands on for each micro-batch."""
 
@@ -63,7 +63,7 @@ class Handover:
     """Bytes of that on each tier."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Prices:
     """All that is priced of a plan, or of each plan of an array."""
 

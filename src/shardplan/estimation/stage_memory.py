@@ -35,7 +35,7 @@ from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StateMemory:
     """Bytes of the states of one rank."""
 
@@ -79,7 +79,7 @@ class ActivationMemory:
         return plus(self.passing, self.loss) + self.activations
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StageMemory:
     """Bytes of one rank of a stage."""
 
@@ -149,13 +149,15 @@ def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states:
     whole = gathered_bytes(states.part, states.layer, job, numbers)
     early = _early(stage, states.part.trained, states.layer.trained)
     whole = whole + unsharded_gradient_bytes(early, states.layer, job, numbers)
-    comes_late = job.software.frees_gradients & (numbers.shards_gradients | np.equal(numbers.replicas, 1))
+    comes_late: Flags = False
+    if job.software.frees_gradients:
+        comes_late = numbers.shards_gradients | np.equal(numbers.replicas, 1)
     return StateMemory(
         weights=resident.weights,
         gradients=resident.gradients,
         optimizer=resident.optimizer,
         fleeting=where(comes_late, resident.gradients, 0.0),
-        early=where(comes_late, model_states(early, job, numbers).gradients, 0.0),
+        early=where(comes_late, model_states(early, job, numbers).gradients, 0.0) if any_holds(comes_late) else 0.0,
         whole=whole + reduction_bytes(states.part, states.layer, job, numbers),
         update=update_bytes(held, job, numbers),
         on_host=host_state_bytes(held, job, numbers),

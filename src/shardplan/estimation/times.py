@@ -89,7 +89,7 @@ class WorkTimes:
         return self.windows.of_step(self.gather_window)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Windows:
     """Which share of the free computation can hide the traffic of states."""
 
@@ -116,7 +116,7 @@ class Windows:
         return all_windows(own, self.vp, self.group_size)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StateTimes:
     """Seconds that the states of one stage cost, as far as work does not hide them."""
 

@@ -37,7 +37,7 @@ _DATE: Final = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 _HEAD: Final = ("version", "date", "repository", "commit")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Exclusion:
     """Plans that a framework refuses beyond what the other entries say."""
 
@@ -53,7 +53,7 @@ class Exclusion:
     from_memory: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What one version of a framework can run. None: not stated, and so not restricted."""
 

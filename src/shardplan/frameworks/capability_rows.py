@@ -25,7 +25,7 @@ TITLES: Final[Mapping[str, str]] = {
 """What an entry is called where its name does not say it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CapabilityRow:
     """One entry, one rule or one option of a record."""
 

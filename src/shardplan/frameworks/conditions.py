@@ -38,10 +38,6 @@ def recompute_words(policy: str) -> tuple[str, ...]:
     return (policy,) if policy in ("full", *RECOMPUTE_PRESETS["op_sac"]) else recompute_modules(policy)
 
 
-def _overlaps_transfers(d: Degrees) -> Flags:
-    return np.greater(d.vp, 1) if d.plan.overlap_pp is None else d.plan.overlap_pp
-
-
 def _schedule(d: Degrees) -> Any:
     left_open = np.where(d.interleaved, "interleaved", "1f1b")
     return d.plan.schedule or (left_open if left_open.ndim else str(left_open))
@@ -101,7 +97,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "recompute": lambda _s, d: recompute_words(d.plan.recompute),
     "recompute_num_layers": lambda _s, d: d.plan.recompute_num_layers or 0,
     "offload_num_layers": lambda _s, d: d.plan.offload_num_layers or 0,
-    "overlap_pp": lambda _s, d: _overlaps_transfers(d),
+    "overlap_pp": lambda _s, d: (np.greater(d.vp, 1) if d.plan.overlap_pp is None else d.plan.overlap_pp),
     **{name: _of_plan(name) for name in ("sharding", "offload", "cp_comm", "tp_kind", "sequence_parallel")},
     **{name: _of_plan(name) for name in ("overlap_tp", "overlap_dp", "overlap_ep")},
     "accelerators": lambda s, _d: s.num_accelerators,
@@ -200,7 +196,7 @@ class _Text(NamedTuple):
     facts: Mapping[str, Fact]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Condition:
     """A parsed condition, or a parsed value."""
 

@@ -15,6 +15,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
+from shardplan.words import switch_word
 
 SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
 """Defaults of a plan that another stack replaces in a plan file."""
@@ -131,8 +132,4 @@ def switches_in_stack(stack: Stack | None, restricted: Collection[str]) -> tuple
 
 def in_words(values: Mapping[str, Any]) -> str:
     """Fields with their values as a person reads them."""
-    return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in values.items())
-
-
-def _word(value: object) -> str:
-    return ("off", "on")[value] if isinstance(value, bool) else str(value)
+    return ", ".join(f"{name.replace('_', ' ')} {switch_word(value)}" for name, value in values.items())

@@ -60,7 +60,7 @@ class Piece(NamedTuple):
     """Between the members of a list."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class OptionEntry:
     """An option of some plans, or what the framework does without one."""
 

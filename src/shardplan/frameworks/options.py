@@ -19,7 +19,7 @@ from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class OptionsOfPlan:
     """What a user gives a framework to get one plan."""
 

@@ -24,9 +24,10 @@ from shardplan.inputs.degrees import Degrees, Setting, differing_in_numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOICES, Software
+from shardplan.words import switch_word
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FrameworkRule:
     """One rule of a framework."""
 
@@ -53,7 +54,7 @@ class FrameworkRule:
         return "MODEL" if self.field == MODEL else f"--{self.field.replace('_', '-')}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Refusal:
     """Why a framework cannot run a plan."""
 
@@ -150,7 +151,7 @@ def _excluded(exclusion: Exclusion) -> FrameworkRule:
 def _values(s: Setting, p: Plan, facts: Iterable[str]) -> str:
     """Some facts with their values for one plan, as a person reads them; the model's name where there are none."""
     found = {fact: _value(s, p, fact) for fact in facts}
-    words = [f"{fact.replace('_', ' ')} {_word(value)}" for fact, value in found.items() if value is not None]
+    words = [f"{fact.replace('_', ' ')} {switch_word(value)}" for fact, value in found.items() if value is not None]
     return ", ".join(words) or s.model.name
 
 
@@ -166,10 +167,6 @@ def _value(s: Setting, p: Plan, fact: str) -> object:
 _FIELDS: Final[dict[type[Any], tuple[str, ...]]] = {
     kind: tuple(each.name for each in fields(kind)) for kind in (Plan, Job)
 }
-
-
-def _word(value: object) -> str:
-    return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def _bound(template: Template, framework: str, can: Capabilities) -> FrameworkRule:

@@ -56,7 +56,7 @@ _HEAD: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Stack:
     """Defaults of one framework."""
 

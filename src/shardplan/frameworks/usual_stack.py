@@ -69,7 +69,7 @@ def stack_of_label(label: str | None) -> Stack | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What decides, besides the accelerator, whether a framework can run a question at all."""
 

@@ -21,5 +21,7 @@ def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> t
 def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ...]:
     """Equal shares; what is left over goes to chunks in this order."""
     base, extra = divmod(num_layers, num_chunks)
-    longer = set(order[:extra])
-    return tuple(base + (chunk in longer) for chunk in range(num_chunks))
+    sizes = [base] * num_chunks
+    for chunk in order[:extra]:
+        sizes[chunk] += 1
+    return tuple(sizes)

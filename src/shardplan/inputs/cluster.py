@@ -28,7 +28,7 @@ LinkType = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Accelerator:
     """One device as the training framework sees it. Raises InputError on a value out of range."""
 
@@ -104,7 +104,7 @@ class Accelerator:
         return self.peak_flops[precision]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkTier:
     """One level of the network: domains of ``size`` accelerators joined by one kind of link. Raises InputError."""
 
@@ -152,7 +152,7 @@ class NetworkTier:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Accelerators of one kind and the network tiers that join them. Raises InputError on inconsistent tiers."""
 
@@ -213,11 +213,6 @@ class Cluster:
         return self.tiers[-1]
 
     @property
-    def tier_sizes(self) -> tuple[int | None, ...]:
-        """Accelerators in one domain of each tier, inner to outer; the last is None."""
-        return tuple(tier.size for tier in self.tiers)
-
-    @property
     def accelerator_price(self) -> float | None:
         """Price of one accelerator for an hour: its share of the node's quote, or else its own. [USD/h]"""
         if self.price_per_hour is not None:
@@ -267,11 +262,11 @@ def _one_of(owner: str, name: str, value: str, known: Iterable[str]) -> None:
 
 
 def _check_number(
-    owner: str, name: str, value: object, *, least: float = 0.0, is_least_allowed: bool = False, most: float = math.inf
+    owner: str, name: str, value: object, *, is_least_allowed: bool = False, most: float = math.inf
 ) -> None:
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    if not ((number >= least if is_least_allowed else number > least) and number <= most):  # NaN is neither
-        bounds = f"{least:g} or more" if is_least_allowed else f"above {least:g}"
+    if not ((number >= 0 if is_least_allowed else number > 0) and number <= most):  # NaN is neither
+        bounds = "0 or more" if is_least_allowed else "above 0"
         raise InputError(
             f"{owner}: {name} is {shown(value)}",
             rule=f"{name} is a number {bounds}" + (f" and at most {most:g}" if most < math.inf else ""),

@@ -28,7 +28,7 @@ from shardplan.inputs.recurrent import (
 from shardplan.inputs.sharding import SHARDINGS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """What the rules know besides the plan."""
 
@@ -70,7 +70,7 @@ class Setting:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Degrees:
     """The fields that rules read: numbers of one plan, or arrays of candidates."""
 

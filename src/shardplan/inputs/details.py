@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardplan.fields import dataclass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelDetails:
     """Values of a ``config.json`` that leave time and memory as they are. None: the file does not state it."""
 

@@ -26,7 +26,7 @@ def normal() -> NormalDist:
     return NormalDist()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Documents:
     """Lengths of documents: all alike, or log-normal."""
 

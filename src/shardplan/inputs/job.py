@@ -31,7 +31,7 @@ MOMENTS = {"adam": 2, "sgd": 1, "muon": 1}
 """State tensors per parameter: Adam keeps two moments, SGD with momentum and Muon one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What a precision recipe implies for every tensor of a training step (bytes per element)."""
 
@@ -104,7 +104,7 @@ def recipe_of(precision: str) -> Recipe:
         raise UnknownNameError("precision", str(precision), PRECISIONS, hint=hint) from None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """One training run as the optimizer sees it."""
 

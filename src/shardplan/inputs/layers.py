@@ -29,7 +29,7 @@ QKNorm = Literal["none", "head", "full", "l2"]
 """Norm of queries and keys."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     r"""Multi-head attention; grouped when ``num_kv_heads < num_heads``. Vaswani et al. 2017; Ainslie et al. 2023.
 
@@ -84,7 +84,7 @@ class Attention:
         return weights + biases + norms + self.num_heads * self.sinks
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LatentAttention:
     r"""Multi-head latent attention (MLA). DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.
 
@@ -156,7 +156,7 @@ class LatentAttention:
         return self.q_lora_rank * n * d + hidden_size * d + 2 * d + hidden_size * n
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MLP:
     r"""Two matrices around an activation, :math:`2 h f`, or three when gated (SwiGLU, GeGLU), :math:`3 h f`."""
 
@@ -181,7 +181,7 @@ class MLP:
         return weights + biases + self.num_activation_parameters
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MixtureOfExperts:
     r"""A router, :math:`E` experts of which every token visits ``top_k``, and shared experts that all tokens visit.
 
@@ -294,7 +294,7 @@ Mixer = (
 """What moves information between tokens."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Layer:
     """One layer: a mixer, an MLP, or both; each behind a residual connection."""
 

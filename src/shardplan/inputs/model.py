@@ -17,7 +17,7 @@ from shardplan.inputs.layers import Layer, MixtureOfExperts
 from shardplan.units import format_count
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PatchEmbedding:
     r"""Image patches to tokens (ViT, Dosovitskiy et al. 2021): a convolution with bias and one class token.
 
@@ -213,11 +213,6 @@ class ModelConfig:
         """Active parameters less an input table that is looked up only; a tied one is the head and stays."""
         untied = not self.tie_word_embeddings
         return self.num_active_parameters - untied * self.num_embedding_parameters
-
-    @property
-    def num_active_parameters_without_embeddings(self) -> int:
-        """Active parameters less the input token table and the output head."""
-        return self.num_active_parameters_without_input_embedding - self.num_embedding_parameters
 
     @property
     def num_mtp_parameters(self) -> int:

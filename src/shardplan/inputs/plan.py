@@ -41,7 +41,7 @@ MAX_DEGREE = 1_000_000
 NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Degrees and switches of one strategy; data parallelism follows from the accelerators that are left."""
 

@@ -20,7 +20,7 @@ from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKin
 from shardplan.inputs.sharding import EACH_PASS, expert_ranks, sharding_fields
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Digit:
     """A run of ranks of one dimension: ``size`` ranks that lie ``stride`` accelerators apart."""
 

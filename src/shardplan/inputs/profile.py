@@ -42,7 +42,7 @@ PROFILES = DATA / "profiles"
 Table = Mapping[str, Numbers]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Constant:
     """Where one constant of a profile comes from."""
 
@@ -64,7 +64,7 @@ class Constant:
     """Where ``assumed_sd`` comes from."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """Constants of one accelerator generation."""
 

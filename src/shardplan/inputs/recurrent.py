@@ -10,7 +10,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.counts import check_counts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StateSpace:
     r"""Mamba-2 mixer. Dao and Gu 2024, arXiv 2405.21060.
 
@@ -66,7 +66,7 @@ class StateSpace:
         return input_projection + convolution + 3 * self.num_heads + norm + output_projection
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SelectiveScan:
     r"""Mamba-1 mixer. Gu and Dao 2023, arXiv 2312.00752.
 
@@ -107,7 +107,7 @@ class SelectiveScan:
         return projections + convolution + selection + inner * (self.state_size + 1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LinearAttention:
     r"""Gated delta network (Qwen3-Next, Qwen3.5). Yang et al. 2024, arXiv 2412.06464.
 
@@ -153,7 +153,7 @@ class LinearAttention:
         return hidden_size * (projected + self.value_size) + convolution + scalars_and_norm
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DeltaAttention:
     r"""Kimi delta attention: a delta network whose decay is per channel. Moonshot AI 2025, arXiv 2510.26692.
 
@@ -185,7 +185,7 @@ class DeltaAttention:
         return projections + gates + 3 * self.conv_kernel * self.inner_size + scalars_and_norm
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LightningAttention:
     r"""Linear attention with a fixed decay per head and a gated, normalised output. MiniMax-01, arXiv 2501.08313.
 
@@ -210,7 +210,7 @@ class LightningAttention:
         return (5 * hidden_size + 1) * self.inner_size
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ShortConvolution:
     r"""Gated short convolution: :math:`C \odot conv(B \odot x)`, B, C and x projected together. LFM2, arXiv 2511.23404.
 

@@ -23,7 +23,7 @@ Kinds = str | NDArray[np.str_]
 """The word of one plan, or an array of them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ShardingKind:
     """What one kind of sharding shards, and over which ranks."""
 

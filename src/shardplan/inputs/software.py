@@ -31,7 +31,7 @@ KeepsWhole = Literal["never", "pipelines", "always"]
 Exchanged = Literal["step", "microbatch"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Software:
     """Behaviour of a framework."""
 

@@ -32,7 +32,7 @@ _LAYERS: Final = re.compile(r"layers:(\d{1,6})-(\d{1,6})")
 WANTED: Final = "none, or a comma list of embedding, head and layers:FIRST-LAST, such as embedding,layers:0-15"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Frozen:
     """Parts of a model that keep their weights."""
 

@@ -18,7 +18,7 @@ BUCKET_ELEMENTS = 5e8
 """Default of DeepSpeed's ``reduce_bucket_size``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class States:
     """Bytes of one rank."""
 

@@ -188,6 +188,23 @@ class JsonTarget:
         )
 
 
+def check_one_on_stdout(targets: Iterable[JsonTarget]) -> None:
+    """Raises InputError where two targets of a command are standard output."""
+    to_stdout = [each.flag for each in targets if each.is_stdout]
+    if len(to_stdout) > 1:
+        raise InputError(
+            f"{' and '.join(to_stdout)} are both -",
+            rule="standard output takes one answer",
+            hint=f"give {to_stdout[-1]} a file",
+        )
+
+
+def check_together(targets: Sequence[JsonTarget], reads: Sequence[str | Path | None]) -> None:
+    """Finds out early whether all files of a command can be written, each another one. Raises InputError."""
+    for number, each in enumerate(targets):
+        each.check(*reads, *(other.path for other in targets[:number]))
+
+
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether a command line, even one that cannot be parsed, asks for JSON on standard output."""
     where = None

@@ -13,13 +13,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, all_hold
+from shardplan.arrays import Numbers
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
-from shardplan.planner.pricing.pieces import PieceOutcome, PointGroup, TablePiece, pieces_of
+from shardplan.planner.pricing.pieces import PointGroup, TablePiece, pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
 
@@ -99,12 +99,10 @@ class FitCount:
     def __init__(self) -> None:
         self.num_feasible = 0
 
-    def look_at(self, outcome: PieceOutcome) -> NDArray[np.bool_]:
-        """Which plans of a piece are valid and fit, by slot and point."""
-        at = outcome.piece.at
-        fits = np.broadcast_to(np.asarray(all_hold([outcome.fits, outcome.valid])), (len(at.slots), len(at.points)))
-        self.num_feasible += int(np.count_nonzero(fits))
-        return fits
+    def look_at(self, piece: TablePiece) -> NDArray[np.bool_]:
+        """Which plans of a piece are valid and fit, by kind of sharding, slot and point."""
+        self.num_feasible += int(np.count_nonzero(piece.fits))
+        return piece.fits
 
 
 def _fill(
@@ -120,11 +118,10 @@ def _fill(
     least: dict[int, Numbers] = {}
     for piece in pieces:
         check(stop)
-        for sharding in at.shardings:
-            outcome = PieceOutcome(piece=piece, sharding=sharding, may_fit=count.num_feasible > 0)
-            value, known = outcome.valued(objective), least.get(sharding)
-            count.look_at(outcome)
-            least[sharding] = value if known is None else np.minimum(known, value)
+        count.look_at(piece)
+        for outcome in piece.outcomes():
+            value, known = objective.value(outcome), least.get(outcome.sharding)
+            least[outcome.sharding] = value if known is None else np.minimum(known, value)
     for sharding, values in least.items():
         lower(best[sharding], at, values)
 
@@ -134,5 +131,7 @@ def lower(best: NDArray[np.float64], at: PointGroup, values: Numbers) -> None:
     whole = np.broadcast_to(values, (len(at.slots), len(at.points)))
     if len(at.starts) < len(at.points):
         whole = np.minimum.reduceat(whole, at.starts, axis=1)
-    place = np.ix_(at.slots, at.points[at.starts])
-    best[place] = np.minimum(best[place], whole)
+    points = at.points[at.starts]
+    for slot, found in zip(at.slots.tolist(), whole, strict=True):  # in half the time of all slots at once
+        row = best[slot]
+        row[points] = np.minimum(row.take(points), found)

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from shardplan.arrays import Flags, all_hold
+from shardplan.arrays import Flags, all_hold, any_holds
 from shardplan.errors import NotRunnableError
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
 from shardplan.frameworks.defaults import SEARCHED_SWITCHES
@@ -186,9 +186,9 @@ def _ever_hold(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: s
     matters = False
     for degrees in _combinations(rules[0].reads, axes):
         counts = _in_effect(rules[0].reads, setting, degrees, name)
-        if np.any(all_hold([counts, *(rule.holds(setting, degrees) for rule in rules)])):
+        if any_holds(all_hold([counts, *(rule.holds(setting, degrees) for rule in rules)])):
             return True
-        matters = matters or bool(np.any(counts))
+        matters = matters or any_holds(counts)
     return not matters
 
 

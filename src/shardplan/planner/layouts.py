@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import one_number
+from shardplan.arrays import is_zero, one_number
 from shardplan.estimation.layout import Rounds, Shape, pipelines_of
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
@@ -63,7 +63,7 @@ def _kind(stage: Stage) -> Kind:
     return parts, int(stage.rank), int(stage.num_behind), behind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Layouts:
     """Pipelines as columns, one for each depth and number of chunks, and the compositions of their stages."""
 
@@ -128,6 +128,7 @@ class Layouts:
     def stage(self, layouts: NDArray[np.intp], kind: int) -> Stage:
         """A kind of stage of listed layouts."""
         stage = self.composed(self.composition[layouts, kind])
+        num_behind = one_number(self.num_behind[layouts, kind])
         return Stage(
             rank=one_number(self.rank[layouts, kind]),
             num_layers=stage.num_layers,
@@ -135,8 +136,8 @@ class Layouts:
             has_embedding=stage.has_embedding,
             has_head=stage.has_head,
             num_mtp_layers=stage.num_mtp_layers,
-            num_behind=one_number(self.num_behind[layouts, kind]),
-            behind=self.composed(self.behind[layouts, kind]),
+            num_behind=num_behind,
+            behind=None if is_zero(num_behind) else self.composed(self.behind[layouts, kind]),
         )
 
     def composed(self, compositions: NDArray[np.intp]) -> Stage:

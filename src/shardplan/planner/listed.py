@@ -26,7 +26,7 @@ from shardplan.planner.pricing.tables import Tables
 from shardplan.workload.stage import Stage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Listed:
     """Positions of plans in a family: columns of one length."""
 
@@ -85,7 +85,7 @@ def with_chunks(
     return Listed(shardings=shardings[cell], slots=slots[cell], layouts=layouts, points=points[cell]), cell
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcomes:
     """Of listed plans, in their order."""
 

@@ -36,7 +36,7 @@ def _reads(rule: FrameworkRule, names: Sequence[str]) -> bool:
     return not {*names}.isdisjoint(rule.reads)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SortedRules:
     """Rules of a framework by what decides them."""
 

@@ -23,7 +23,7 @@ DIFFERENCES = (DEGREES, (*DEGREES, "micro_batch_size"), (*DEGREES, "micro_batch_
 """What makes plans different: first their degrees; where too few differ in these, more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cell:
     """A plan of a table, but for its chunks per rank."""
 

@@ -10,6 +10,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.planner.answers import Answers
 from shardplan.planner.related.sampling import PlanSample
 from shardplan.planner.robustness import Ties
 
@@ -48,8 +49,8 @@ class SearchResult:
     """What was asked."""
     space: dict[str, tuple[object, ...]]
     """Declared candidates of every axis."""
-    estimates: tuple[Estimate, ...]
-    """Best first, different in their degrees; empty where nothing fits."""
+    estimates: Sequence[Estimate]
+    """Best first, different in their degrees; empty where nothing fits. Each may be made when it is read."""
     num_plans_evaluated: int
     """Valid plans whose memory was found, with the step time of all that an answer can need."""
     num_plans_feasible: int
@@ -113,8 +114,8 @@ class SearchResult:
         ties = self.ties
         return replace(
             self,
-            estimates=tuple(change(estimate) for estimate in self.estimates),
-            ties=None if ties is None else replace(ties, recommended=change(ties.recommended)),
+            estimates=Answers.of(self.estimates).changed(change),
+            ties=None if ties is None else replace(ties, taken=Answers.of(ties.taken).changed(change)),
             smallest=None if self.smallest is None else change(self.smallest),
             suggestions=tuple(replace(each, estimate=change(each.estimate)) for each in self.suggestions),
             offers=tuple(replace(each, estimate=change(each.estimate)) for each in self.offers),

@@ -71,13 +71,18 @@ class Ties:
     """Plans of the whole space that fit and tie by their closed form, the fastest among them."""
     num_with_headroom: int
     """Those whose memory fits at the upper end of its band too."""
-    recommended: Estimate
-    """The most robust of them all, listed or not."""
+    taken: Sequence[Estimate]
+    """The most robust of them all, listed or not: one answer, which may be made when it is read."""
     robustness: Mapping[Plan, Robustness]
     """Of the listed plans that tie, and of the recommended one."""
     retimed: Retimed | None = None
     """What the simulation says of the best plans, where it was asked; it then ranks them and decides which of them
     tie."""
+
+    @property
+    def recommended(self) -> Estimate:
+        """The most robust of them all."""
+        return self.taken[0]
 
     def time_of(self, estimate: Estimate) -> float:
         """Step time by which plans are ranked. [s]"""
@@ -154,7 +159,7 @@ def ties_of(
     question: Question,
     priced: PricedPlans,
     shown: Sequence[int],
-    recommended: tuple[int, Estimate],
+    recommended: tuple[int, Sequence[Estimate]],
     *,
     whole: PricedPlans | None = None,
 ) -> Ties:
@@ -168,7 +173,7 @@ def ties_of(
         factor=priced.factor,
         num_plans=len(counted.tied),
         num_with_headroom=int(np.count_nonzero(_has_headroom(question, counted)[counted.tied])),
-        recommended=recommended[1],
+        taken=recommended[1],
         robustness={priced.plan(index): _robustness(question, priced, index) for index in told},
     )
 

@@ -15,10 +15,11 @@ from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
+from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import Cell, different_cells
-from shardplan.planner.related.neighbours import offers_of
+from shardplan.planner.related.neighbours import has_enough_layouts, offers_of
 from shardplan.planner.related.sampling import sample_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
@@ -79,7 +80,7 @@ def _listed(survey: Survey, goal: Listing) -> list[Cell]:
     return [] if cells and cells[0].value > goal.within else cells
 
 
-def _result_of(survey: Survey, space: Space, answers: Answers, search_time: float) -> SearchResult:
+def _result_of(survey: Survey, space: Space, answers: Found, search_time: float) -> SearchResult:
     """The search as it is told, before changes of the question are looked at."""
     estimates, ties = answers
     return SearchResult(
@@ -110,7 +111,7 @@ def _with_changes(
     """With changes of the question that would help: what would fit where nothing does, else neighbouring pairs."""
     if not result.estimates:
         return suggest(result, restrictions, survey, stack, stop=stop)
-    if not offers:
+    if not offers or has_enough_layouts(result.question):
         return result
     fastest = min(result.estimates, key=lambda each: each.step_time)
     known = survey.tables[0].tables.known
@@ -118,39 +119,42 @@ def _with_changes(
 
 
 Retime = Callable[[Question, PricedPlans, Sequence[int]], Retiming]
-Answers = tuple[tuple[Estimate, ...], Ties | None]
+Found = tuple[Sequence[Estimate], Ties | None]
 
 
-def _answers(question: Question, survey: Survey, cells: list[Cell], retimes: Retime | None) -> Answers:
-    """Full answers for the plans of listed cells, fastest first, and the ties; nothing where nothing fits."""
+def _answers(question: Question, survey: Survey, cells: list[Cell], retimes: Retime | None) -> Found:
+    """The plans of listed cells with full answers, fastest first, and the ties; nothing where nothing fits."""
     if survey.priced is None or not cells:
         return (), None
     found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
     best = recommended_of(question, survey.priced, fastest=found[0] if found else None)
     if retimes is not None:
         return _retimed(question, survey.priced, found, retimes(question, survey.priced, [*found[:1], best, *found]))
-    answers, recommended = _estimates(question, survey.priced, found, best)
-    return answers, ties_of(question, survey.priced, found, (best, recommended))
+    answers, taken = _estimates(question, survey.priced, found, best)
+    return answers, ties_of(question, survey.priced, found, (best, taken))
 
 
-def _retimed(question: Question, priced: PricedPlans, found: list[int], retiming: Retiming) -> Answers:
+def _retimed(question: Question, priced: PricedPlans, found: list[int], retiming: Retiming) -> Found:
     """As ``_answers``, by simulated times: the list, the ties among the plans that were simulated, and the best."""
     listed, chosen = retiming.listed(found), retiming.chosen
     best = recommended_of(question, retiming.priced, fastest=retiming.local(listed[0]) if listed else None)
-    answers, recommended = _estimates(question, priced, listed, int(chosen[best]))
+    answers, taken = _estimates(question, priced, listed, int(chosen[best]))
     shown = [place for index in listed if (place := retiming.local(index)) is not None]
-    plans = dict(zip((*listed, int(chosen[best])), (each.plan for each in (*answers, recommended)), strict=True))
-    ties = ties_of(question, retiming.priced, shown, (best, recommended), whole=priced)
+    plans = {index: priced.plan(index) for index in (*listed, int(chosen[best]))}
+    ties = ties_of(question, retiming.priced, shown, (best, taken), whole=priced)
     return answers, replace(ties, retimed=retiming.account(plans))
 
 
-def _estimates(
-    question: Question, priced: PricedPlans, listed: Sequence[int], best: int
-) -> tuple[tuple[Estimate, ...], Estimate]:
-    """Full answers for the plans at ``listed``, and for that at ``best``."""
-    plans = [priced.plan(index) for index in listed]
-    answers = estimate_plans(question, plans if best in listed else [*plans, priced.plan(best)])
-    return answers[: len(plans)], answers[listed.index(best) if best in listed else -1]
+def _estimates(question: Question, priced: PricedPlans, listed: Sequence[int], best: int) -> tuple[Answers, Answers]:
+    """Full answers for the plans at ``listed``, and for that at ``best``; either is read with the first of the list."""
+    plans = [priced.plan(index) for index in dict.fromkeys((*listed, best))]
+    chosen = listed.index(best) if best in listed else len(listed)
+    every = Answers(len(plans), lambda places: estimate_plans(question, [plans[place] for place in places]))
+
+    def read(places: Sequence[int]) -> Sequence[Estimate]:
+        return every.at([*places, 0, chosen])[: len(places)]
+
+    return Answers(len(listed), read), Answers(1, lambda _places: read([chosen]))
 
 
 def _check_top(top: int) -> None:

@@ -45,7 +45,7 @@ FULL_RECOMPUTE_SHARES = (0.25, 0.5, 0.75)
 """Shares of a stage's layers that may be recomputed in full, besides all of them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Filling:
     """A sharding degree that depends on the plan: groups of ranks that fill a number of neighbouring accelerators."""
 

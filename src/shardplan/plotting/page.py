@@ -41,7 +41,7 @@ def html_page(chart: Panels) -> str:
             if series.kind == "bars":
                 trace.update(bar_place(series, heights, is_stacked=panel.is_stacked))
             if panel.is_horizontal:
-                trace.update(_lying(trace))
+                trace.update({"orientation": "h", "x": trace.y, "y": trace.x})
             named.add(series.name)
             figure.add_trace(trace, **at, **({"secondary_y": series.is_on_right} if panel.right is not None else {}))
             _add_labels(figure, panel, series, at)
@@ -95,11 +95,6 @@ def bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: 
     bases = [heights.get(x, 0.0) for x in series.x]
     heights |= {x: base + y for x, base, y in zip(series.x, bases, series.y, strict=True)}
     return {"offsetgroup": "stack", "base": bases}
-
-
-def _lying(trace: Any) -> dict[str, Any]:
-    """Bars along the other axis."""
-    return {"orientation": "h", "x": trace.y, "y": trace.x}
 
 
 def positions(series: Series) -> list[float | str]:

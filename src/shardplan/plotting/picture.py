@@ -62,7 +62,7 @@ def _draw(figure: Any, axes: Any, panel: Panel) -> dict[str, Any]:
     handles: dict[str, Any] = {}
     if panel.field is not None:
         _draw_field(figure, axes, panel)
-    places = _places(panel)
+    places = {name: place for place, name in enumerate(panel.names)}
     bars = _Bars(panel, places)
     for series in panel.series:
         target = right if series.is_on_right and right is not None else axes
@@ -71,11 +71,6 @@ def _draw(figure: Any, axes: Any, panel: Panel) -> dict[str, Any]:
             handles[series.name] = handle
     _set_axes(axes, right, panel, places)
     return handles
-
-
-def _places(panel: Panel) -> dict[str, int]:
-    """Where each name stands on an axis of names."""
-    return {name: place for place, name in enumerate(panel.names)}
 
 
 class _Bars:

@@ -8,7 +8,7 @@ Methods are found by the entry points of the group ``shardplan.methods``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -88,6 +88,12 @@ class Method(ABC):
     @abstractmethod
     def cases(self, text: str) -> Iterator[Case] | None:
         """Recomputes every case of a reference file; None where the file is not of this method."""
+
+    def recomputed(self, case: Record, results: Collection[str], name: str = "") -> Case:
+        """A case of a reference file, which holds its terms and, among ``results``, what was published."""
+        computed = self.answer(case)  # which says what is wrong with a case that is none
+        expected = {key: case[key] for key in results if key in case}
+        return Case(name=name or str(case.get("name", "case")), expected=expected, computed=computed)
 
     @abstractmethod
     def plan(

@@ -46,7 +46,7 @@ def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
     return num_accelerators // used, used
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerWork:
     """What the global batch costs in one layer, forward, on a single accelerator."""
 

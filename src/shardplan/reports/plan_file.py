@@ -97,7 +97,7 @@ class PlanFile:
     @classmethod
     def of(cls, result: SearchResult) -> PlanFile:
         """The plan file of a search."""
-        return cls(question=result.question, estimates=result.estimates, search=SearchAccount.of(result))
+        return cls(question=result.question, estimates=tuple(result.estimates), search=SearchAccount.of(result))
 
     @property
     def best_pick(self) -> Pick:
@@ -155,20 +155,14 @@ def _listed_record(file: PlanFile, estimate: Estimate) -> Record:
 
 def _ties_record(file: PlanFile, ties: Ties) -> Record:
     found = recommendation(ties, file.estimates)
-    plan = _listed_record(file, ties.recommended)
+    plan, retimed = _listed_record(file, ties.recommended), ties.retimed
+    simulated = {} if retimed is None else {"simulated": {"num_plans": retimed.num_plans, "most": retimed.most}}
     return {
         "tie_factor": ties.factor,
         "num_plans_tied": ties.num_plans,
         "num_plans_tied_with_headroom": ties.num_with_headroom,
         "recommended": {"place": found.place, "reason": reason(found), "plan": plan},
-    } | _simulated_record(ties)
-
-
-def _simulated_record(ties: Ties) -> Record:
-    """How many plans were simulated; nothing where that was not asked for."""
-    if ties.retimed is None:
-        return {}
-    return {"simulated": {"num_plans": ties.retimed.num_plans, "most": ties.retimed.most}}
+    } | simulated
 
 
 def _account_record(file: PlanFile) -> Record:
@@ -351,7 +345,7 @@ def _ties(checked: Any) -> Ties | None:
         factor=checked.tie_factor,
         num_plans=checked.num_plans_tied,
         num_with_headroom=checked.num_plans_tied_with_headroom,
-        recommended=_estimate(checked.recommended.plan),
+        taken=(_estimate(checked.recommended.plan),),
         robustness=known,
         retimed=_retimed(checked),
     )

@@ -11,6 +11,7 @@ from shardplan.fields import dataclass
 from shardplan.planner.result import Offer
 from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of
+from shardplan.reports.texts.answer import percent
 from shardplan.units import format_bytes, format_time
 
 Record = dict[str, Any]
@@ -139,7 +140,7 @@ def reason(found: Recommendation) -> str:
     """Why it is recommended, in numbers."""
     if found.is_fastest:
         return "the fastest plan is also the most robust of those that tie with it"
-    slower = f"{_percent(found.time_lost)} slower than the fastest" if found.time_lost >= ALIKE_SHARE else ""
+    slower = f"{percent(found.time_lost)} slower than the fastest" if found.time_lost >= ALIKE_SHARE else ""
     saved = found.memory_saved if abs(found.memory_saved) >= ALIKE_MEMORY * found.estimate.usable_memory_bytes else 0.0
     more = f"needs {format_bytes(-saved)} more" if saved < 0 else ""
     gains = [text for text in (_memory_gain(found, saved), _time_gain(found)) if text]
@@ -160,7 +161,7 @@ def against_fastest(found: Recommendation) -> str:
 
 def faster_by(found: Recommendation) -> str:
     """How much the fastest plan gains."""
-    return f"{_percent(found.time_lost)} faster" if found.time_lost >= ALIKE_SHARE else "as fast"
+    return f"{percent(found.time_lost)} faster" if found.time_lost >= ALIKE_SHARE else "as fast"
 
 
 def offer_text(question: Question, offer: Offer) -> str:
@@ -172,7 +173,7 @@ def offer_text(question: Question, offer: Offer) -> str:
     if batch != question.job.global_batch_size:
         changes.append(f"take a batch of {batch:,} sequences instead of {question.job.global_batch_size:,}")
         flags.append(f"--global-batch-size {batch}")
-    return f"{' and '.join(changes)}: {_percent(offer.gain)} more tokens/s ({' '.join(flags)})"
+    return f"{' and '.join(changes)}: {percent(offer.gain)} more tokens/s ({' '.join(flags)})"
 
 
 def _memory_gain(found: Recommendation, saved: float) -> str:
@@ -192,7 +193,7 @@ def _only_fits_by_chance(found: Recommendation) -> bool:
 def _time_gain(found: Recommendation) -> str:
     here, there = found.lost
     if there - here >= SLIGHT_SHARE:
-        return f"loses {_percent(here)} instead of {_percent(there)} if {WORSE[found.group]}"
+        return f"loses {percent(here)} instead of {percent(there)} if {WORSE[found.group]}"
     return ""
 
 
@@ -202,10 +203,6 @@ def _simplicity(found: Recommendation) -> str:
     here, there = (complexity_of(each.plan, num_layers) for each in (found.estimate, found.fastest))
     first = next((place for place in range(len(SIMPLER)) if here[place] != there[place]), None)
     return "" if first is None or here > there else f"is simpler: it {SIMPLER[first]}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def robustness_record(ties: Ties, estimate: Estimate) -> Record:

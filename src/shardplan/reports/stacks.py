@@ -10,6 +10,7 @@ from shardplan.frameworks.capability_rows import capability_record
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.software import Software
 from shardplan.records import Record, plain
+from shardplan.words import switch_word
 
 
 def stacks_record(stacks: Iterable[Stack]) -> Record:
@@ -42,7 +43,7 @@ def field_rows() -> tuple[FieldRow, ...]:
     """All fields in the order in which they are declared."""
     rows = []
     for field in described(Software).values():
-        default = ("off", "on")[field.default] if isinstance(field.default, bool) else str(field.default)
+        default = switch_word(field.default)
         names = field.kind.choices or ("off", "on")
         values = (default, *(name for name in names if name != default))
         rows.append(FieldRow(name=field.name, values=values, help=f"{field.about.help.rstrip(':.')}."))

@@ -83,7 +83,7 @@ def groups_of(validation: Validation, by: str) -> tuple[ErrorGroup, ...]:
     return (*groups, everything)
 
 
-def worst_of(predictions: Sequence[Prediction], most: int = MOST_WORST) -> tuple[Worst, ...]:
+def worst_of(predictions: Sequence[Prediction]) -> tuple[Worst, ...]:
     """The rows that are furthest off, the worst first."""
     shared = shared_reasons(predictions)
     found = [
@@ -92,7 +92,7 @@ def worst_of(predictions: Sequence[Prediction], most: int = MOST_WORST) -> tuple
         for quantity, ratio in (("step time", one.log_time_ratio), ("memory", one.log_memory_ratio))
         if ratio is not None
     ]
-    return tuple(sorted(found, key=lambda row: -abs(math.log(row.factor)))[:most])
+    return tuple(sorted(found, key=lambda row: -abs(math.log(row.factor)))[:MOST_WORST])
 
 
 def shared_reasons(predictions: Sequence[Prediction]) -> tuple[str, ...]:

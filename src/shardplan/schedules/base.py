@@ -17,7 +17,7 @@ SUITS: Final = "the schedule suits the pipeline"
 """Rule of validity of a schedule that names no rule of its own."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """A pipeline and the micro-batches that pass through it in one step: numbers, or arrays over plans."""
 
@@ -31,7 +31,7 @@ class Pipeline:
     """Micro-batches g that one chunk runs before the next takes over."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Passes:
     """Seconds of one micro-batch through something: a whole rank with all its chunks, or the sum over all ranks."""
 
@@ -90,7 +90,7 @@ class Passes:
 NO_PASSES: Final = Passes(forward=0.0, input_gradient=0.0, weight_gradient=0.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RankPasses(Passes):
     """Seconds of one micro-batch through a rank whose place in the pipeline is known."""
 
@@ -138,7 +138,7 @@ Orders = Sequence[Sequence[Pass]]
 """The passes of every rank in the order in which it runs them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ChunkTimes:
     """Seconds of one micro-batch in each model chunk, in the order of the model, and what may be kept."""
 

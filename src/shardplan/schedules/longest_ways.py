@@ -72,7 +72,7 @@ def interleaved_ways(works: Sequence[Work]) -> list[Counts]:
     return [way for _, way in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class _Loops:
     """Pipelines one after another, those with most chunks first: an element for each of their ranks."""
 
@@ -142,7 +142,7 @@ class _Loops:
         waited = np.zeros((2, *forward.shape), dtype=bool)
         ends = np.zeros((2, len(self.rank)))
         for turn, count in enumerate(_active(self.turns)):
-            sent, gradient = ends[0][before[:count]], ends[1][after[:count]]
+            sent, gradient = ends[0].take(before[:count]), ends[1].take(after[:count])
             own = ends[1, :count]
             np.greater(sent, own, out=waited[0, turn, :count])
             own = np.maximum(own, sent) + takes[0][turn, :count]
@@ -157,19 +157,19 @@ class _Loops:
         self, from_left: Flags, from_right: Flags, last: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], Flags, Flags]:
         """The ways that end with ``last``: the rank of every turn, whether its backward pass is on it, and alone."""
-        before, after = self._neighbours
-        shape = len(from_left), len(last)
-        ranks, has_backward, is_alone = np.zeros(shape, dtype=np.intp), np.zeros(shape, bool), np.zeros(shape, bool)
-        at, back = last.copy(), np.ones(len(last), dtype=bool)
+        back, at = self._backwards(from_left, from_right), 2 * last + 1
+        states = np.zeros((len(from_left), len(last)), dtype=np.intp)
         for turn, count in reversed([*enumerate(_active(self.turns[self.starts]))]):
-            rank = at[:count]
-            ranks[turn, :count], has_backward[turn, :count] = rank, back[:count]
-            moved = back[:count] & from_right[turn, rank]
-            sent = ~moved & from_left[turn, rank]
-            is_alone[turn, :count] = moved
-            at[:count] = np.where(moved, after[rank], np.where(sent, before[rank], rank))
-            back[:count] = ~sent
-        return ranks, has_backward, is_alone
+            states[turn, :count] = at[:count]
+            at[:count] = back[turn].take(at[:count])
+        ranks, has_backward = states // 2, states % 2 > 0
+        return ranks, has_backward, has_backward & np.take_along_axis(from_right, ranks, axis=1)
+
+    def _backwards(self, from_left: Flags, from_right: Flags) -> Ints:
+        """The state in the turn before, by turn and state: twice the rank, and one more with its backward pass."""
+        before, after = self._neighbours
+        forward = np.where(from_left, 2 * before, 2 * np.arange(len(before)) + 1)
+        return np.stack([forward, np.where(from_right, 2 * after + 1, forward)], axis=-1).reshape(len(forward), -1)
 
     def _periods(self, ranks: NDArray[np.intp], has_backward: Flags) -> Flags:
         """Turns of every way between two that are alike, a period apart, near the middle; none where no two are."""

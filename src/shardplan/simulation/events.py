@@ -130,18 +130,9 @@ def _work(at: PlacedStep) -> Events:
 
 def _recomputation(at: PlacedStep) -> Events:
     """The forward passes that run again before their gradients."""
-    pieces, again = at.step.pieces, _again(at)
+    again = _again(at)
     some = again > 0
-    return _events(
-        rank=pieces.rank[some],
-        lane=COMPUTE,
-        kind=RECOMPUTATION,
-        chunk=pieces.chunk[some],
-        microbatch=pieces.microbatch[some],
-        start=at.start[some],
-        duration=again[some],
-        critical=at.path.pieces[some],
-    )
+    return _of_passes(at, some, lane=COMPUTE, kind=RECOMPUTATION, start=at.start[some], duration=again[some])
 
 
 def _again(at: PlacedStep) -> Seconds:
@@ -171,19 +162,9 @@ def _sends(at: PlacedStep) -> Events:
 
 def _exchanges(at: PlacedStep) -> Events:
     """Sharded weights and gradients on their way while a pass waits for them, at its start."""
-    pieces = at.step.pieces
     waiting = at.share_of(at.times.exchanging, SENDERS) * at.step.took
     some = waiting > 0
-    return _events(
-        rank=pieces.rank[some],
-        lane=EXCHANGES,
-        kind=SHARDED,
-        chunk=pieces.chunk[some],
-        microbatch=pieces.microbatch[some],
-        start=at.start[some],
-        duration=waiting[some],
-        critical=at.path.pieces[some],
-    )
+    return _of_passes(at, some, lane=EXCHANGES, kind=SHARDED, start=at.start[some], duration=waiting[some])
 
 
 def _hidden(at: PlacedStep) -> Iterator[Events]:
@@ -239,6 +220,18 @@ def _of_ranks(kind: int, lane: int, start: Seconds, duration: Seconds, critical:
         start=start[ranks],
         duration=duration[ranks],
         critical=critical[ranks],
+    )
+
+
+def _of_passes(at: PlacedStep, some: NDArray[np.bool_], **columns: Any) -> Events:
+    """Events at the start of some pieces, on their ranks; critical where the pieces are."""
+    pieces = at.step.pieces
+    return _events(
+        rank=pieces.rank[some],
+        chunk=pieces.chunk[some],
+        microbatch=pieces.microbatch[some],
+        critical=at.path.pieces[some],
+        **columns,
     )
 
 

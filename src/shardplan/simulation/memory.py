@@ -49,7 +49,7 @@ def memory_of(at: PlacedStep, events: Events, parts: MemoryParts) -> tuple[Memor
     return tuple(_of_rank(at, events, parts, rank, end) for rank in range(len(at.step.ranks)))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class _Changes:
     """Memory beyond the baseline: after every start and every end of a rank's passes, in turn."""
 

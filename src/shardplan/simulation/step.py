@@ -67,7 +67,7 @@ class Disturbance:
 UNDISTURBED = Disturbance()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RankActivity:
     """What a rank does in a step."""
 

@@ -111,7 +111,7 @@ class Events:
         return Events(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AlivePart:
     """A part of what a rank holds at its peak."""
 

@@ -31,7 +31,7 @@ from shardplan.schedules.base import SUITS, Pipeline
 from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, is_known, list_schedules, load_schedule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """One rule of validity."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -20,10 +18,9 @@ from shardplan.web.guard.token import NeedsToken
 from shardplan.web.json.routes import json_routes
 from shardplan.web.problems import HANDLERS
 from shardplan.web.settings import ServerSettings, usual_workers
+from shardplan.web.static_files import FOLDER, static_path
 from shardplan.web.work.warming import warm_up
 from shardplan.web.work.workplace import Workplace
-
-STATIC: Final = Path(__file__).parent / "static"
 
 
 def create_app(settings: ServerSettings | None = None) -> Starlette:
@@ -50,7 +47,7 @@ def _routes(settings: ServerSettings) -> Iterator[BaseRoute]:
     if not settings.api_only:
         from shardplan.web.pages import PLOTLY, pages
 
-        yield Mount("/static", StaticFiles(directory=STATIC))
+        yield Mount(static_path(), StaticFiles(directory=FOLDER))
         yield PLOTLY
         yield Mount("", pages)
 

@@ -23,6 +23,7 @@ from shardplan.web.guard.connections import protocol_of
 from shardplan.web.settings import ServerSettings
 
 TOKEN: Final = "SHARDPLAN_TOKEN"  # noqa: S105  # the name of a variable
+HIDDEN: Final = "..."
 LEAST_TOKEN: Final = 16
 """Characters of a token: fewer can be guessed."""
 BACKLOG: Final = 128
@@ -36,7 +37,7 @@ FILES_LEFT: Final = 64
 
 def with_token(settings: ServerSettings) -> ServerSettings:
     """The settings with the token that they need. Raises InputError."""
-    token = settings.token or os.environ.get(TOKEN) or None
+    token = _given_token(settings)
     if token is None and not settings.is_loopback:
         token = secrets.token_urlsafe(32)
     if token is not None and len(token) < LEAST_TOKEN:
@@ -48,13 +49,23 @@ def with_token(settings: ServerSettings) -> ServerSettings:
     return replace(settings, token=token)
 
 
-def run(settings: ServerSettings, *, ready: Callable[[str], None]) -> int:
-    """Serves until it is interrupted; the exit status. ``ready`` gets the address. Raises InputError."""
+def _given_token(settings: ServerSettings) -> str | None:
+    return settings.token or os.environ.get(TOKEN) or None
+
+
+def run(settings: ServerSettings, *, ready: Callable[[str, str], None]) -> int:
+    """Serves until it is interrupted; the exit status. ``ready`` gets the address to show and the one to open.
+
+    A token that the user gave is not shown again: what is shown may go into a log. Raises InputError.
+    """
+    hidden = _given_token(settings)
     settings = with_token(settings)
     listening = bound(settings)
     settings = replace(settings, port=listening.getsockname()[1], max_connections=_most_connections(settings))
     server = server_of(settings)
-    _when_started(server, lambda: ready(address_of(settings)))
+    address = address_of(settings)
+    shown = address if hidden is None else address_of(replace(settings, token=HIDDEN))
+    _when_started(server, lambda: ready(shown, address))
     with _signals_end_it():
         server.run(sockets=[listening])
     _end_threads()

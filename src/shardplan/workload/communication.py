@@ -86,7 +86,7 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
     modules = ("core_attn",)
     ranks = shard.numbers.cp
     local = shard.tokens * keys_values * shard.element
-    rows = _gathered_rows(shard, local, modules) if shard.summa else ()
+    rows = _gathering(modules, "tp_rows", local * shard.numbers.tp_rows) if shard.summa else ()
     if shard.numbers.cp_comm == "p2p":
         ring = Collective(name="ring", modules=modules, kind="p2p", dimension="cp", bytes=local, count=ranks - 1)
         return (ring, _backward("ring_back", modules, "p2p", "cp", 2.0 * local, count=ranks - 1), *rows)
@@ -138,10 +138,6 @@ def expert_exchange(
 def _dispatched_bytes(shard: Shard) -> float:
     """Of an element on its way to the experts."""
     return FP8_DISPATCH_BYTES if shard.job.software.moe_dispatch_format == "fp8" else shard.element
-
-
-def _gathered_rows(shard: Shard, local: Numbers, modules: tuple[str, ...]) -> tuple[Collective, ...]:
-    return _gathering(modules, "tp_rows", local * shard.numbers.tp_rows)
 
 
 def _gathering(modules: tuple[str, ...], dimension: Dimension, whole: Numbers) -> tuple[Collective, ...]:

@@ -50,7 +50,7 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
     """Norm and mixer, norm and MLP, as the layer has them."""
     blocks = []
     if layer.mixer is not None:
-        mixers = (_mixer(mixer, shard) for mixer in layer.mixers)
+        mixers = (BLOCKS[type(mixer)](mixer, shard) for mixer in layer.mixers)
         blocks.append(reduce(add, mixers, norm(shard, layer_input=True)))
     if layer.mlp is not None:
         routed = isinstance(layer.mlp, MixtureOfExperts)
@@ -102,15 +102,11 @@ BLOCKS: Final[Mapping[type, Callable[[Any, Shard], Block]]] = {
 """What each kind of mixer does under a plan."""
 
 
-def _mixer(mixer: Mixer, shard: Shard) -> Block:
-    return BLOCKS[type(mixer)](mixer, shard)
-
-
 def _mlp(config: MLP | MixtureOfExperts, shard: Shard) -> Block:
     return mlp(config, shard) if isinstance(config, MLP) else mixture_of_experts(config, shard)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parameters:
     """Parameters of one rank."""
 

@@ -26,7 +26,7 @@ from shardplan.workload.shard import Shard
 ITERATIONS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Orthogonal:
     """FLOP of Newton-Schulz iterations on the matrices of one rank, before ranks share them."""
 

@@ -17,7 +17,7 @@ Dimension = Literal["tp", "tp_rows", "cp", "ep", "etp", "dp", "edp", "pp"]
 Direction = Literal["forward", "backward"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Matmul:
     """``count`` matrix products of (m, k) by (k, n). Backward are two more each: for the input and for the weight."""
 
@@ -67,7 +67,7 @@ class Matmul:
         return 2.0 * self.m * self.k * self.n * self.count / self.load
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionCore:
     """Scores, softmax and weighted values, without the projections."""
 
@@ -100,7 +100,7 @@ class AttentionCore:
         return 2.0 * self.tokens * self.num_heads * self.keys * (self.qk_head_dim + self.v_head_dim)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StreamPass:
     """A memory-bound kernel (norm, activation, rotation, permutation ...)."""
 
@@ -122,7 +122,7 @@ class StreamPass:
 Operator = Matmul | AttentionCore | StreamPass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Copies:
     """Copies of every token in an all-to-all; those for one domain of a network tier cross that tier once."""
 
@@ -138,7 +138,7 @@ ONE_BY_ONE = Copies()
 """Every copy travels by itself."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Collective:
     """``count`` collectives per micro-batch over one parallel dimension."""
 
@@ -158,7 +158,7 @@ class Collective:
     """Share of it that recomputation by operator runs again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Saved:
     """A tensor kept from the forward to the backward pass."""
 
@@ -172,7 +172,7 @@ class Saved:
     """Share of it that recomputation by operator frees."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Block:
     """A part of a layer under a plan, per micro-batch and rank."""
 

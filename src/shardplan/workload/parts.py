@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 Other = TypeVar("Other")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Parts(Generic[Value]):
     """One value for each part of a model."""
 

@@ -11,7 +11,7 @@ from shardplan.fields import dataclass
 from shardplan.workload.ops import StreamPass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Traffic:
     """What the kernels of a pass read and write."""
 

@@ -10,7 +10,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan_numbers import PlanNumbers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Shard:
     """One rank's share under a plan (or under each plan of a batch)."""
 

@@ -16,7 +16,7 @@ from shardplan.inputs.model import ModelConfig
 Part = TypeVar("Part")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """What one pipeline rank holds. Numbers, or arrays over plans that differ in ``vp``."""
 

@@ -113,7 +113,7 @@ def test_values_that_no_cluster_has(name: str, overrides: Any, message: str) -> 
 
 def test_a_bridge_is_not_the_node() -> None:
     cluster = cluster_of_accelerator("h100-nvl-94gb", node_size=4)
-    assert (cluster.tier_sizes, cluster.accelerators_per_node) == ((4, 8, None), 8)
+    assert ([tier.size for tier in cluster.tiers], cluster.accelerators_per_node) == ([4, 8, None], 8)
 
 
 def test_nothing_replaced_is_the_cluster_itself() -> None:

@@ -182,6 +182,27 @@ def test_an_older_answer_never_replaces_a_newer_one(page: Page) -> None:
     assert "1,024 x" in page.inner_text("#verdict-title")
 
 
+def test_every_script_is_loaded_once(page: Page) -> None:
+    page.wait_for_selector("[data-space] .main-svg")
+    found = page.evaluate("performance.getEntriesByType('resource').map((each) => new URL(each.name).pathname)")
+    scripts = [each.rpartition("/")[2] for each in found if each.endswith(".js")]
+    assert {"app.js", "charts.js", "plan.js", "plotly.min.js"} <= set(scripts)
+    assert len(scripts) == len(set(scripts))
+
+
+def test_a_new_question_drops_the_figure_and_the_parts_of_the_older_answer(page: Page) -> None:
+    page.wait_for_selector("[data-space] .main-svg")
+    page.evaluate("() => { const { purge } = Plotly; window.purged = 0; Plotly.purge = (x) => (purged++, purge(x)); }")
+    page.route("**/space?*gpus=256*", lambda _route: None)  # never answered
+    with page.expect_request("**/space?*gpus=256*"):
+        change(page, "Accelerators", "256")
+    with page.expect_event("requestfailed", lambda request: "/space" in request.url):
+        change(page, "Accelerators", "1024")
+    settled(page, "gpus=1024")
+    page.wait_for_selector("[data-space] .main-svg")
+    assert page.evaluate("purged") == 1
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1920])
 def test_pages_fit_their_width(open_page: Open, scheme: str, width: int) -> None:

@@ -24,7 +24,7 @@ KI, MI = 1024, 1024**2
 EXCHANGES: Final[tuple[Exchanged, ...]] = get_args(Exchanged)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Ranks:
     """Processes that take part, a node's side by side."""
 

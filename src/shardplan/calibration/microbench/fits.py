@@ -42,7 +42,7 @@ ATTENTION: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Fitted:
     """Constants of one kind of kernel."""
 

@@ -22,7 +22,7 @@ SHARES = ("matmul_wave_weight",)
 """Constants between zero and one that move in their log-odds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Found:
     """A constant that the timings determine."""
 
@@ -31,7 +31,7 @@ class Found:
     """Standard deviation of its logarithm (log-odds of a share)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Solution:
     """What a fit found."""
 

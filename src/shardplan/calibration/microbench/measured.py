@@ -41,7 +41,7 @@ NO_NETWORK: Final = "the bandwidth of the network is not known (--cluster names 
 UNDETERMINED: Final = "the timings leave it about as uncertain as it was"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Kept:
     """A constant that was looked at and stays that of the base profile."""
 
@@ -57,7 +57,7 @@ class Kept:
         return self.name if self.key is None else f"{self.name}[{self.key}]"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What follows from the timings."""
 

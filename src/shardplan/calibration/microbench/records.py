@@ -16,7 +16,7 @@ Kind = TypeVar("Kind")
 Exchanged = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryPass:
     """A kernel that streams memory."""
 
@@ -25,7 +25,7 @@ class MemoryPass:
     """Read and written."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Product:
     """An (m, k) by (k, n) matrix product."""
 
@@ -35,7 +35,7 @@ class Product:
     n: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TimedAttention:
     """Fused causal attention, every head with its own keys."""
 
@@ -47,14 +47,14 @@ class TimedAttention:
     batch_size: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """Work of the host: the ``launch`` of one tiny kernel, or forward and backward of one tiny, eager ``layer``."""
 
     operation: Literal["launch", "layer"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Exchange:
     """A collective over ``size`` ranks that lie ``stride`` apart."""
 
@@ -76,7 +76,7 @@ CASES: Final[Mapping[str, type[Case]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """Time of one call, from several series of calls."""
 
@@ -96,7 +96,7 @@ class Timing:
             _refuse("time is 0; it must be a positive number")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """A case and its time."""
 
@@ -104,7 +104,7 @@ class Sample:
     timing: Timing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SkippedCase:
     """A case that could not be timed."""
 
@@ -112,7 +112,7 @@ class SkippedCase:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TimedDevice:
     """The device as the driver describes it."""
 
@@ -122,7 +122,7 @@ class TimedDevice:
     num_cores: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurements:
     """Everything a run of the micro-benchmark saw."""
 

@@ -21,7 +21,7 @@ Elapsed = Callable[[int], float]
 """Seconds that this number of calls takes, all work of the device included."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Effort:
     """How long to look at one case."""
 

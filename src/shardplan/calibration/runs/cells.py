@@ -25,7 +25,7 @@ from shardplan.units import comma_text, parse_whole
 from shardplan.words import FLAGS, folded, guess, one_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowCell:
     """One cell and where it stands."""
 
@@ -52,7 +52,7 @@ class RowCell:
         return f"correct {self.column}{left_out}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Taken:
     """A value that the cell gives under another name."""
 

@@ -18,7 +18,7 @@ MOST_SHOWN: Final = 80
 """Characters of a value that are printed."""
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True)
 class Choices:
     """Fields chosen so far, and what there is to say about them."""
 

@@ -32,7 +32,7 @@ from shardplan.schedules.registry import SCHEDULES
 from shardplan.words import folded, guess
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Draft:
     """A measured run with all that it states settled, before rules are checked."""
 

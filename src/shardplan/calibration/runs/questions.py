@@ -17,7 +17,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.validity.rules import broken_rules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AskedRun:
     """A measured run as shardplan sees it."""
 

@@ -36,7 +36,7 @@ LONGEST_CELL: Final = 4000
 LONGEST_STEM: Final = 40
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
     """One measured training run; None or an empty text: not stated."""
 
@@ -121,7 +121,7 @@ class MeasuredRun:
         return self.result != OUT_OF_MEMORY
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class UnreadableRun:
     """A row with a cell that cannot be read, and what of it can."""
 
@@ -146,7 +146,7 @@ class UnreadableRun:
         return self.errors[0]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RunTable:
     """Rows of a file, in order."""
 

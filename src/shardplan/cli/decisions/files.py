@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,7 +12,7 @@ from shardplan.cli.figure_files import table_text
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
-from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget
+from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget, check_one_on_stdout, check_together
 
 if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
@@ -42,8 +42,7 @@ class ChartFlags:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChartFiles:
+class ChartFiles(NamedTuple):
     """The files of an answer; one that no flag names is not written."""
 
     answer: JsonTarget
@@ -53,34 +52,22 @@ class ChartFiles:
     drawing: JsonTarget
 
     @property
-    def targets(self) -> tuple[JsonTarget, ...]:
-        """All of them."""
-        return self.answer, self.table, self.page, self.picture, self.drawing
-
-    @property
     def are_on_stdout(self) -> bool:
         """Whether one of them takes the place of the text."""
-        return any(each.is_stdout for each in self.targets)
+        return any(each.is_stdout for each in self)
 
     @property
     def written(self) -> list[str]:
         """Names of the files other than the JSON."""
-        return [str(each.path) for each in self.targets[1:] if each.path is not None]
+        return [str(each.path) for each in self[1:] if each.path is not None]
 
     def check(self, *reads: str | Path | None) -> None:
         """Finds out early whether all files can be drawn and written. Raises InputError."""
-        to_stdout = [each.flag for each in self.targets if each.is_stdout]
-        if len(to_stdout) > 1:
-            raise InputError(
-                f"{' and '.join(to_stdout)} are both -",
-                rule="standard output takes one answer",
-                hint=f"give {to_stdout[-1]} a file",
-            )
+        check_one_on_stdout(self)
         if self.picture.is_stdout:
             raise InputError("--png is -", rule="--png is a file", hint="give --png a file")
         self._check_libraries()
-        for number, each in enumerate(self.targets):
-            each.check(*reads, *(other.path for other in self.targets[:number]))
+        check_together(self, reads)
 
     def _check_libraries(self) -> None:
         from shardplan.plotting.libraries import matplotlib_parts, plotly_parts

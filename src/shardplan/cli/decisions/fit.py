@@ -9,21 +9,11 @@ import typer
 
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import (
-    ClusterFlags,
-    JobFlags,
-    ModelArgument,
-    OutputFlags,
-    OverrideFlags,
-    ProfileFlag,
-    SoftwareFlags,
-    SpaceFlags,
-    StackFlag,
-)
+from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
-    from shardplan.cli.question import Asked, QuestionFlags
+    from shardplan.cli.question import Asked
     from shardplan.decisions.largest import Sought
 
 LargestFlag = Annotated[
@@ -43,16 +33,10 @@ SmallestFlag = Annotated[
 @with_flags
 def fit(
     *,
-    model: ModelArgument = None,
-    cluster: ClusterFlags,
-    job: JobFlags,
-    software: SoftwareFlags,
+    flags: QuestionFlags,
     space: SpaceFlags,
-    overrides: OverrideFlags,
     output: OutputFlags,
     charts: ChartFlags,
-    stack: StackFlag = None,
-    profile: ProfileFlag = None,
     largest: LargestFlag = None,
     smallest: SmallestFlag = None,
 ) -> int:
@@ -61,21 +45,16 @@ def fit(
     Sequence lengths are looked at in steps of 1,024 tokens, clusters in whole nodes.
     """
     files = charts.files(output)
-    files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.decisions.asking import check_one_stack, searches_of
-    from shardplan.cli.question import QuestionFlags, given_by_user
+    files.check(*flags.reads)
+    from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.largest import fitted, still_assumed
     from shardplan.plotting.decisions.fit import fit_chart
     from shardplan.reports.decisions.fit import fit_record, fit_rows
 
-    check_one_stack(stack, "fit")
     sought = sought_of(largest, smallest)
-    flags = QuestionFlags(
-        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
-    )
-    asked = _asked(model, flags, sought)
+    asked = _asked(flags, sought)
     searches, assumed = searches_of(asked, space)
-    found = fitted(asked.question, sought, searches, keeps_batch="global_batch_size" in job)
+    found = fitted(asked.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
     answer = replace(found, assumptions=still_assumed(sought, assumed))
     files.write(fit_record(answer), lambda: fit_rows(answer), fit_chart)
     if not files.are_on_stdout:
@@ -100,7 +79,7 @@ def sought_of(largest: str | None, smallest: str | None) -> Sought:
     return sought_named(largest or smallest or "", is_largest=largest is not None)
 
 
-def _asked(model: str | None, flags: QuestionFlags, sought: Sought) -> Asked:
+def _asked(flags: QuestionFlags, sought: Sought) -> Asked:
     """The question, with a value in place of what is sought. Raises InputError."""
     from shardplan.cli.question import ask
 
@@ -117,4 +96,4 @@ def _asked(model: str | None, flags: QuestionFlags, sought: Sought) -> Asked:
         )
     if sought == "gpus":
         flags = replace(flags, cluster=replace(flags.cluster, num_accelerators="1"))
-    return ask(model, flags)
+    return ask(flags)

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from shardplan.cli.decisions.files import ChartFiles, ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import (
-    ClusterFlags,
-    JobFlags,
-    ModelArgument,
-    OutputFlags,
-    OverrideFlags,
-    ProfileFlag,
-    SoftwareFlags,
-    SpaceFlags,
-    StackFlag,
-)
-
-if TYPE_CHECKING:
-    from shardplan.cli.question import QuestionFlags
+from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
 
 
 @with_flags
 def pareto(
     *,
-    model: ModelArgument = None,
-    cluster: ClusterFlags,
-    job: JobFlags,
-    software: SoftwareFlags,
+    flags: QuestionFlags,
     space: SpaceFlags,
-    overrides: OverrideFlags,
     output: OutputFlags,
     charts: ChartFlags,
-    stack: StackFlag = None,
-    profile: ProfileFlag = None,
 ) -> int:
     """List the plans or sizes that no other is better than: in time, memory, robustness and money.
 
@@ -45,28 +25,21 @@ def pareto(
     accelerators and money. With --tokens the time is that of the whole run, failures included.
     """
     files = charts.files(output)
-    files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.decisions.asking import check_one_stack
+    files.check(*flags.reads)
     from shardplan.cli.decisions.sizes import are_several
-    from shardplan.cli.question import QuestionFlags
 
-    check_one_stack(stack, "pareto")
-    flags = QuestionFlags(
-        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
-    )
-    answer = _of_sizes if are_several(cluster) else _of_plans
-    return answer(model, flags, space, files)
+    answer = _of_sizes if are_several(flags.cluster) else _of_plans
+    return answer(flags, space, files)
 
 
-def _of_plans(model: str | None, flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
+def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of all plans of one size."""
-    from shardplan.cli.decisions.asking import searches_of
-    from shardplan.cli.question import ask, given_by_user
+    from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.pareto import pareto_front
     from shardplan.plotting.decisions.pareto import pareto_chart
     from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
 
-    asked = ask(model, flags)
+    asked = ask(flags)
     searches, assumed = searches_of(asked, space)
     front = replace(pareto_front(asked.question, searches), assumptions=assumed)
     files.write(pareto_record(front), lambda: pareto_rows(front), pareto_chart)
@@ -78,17 +51,16 @@ def _of_plans(model: str | None, flags: QuestionFlags, space: SpaceFlags, files:
     return 0 if front.points else 1
 
 
-def _of_sizes(model: str | None, flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
+def _of_sizes(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of several sizes."""
-    from shardplan.cli.decisions.asking import searches_of
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import given_by_user
+    from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.pareto_sizes import sizes_front
     from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
     from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
 
-    asked, sizes = asked_at_sizes(model, flags)
+    asked, sizes = asked_at_sizes(flags)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning each size") as progress:
         found = sizes_front(asked.question, sizes, searches, progress=progress)

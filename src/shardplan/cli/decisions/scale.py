@@ -9,17 +9,7 @@ import typer
 
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import (
-    ClusterFlags,
-    JobFlags,
-    ModelArgument,
-    OutputFlags,
-    OverrideFlags,
-    ProfileFlag,
-    SoftwareFlags,
-    SpaceFlags,
-    StackFlag,
-)
+from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
 from shardplan.inputs.readers.typed import number
 
 LeastGainFlag = Annotated[
@@ -35,16 +25,10 @@ LeastGainFlag = Annotated[
 @with_flags
 def scale(
     *,
-    model: ModelArgument = None,
-    cluster: ClusterFlags,
-    job: JobFlags,
-    software: SoftwareFlags,
+    flags: QuestionFlags,
     space: SpaceFlags,
-    overrides: OverrideFlags,
     output: OutputFlags,
     charts: ChartFlags,
-    stack: StackFlag = None,
-    profile: ProfileFlag = None,
     least_gain: LeastGainFlag = None,
 ) -> int:
     """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
@@ -53,21 +37,16 @@ def scale(
     at every size: that of `plan` at the largest, if --global-batch-size is not given.
     """
     files = charts.files(output)
-    files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.decisions.asking import check_one_stack, searches_of
+    files.check(*flags.reads)
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import QuestionFlags, given_by_user
+    from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.scale import LEAST_GAIN, scaling
     from shardplan.plotting.decisions.scale import scale_chart
     from shardplan.reports.decisions.scale import scale_record, scale_rows
 
-    check_one_stack(stack, "scale")
-    flags = QuestionFlags(
-        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
-    )
     least = LEAST_GAIN if least_gain is None else number(least_gain, "--least-gain", most=1.0)
-    asked, sizes = asked_at_sizes(model, flags)
+    asked, sizes = asked_at_sizes(flags)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning each size") as progress:
         found = scaling(asked.question, sizes, searches, least_gain=least, progress=progress)

@@ -9,17 +9,7 @@ import typer
 
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import (
-    ClusterFlags,
-    JobFlags,
-    ModelArgument,
-    OutputFlags,
-    OverrideFlags,
-    ProfileFlag,
-    SoftwareFlags,
-    SpaceFlags,
-    StackFlag,
-)
+from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
 from shardplan.inputs.readers.typed import number
 
 FactorFlag = Annotated[
@@ -35,16 +25,10 @@ FactorFlag = Annotated[
 @with_flags
 def sensitivity(
     *,
-    model: ModelArgument = None,
-    cluster: ClusterFlags,
-    job: JobFlags,
-    software: SoftwareFlags,
+    flags: QuestionFlags,
     space: SpaceFlags,
-    overrides: OverrideFlags,
     output: OutputFlags,
     charts: ChartFlags,
-    stack: StackFlag = None,
-    profile: ProfileFlag = None,
     factor: FactorFlag = None,
 ) -> int:
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
@@ -52,20 +36,15 @@ def sensitivity(
     The fastest plan is sought anew with every parameter worse and better: twice as many searches as parameters.
     """
     files = charts.files(output)
-    files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.decisions.asking import check_one_stack, searches_of
+    files.check(*flags.reads)
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import QuestionFlags, ask, given_by_user
+    from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.sensitivity import FACTOR, sensitivity_of
     from shardplan.plotting.decisions.sensitivity import sensitivity_chart
     from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
 
-    check_one_stack(stack, "sensitivity")
     by = FACTOR if factor is None else number(factor, "--factor", least=1.0, most=10.0)
-    flags = QuestionFlags(
-        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
-    )
-    asked = ask(model, flags)
+    asked = ask(flags)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning with other hardware") as progress:
         found = sensitivity_of(asked.question, searches, factor=by, progress=progress)

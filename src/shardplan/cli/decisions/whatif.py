@@ -11,16 +11,8 @@ import typer
 
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import (
-    ClusterFlags,
-    OutputFlags,
-    OverrideFlags,
-    PickFlag,
-    SoftwareFlags,
-    SpaceFlags,
-    StackFlag,
-)
-from shardplan.cli.numbers import picked
+from shardplan.cli.flags.plan import OutputFlags, PickFlag, QuestionFlags, SpaceFlags, StackFlag
+from shardplan.cli.pick import picked_from
 from shardplan.inputs.readers.typed import pairs_of
 
 FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
@@ -52,22 +44,17 @@ def whatif(
     """
     files = charts.files(output)
     files.check(file, stack)
-    from shardplan.cli.decisions.asking import check_one_stack, searches_of
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import QuestionFlags, ask_again
+    from shardplan.cli.question import ask_again, searches_of
     from shardplan.decisions.whatif import what_if
     from shardplan.plotting.decisions.whatif import whatif_chart
     from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
     from shardplan.reports.plan_file import read_plan_file
 
-    check_one_stack(stack, "whatif")
     changes = changes_of(change or ())
     read = read_plan_file(file)
-    before = read.pick(read.best_pick if pick is None else picked(pick))
-    flags = QuestionFlags(
-        cluster=ClusterFlags(), overrides=OverrideFlags(), job={}, software=SoftwareFlags(), stack=stack
-    )
-    asked = ask_again(read, flags, before.framework)
+    before = picked_from(read, pick)
+    asked = ask_again(read, QuestionFlags(stack=stack), before.framework)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning anew") as progress:
         found = what_if(asked.question, before.plan, changes, searches, progress=progress)

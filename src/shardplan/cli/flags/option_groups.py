@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from shardplan.cli.flags.records import FlagsOf
 
 
 def with_flags(command: Callable[..., int]) -> Callable[..., int]:
     """A command with one option for each field of the groups of flags among its parameters."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    records = {name: flags for name, hint in hints.items() for flags in _flags_of(hint)}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in records:
-            parameters += records[name].parameters()
-        else:
-            parameters += _options(groups[name]) if name in groups else [parameter.replace(annotation=hints[name])]
+    defaults = {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
+    parts = _parts(command, defaults)
 
     @wraps(command)
     def run(**given: Any) -> int:
-        filled = {name: flags.read(given) for name, flags in records.items()}
-        filled |= {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
-        return command(**filled, **given)
+        return command(**{name: part.take(given) for name, part in parts.items()})
 
-    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    run.__signature__ = inspect.Signature(keyword, return_annotation=int)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+    options = [option for part in parts.values() for option in part.options]
+    run.__signature__ = inspect.Signature(options, return_annotation=int)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {option.name: option.annotation for option in options}
     return run
 
 
-def _flags_of(hint: Any) -> Iterator[FlagsOf]:
-    """The record whose fields a parameter takes, if it is such a one."""
-    yield from (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, FlagsOf))
+class _Part(NamedTuple):
+    """A parameter of a command, or a field of a group of flags."""
+
+    options: list[inspect.Parameter]
+    take: Callable[[dict[str, Any]], Any]
+    """Takes its value out of those of the options."""
 
 
-def _options(group: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
-        )
+def _parts(owner: Any, defaults: dict[str, Any]) -> dict[str, _Part]:
+    """The parameters of a command, or the fields of a group, by name."""
+    hints = get_type_hints(owner, include_extras=True)
+    return {name: _part(name, hints[name], default) for name, default in defaults.items()}
+
+
+def _part(name: str, hint: Any, default: Any) -> _Part:
+    """A single option, the fields of a record, or a group, which may hold groups."""
+    record = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, FlagsOf)), None)
+    if record is not None:
+        return _Part(list(record.parameters()), record.read)
+    if is_dataclass(hint):
+        empty = inspect.Parameter.empty
+        parts = _parts(hint, {each.name: empty if each.default is MISSING else each.default for each in fields(hint)})
+        options = [option for part in parts.values() for option in part.options]
+        return _Part(options, lambda given: hint(**{field: part.take(given) for field, part in parts.items()}))  # type: ignore[operator]  # a class
+    option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+    return _Part([option], lambda given: given.pop(name))

@@ -2,16 +2,17 @@
 
 A group is a dataclass whose fields are annotated as typer options (:mod:`shardplan.cli.flags.option_groups`), or the
 fields of a record (:mod:`shardplan.cli.flags.records`). A flag that is not given is None; numbers arrive as text, since
-:mod:`shardplan.cli.numbers` says better than typer what is wrong with one.
+:mod:`shardplan.inputs.readers.typed` says better than typer what is wrong with one.
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated, Any
 
 import typer
 
-from shardplan.cli.flags.options import completed, named
+from shardplan.cli.flags.completion import listed_by, named
 from shardplan.cli.flags.records import DETAILS, FlagsOf, Given
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
@@ -53,7 +54,7 @@ StackFlag = Annotated[
         help="Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION for a version, "
         "`any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
         rich_help_panel="Job",
-        autocompletion=lambda incomplete: completed("frameworks.stack", "list_stacks", incomplete),
+        autocompletion=listed_by("frameworks.stack", "list_stacks"),
     ),
 ]
 ProfileFlag = Annotated[
@@ -63,7 +64,7 @@ ProfileFlag = Annotated[
         metavar="FILE|GENERATION",
         help="Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
         rich_help_panel=f"Job{DETAILS}",
-        autocompletion=lambda incomplete: completed("inputs.profile", "generations", incomplete),
+        autocompletion=listed_by("inputs.profile", "generations"),
     ),
 ]
 PickFlag = Annotated[
@@ -145,6 +146,24 @@ class OverrideFlags:
         str | None,
         _override("Of one accelerator for an hour: 2.5 (USD). Default: a public quote, where one is known."),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionFlags:
+    """All flags that put a question."""
+
+    model: ModelArgument = None
+    cluster: ClusterFlags = ClusterFlags()
+    job: JobFlags = field(default_factory=dict)
+    software: SoftwareFlags = SoftwareFlags()
+    overrides: OverrideFlags = OverrideFlags()
+    stack: StackFlag = None
+    profile: ProfileFlag = None
+
+    @property
+    def reads(self) -> tuple[str | None, ...]:
+        """What may be files."""
+        return self.model, self.cluster.cluster, self.cluster.accelerator, self.stack, self.profile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from inspect import Parameter
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from shardplan.cli.flags.completion import one_of
 from shardplan.fields import Described, described
+from shardplan.words import switch_word
 
 Given = Mapping[str, Any]
 """Values of the flags that were given, as text or switches."""
@@ -40,7 +42,7 @@ class FlagsOf(NamedTuple):
 
 def _option(field: Described, title: str) -> Any:
     names = field.kind.choices
-    more: dict[str, Any] = {"autocompletion": _completion(names), "metavar": "NAME"} if names else {}
+    more: dict[str, Any] = {"autocompletion": one_of(names), "metavar": "NAME"} if names else {}
     metavar = field.about.metavar or METAVARS.get(field.kind.base)
     if metavar is not None:
         more["metavar"] = metavar
@@ -53,8 +55,4 @@ def help_of(field: Described) -> str:
     choices = f" {', '.join(names[:-1])} or {names[-1]}." if names and text.endswith(":") else ""
     if default is None or default is MISSING:
         return text + choices
-    return f"{text}{choices} [default: {('off', 'on')[default] if isinstance(default, bool) else default}]"
-
-
-def _completion(names: tuple[str, ...]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [each for each in names if each.startswith(incomplete)]
+    return f"{text}{choices} [default: {switch_word(default)}]"

@@ -11,8 +11,9 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
-from shardplan.cli.numbers import picked
+from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError
+from shardplan.words import joined
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
@@ -75,7 +76,7 @@ def export(
     if files is not None:
         files.check(plan)
     found = read_plan_file(plan)
-    answer = found.pick(found.best_pick if pick is None else picked(pick))
+    answer = picked_from(found, pick)
     made = exported(found.question, answer, to, version=version, stem="launch" if files is None else files.stem)
     written = () if files is None else files.write(made)
     if target.where is not None:
@@ -145,12 +146,19 @@ def asked_export(flag: str, output: OutputFlags, *, stack: str | None, method: s
 
 
 def _show(made: Export, written: tuple[Path, ...]) -> None:
-    """The files themselves, or where they are and what there is to do."""
+    """The files themselves; where they were written, these, what a user fills in, and what the files do not say."""
     if not written:
         for name, text in made.files.items():
             sys.stdout.write(f"# ---- {name}\n{text}" if len(made.files) > 1 else text)
         return
     from shardplan.cli.layout import Page
-    from shardplan.cli.show.export import show_export
 
-    show_export(Page(), made, written)
+    page = Page()
+    page.labelled("Written", f"{joined(str(path) for path in written)}, for {made.framework}")
+    page.labelled("Fill in", ", ".join(made.placeholders))
+    if made.not_expressed:
+        page.line("Not expressed:", style="bold")
+        page.bullets(made.not_expressed)
+    if made.relies_on:
+        page.line("Left to the framework's defaults:", style="dim")
+        page.bullets(made.relies_on, style="dim")

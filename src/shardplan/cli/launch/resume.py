@@ -65,6 +65,7 @@ def resume(
     from shardplan.decisions.operations import Operations
     from shardplan.launch.resume.answer import resume as resumed
     from shardplan.reports.forms.resume import load_of, resume_record
+    from shardplan.units import parse_bandwidth
 
     def side(name: str, path: Path) -> ResumeSide:
         from shardplan.reports.resume_files import of_side, side_of_file
@@ -79,7 +80,9 @@ def resume(
         )
 
     found = resumed(side("old", old), side("new", new))
-    load = load_of(found, Operations(checkpoint_bandwidth=_bandwidth(checkpoint_bandwidth)))
+    text = checkpoint_bandwidth
+    bandwidth = None if text is None else parse_bandwidth(text, field="--checkpoint-bandwidth")
+    load = load_of(found, Operations(checkpoint_bandwidth=bandwidth))
     target.write(resume_record(found, load))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
@@ -87,9 +90,3 @@ def resume(
 
         show_resume(Page(), found, load)
     return 0 if found.loads else 1
-
-
-def _bandwidth(text: str | None) -> float | None:
-    from shardplan.units import parse_bandwidth
-
-    return None if text is None else parse_bandwidth(text, field="--checkpoint-bandwidth")

@@ -29,7 +29,6 @@ from shardplan.outputs.target import SEARCHED, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.cli.layout import Page
-    from shardplan.plotting.chart import Chart
 
 
 MOST: Final = 2**31
@@ -132,10 +131,12 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
     """
     target = _target(output, case.input)
     from shardplan.published.catalogue import load_method
+    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method("subramanian2024")
-    asked = merged(read_case(case, method), _searched_case(flags) | _whole_numbers(degrees))
-    record = _answered("subramanian2024", asked, method.answer(asked))
+    numbers = {name: _whole(value, _flag(name)) for name, value in asdict(degrees).items()}
+    asked = merged(read_case(case, method), _searched_case(flags) | _given(**numbers))
+    record = answer_record("subramanian2024", asked, method.answer(asked))
     status = _show(record, target, lambda page: _shower("subramanian2024").show(page, record))
     return status or (0 if record["configurations"][0]["fits"] else 1)
 
@@ -153,23 +154,19 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
     A layer is priced, or all ways to share --num-devices are searched.
     """
     target = _target(output, case.input)
+    from shardplan.plotting.limits import limits_chart
     from shardplan.published.catalogue import load_method
+    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method("data-movement")
     base = read_case(case, method)
     asked = merged(base, _limits_case(layer, limits) if limits.limits or "limits" in base else _layer_case(layer))
     _check_limits(limits, asked)
     files = None if limits.out is None else FigureFiles(limits.out, ("limits",), target)
-    record = _answered("data-movement", asked, method.answer(asked))
+    record = answer_record("data-movement", asked, method.answer(asked))
     target.check_content(b"")
-    written = "" if files is None else files.write([files.drawn(_limits_chart(record), record["points"])])[0]
+    written = "" if files is None else files.write([files.drawn(limits_chart(record), record["points"])])[0]
     return _show(record, target, lambda page: _shower("data_movement").show(page, record, written=written))
-
-
-def _limits_chart(record: Mapping[str, Any]) -> Chart:
-    from shardplan.plotting.limits import limits_chart
-
-    return limits_chart(record)
 
 
 def _layer_case(flags: LayerFlags) -> dict[str, Any]:
@@ -233,6 +230,7 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
     from shardplan.cli.workers import workers_of
     from shardplan.published.catalogue import load_method
     from shardplan.published.searcher.method import Searcher
+    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method("searcher")
     assert isinstance(method, Searcher)
@@ -240,7 +238,7 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
     parts = {name: section(path, name) for name, path in files.items() if path is not None}
     asked = merged({name: part for name, part in read_case(case, method).items() if name not in parts}, parts)
     with workers_of(workers) as executor:
-        record = _answered("searcher", asked, method.answer(asked, executor=executor))
+        record = answer_record("searcher", asked, method.answer(asked, executor=executor))
     target.check_content(b"")
     if result.where is not None:
         result.write_text(method.result_file(asked))
@@ -273,10 +271,11 @@ def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> in
     """Ask a method of another package a case in its own terms."""
     target = _target(output, case.input)
     from shardplan.published.catalogue import asked_of, load_method
+    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method(context.meta[KEY])
     asked = read_case(case, method)
-    record = _answered(method.name, asked, asked_of(method, lambda: method.answer(asked)))
+    record = answer_record(method.name, asked, asked_of(method, lambda: method.answer(asked)))
     return _show(record, target, lambda page: _shower("any").show(page, record))
 
 
@@ -284,13 +283,6 @@ def _target(output: OutputFlags, *reads: str | Path | None) -> JsonTarget:
     target = output.target()
     target.check(*reads)
     return target
-
-
-def _answered(name: str, case: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of an answer: method and case next to what it says."""
-    from shardplan.reports.methods.catalogue import answer_record
-
-    return answer_record(name, case, answer)
 
 
 def _show(record: Mapping[str, Any], target: JsonTarget, show: Callable[[Page], None]) -> int:
@@ -324,10 +316,6 @@ def _whole(text: str | None, flag: str, *, most: int = MOST) -> int | None:
 
 def _number(text: str | None, flag: str, *, most: float = 1e30) -> float | None:
     return None if text is None else number(text, flag, most=most)
-
-
-def _whole_numbers(flags: DegreeFlags) -> dict[str, int]:
-    return {name: whole(value, _flag(name), most=MOST) for name, value in asdict(flags).items() if value is not None}
 
 
 EXAMPLES: Final[dict[Callable[..., int], tuple[str, ...]]] = {

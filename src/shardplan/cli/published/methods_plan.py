@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.completion import listed_by
 from shardplan.cli.flags.plan import SearchFlags
 from shardplan.errors import InputError
 from shardplan.inputs.readers.typed import whole
@@ -22,12 +23,6 @@ OURS = "shardplan"
 """Our own search, as `shardplan methods` calls it."""
 
 
-def _names(incomplete: str) -> list[str]:
-    from shardplan.published.catalogue import list_methods
-
-    return [name for name in list_methods() if name.startswith(incomplete)]
-
-
 MethodFlag = Annotated[
     str | None,
     typer.Option(
@@ -35,7 +30,7 @@ MethodFlag = Annotated[
         help="Ask another method in place of our search (see `shardplan methods`): the question in its terms, what it "
         "ignores, its configurations, and our estimate of each.",
         rich_help_panel="Search in detail",
-        autocompletion=_names,
+        autocompletion=listed_by("published.catalogue", "list_methods"),
     ),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -13,11 +13,6 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.readers.typed import whole
-
-if TYPE_CHECKING:
-    from shardplan.plotting.chart import Chart
-    from shardplan.published.subramanian2024.figures import Figure
-
 
 MOST_WORKERS: Final = 1024
 MOST_DOMAIN: Final = 100_000
@@ -79,6 +74,7 @@ def study(
     num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
     files = None if out is None else FigureFiles(out, figures, target)
     from shardplan.cli.workers import workers_of
+    from shardplan.plotting.subramanian2024.charts import chart_of
     from shardplan.published.subramanian2024.corrections import corrections_of
     from shardplan.reports.methods.study import STUDIES, run_study, study_record
 
@@ -88,7 +84,11 @@ def study(
     chosen = corrections_of(corrected)
     with workers_of(num_workers) as executor:
         report = run_study(figures, corrected=chosen, executor=executor, num_workers=num_workers)
-    drawn = () if files is None else [files.drawn(*_drawn(each, shown)) for each in report.figures]
+    drawn = (
+        ()
+        if files is None
+        else [files.drawn(chart_of(each, system=shown[0], nvs=shown[1]), each.rows) for each in report.figures]
+    )
     target.write(study_record(report))
     written = [] if files is None else files.write(drawn)
     if not target.is_stdout:
@@ -129,10 +129,3 @@ def _system(name: str, domain: int) -> tuple[str, int]:
         sizes = ", ".join(map(str, NVLINK_SIZES))
         raise InputError(f"--nvs is {domain}", rule=f"the study has domains of {sizes}", hint=f"one of {sizes}")
     return known[name.upper()], domain
-
-
-def _drawn(figure: Figure, system: tuple[str, int]) -> tuple[Chart, Sequence[dict[str, Any]]]:
-    """A figure as a chart, and its records."""
-    from shardplan.plotting.subramanian2024.charts import chart_of
-
-    return chart_of(figure, system=system[0], nvs=system[1]), figure.rows

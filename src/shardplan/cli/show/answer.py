@@ -124,7 +124,7 @@ def _show_options(page: Page, question: Question, estimate: Estimate, *, is_whol
         return
     page.under_label(page.whole_words(found.options) if is_whole else _few_options(page, found.of_plan))
     if found.unsaid:
-        page.labelled("", f"No such option expresses {joined(found.unsaid, last='or')}.")
+        page.labelled("", f"Not among these options: {joined(found.unsaid)}.")
 
 
 def _few_options(page: Page, options: Sequence[str]) -> list[str]:

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from shardplan.cli.flags.plan import DetailFlags
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_given, show_question
+from shardplan.cli.show.decisions.columns import plan_columns
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.related.frameworks import FrameworkAnswer
 from shardplan.reports.frameworks import choice_text, limits_text
 from shardplan.reports.texts.answer import percent
-from shardplan.reports.texts.plan import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
-
-DEGREES = ("tp", "cp", "pp", "vp", "ep")
 
 
 def show_frameworks(
@@ -62,18 +60,13 @@ def _show_assumptions(page: Page, answers: Sequence[FrameworkAnswer]) -> None:
 
 def _columns(answers: Sequence[FrameworkAnswer]) -> list[Column]:
     best = [each.best for each in answers if each.best is not None]
-    shown = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in best)]
     return [
         Column(title="framework", cells=[each.stack.label for each in answers], is_text=True),
         Column(title="step", cells=[format_time(each.step_time) for each in best]),
         Column(title="lost", cells=[_lost(each, best[0]) for each in best], rank=2),
         Column(title="MFU", cells=[percent(each.mfu) for each in best], rank=3),
         Column(title="memory", cells=[format_bytes(each.peak_memory_bytes) for each in best], rank=2),
-        *(Column(title=name, cells=[str(getattr(each.plan, name)) for each in best]) for name in shown),
-        Column(title="dp", cells=[str(each.dp) for each in best], rank=1),
-        Column(title="mb", cells=[str(each.plan.micro_batch_size) for each in best]),
-        Column(title="sharding", cells=[short_sharding(each.plan) for each in best], is_text=True),
-        Column(title="recompute", cells=[short_recompute(each.plan) for each in best], is_text=True, rank=1),
+        *plan_columns(best),
     ]
 
 

@@ -25,8 +25,11 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation, most: in
     listed = list(result.estimates[:most])
     if found.place is None or found.place > most:
         listed = sorted([*listed, found.estimate], key=lambda e: max(ties.time_of(e), ties.time_of(best)))
-    page.heading("Best plans", f"of {num_that_fit(result)} that fit, each with other degrees; mb: micro-batch")
-    if len(listed) > 1:
+    that_fit = f"of {num_that_fit(result)} that fit"
+    if len(listed) == 1:
+        page.heading("Best plans", f"{that_fit}: the one above")
+    else:
+        page.heading("Best plans", f"{that_fit}, each with other degrees; mb: micro-batch")
         lost = ["" if e is best else _lost(ties.time_of(e), ties.time_of(best)) for e in listed]
         retimed = ties.retimed
         places = {e.plan: str(number) for number, e in enumerate(result.estimates, start=1)}

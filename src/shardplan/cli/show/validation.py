@@ -57,8 +57,10 @@ def show_validation(
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
         _fits(page, by, [*found.fits_by(by).items(), ("all", found.fits)])
         _worst(page, worst_of(found.counted), shared_reasons(found.counted))
-        _not_fitting(page, found.not_fitting)
-        _false_fits(page, found.false_fits)
+        title, about = "Predicted not to fit", "tensors of the fullest accelerator against what they can fill"
+        _wrong_verdicts(page, found.not_fitting, title, about, "fits: false")
+        about = "though they ran out of memory; needed against usable memory"
+        _wrong_verdicts(page, found.false_fits, "Predicted to fit", about, "result: oom and fits: true")
         _order(page, found)
     show_read_as(page, found.read_as)
     show_taken(page, taken_as(one.asked for one in found.predictions))
@@ -177,30 +179,16 @@ def _worst(page: Page, rows: tuple[Worst, ...], shared: Sequence[str]) -> None:
         page.bullets([row.reason], style="dim", most_lines=MOST_LINES)
 
 
-def _not_fitting(page: Page, runs: tuple[Prediction, ...]) -> None:
-    """Those that lack most, and how many more there are."""
+def _wrong_verdicts(page: Page, runs: tuple[Prediction, ...], title: str, about: str, keys: str) -> None:
+    """Those that are furthest off, and how many more there are, which ``keys`` mark in the JSON."""
     if not runs:
         return
-    page.heading("Predicted not to fit", "tensors of the fullest accelerator against what they can fill")
+    page.heading(title, about)
     for one in runs[:MOST_NOT_FITTING]:
-        page.hanging(Text(_times(one)), Text(f"{_named(one)}: {_need(one)}"), gap=1)
+        share = f"{one.needed_memory_bytes / one.usable_memory_bytes:.2f}x".rjust(6)
+        page.hanging(Text(share), Text(f"{_named(one)}: {_need(one)}"), gap=1)
     if len(runs) > MOST_NOT_FITTING:
-        page.line(f"and {len(runs) - MOST_NOT_FITTING:,} more (fits: false in --json)", style="dim")
-
-
-def _false_fits(page: Page, runs: tuple[Prediction, ...]) -> None:
-    """Those that are predicted to leave most memory free."""
-    if not runs:
-        return
-    page.heading("Predicted to fit", "though they ran out of memory; needed against usable memory")
-    for one in runs[:MOST_NOT_FITTING]:
-        page.hanging(Text(_times(one)), Text(f"{_named(one)}: {_need(one)}"), gap=1)
-    if len(runs) > MOST_NOT_FITTING:
-        page.line(f"and {len(runs) - MOST_NOT_FITTING:,} more (result: oom and fits: true in --json)", style="dim")
-
-
-def _times(one: Prediction) -> str:
-    return f"{one.needed_memory_bytes / one.usable_memory_bytes:.2f}x".rjust(6)
+        page.line(f"and {len(runs) - MOST_NOT_FITTING:,} more ({keys} in --json)", style="dim")
 
 
 def _need(one: Prediction) -> str:

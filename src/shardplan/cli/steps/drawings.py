@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.errors import InputError
 from shardplan.fields import dataclass
-from shardplan.outputs.target import HTML, SVG, TRACE, JsonTarget
+from shardplan.outputs.target import HTML, SVG, TRACE, JsonTarget, check_one_on_stdout, check_together
 
 if TYPE_CHECKING:
     from shardplan.simulation.timeline import StepTimeline
@@ -38,8 +37,7 @@ class DrawingFlags:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawings:
+class Drawings(NamedTuple):
     """The files of a step; one that no flag names is not written."""
 
     trace: JsonTarget
@@ -47,53 +45,31 @@ class Drawings:
     picture: JsonTarget
 
     @property
-    def targets(self) -> tuple[JsonTarget, ...]:
-        """All of them."""
-        return self.trace, self.page, self.picture
-
-    @property
     def are_on_stdout(self) -> bool:
         """Whether one of them takes the place of the text."""
-        return any(each.is_stdout for each in self.targets)
+        return any(each.is_stdout for each in self)
 
     @property
     def written(self) -> list[str]:
         """Names of the files."""
-        return [str(each.path) for each in self.targets if each.path is not None]
+        return [str(each.path) for each in self if each.path is not None]
 
     def check(self, answer: JsonTarget, reads: Iterable[Path | None]) -> None:
         """Finds out early whether all files can be written, and ``answer`` as well. Raises InputError."""
-        files, read = (answer, *self.targets), list(reads)
-        to_stdout = [each.flag for each in files if each.is_stdout]
-        if len(to_stdout) > 1:
-            raise InputError(
-                f"{' and '.join(to_stdout)} are both -",
-                rule="standard output takes one answer",
-                hint=f"give {to_stdout[-1]} a file",
-            )
-        for number, each in enumerate(files):
-            each.check(*read, *(other.path for other in files[:number]))
+        check_one_on_stdout((answer, *self))
+        check_together((answer, *self), list(reads))
 
     def write(self, step: StepTimeline) -> None:
         """Writes those that are asked for. Raises InputError."""
-        for target, draw in zip(self.targets, (_trace, _page, _picture), strict=True):
-            if target.where is not None:
-                target.write_parts(draw(step))
+        if self.trace.where is not None:
+            from shardplan.reports.timeline.trace import trace_text
 
+            self.trace.write_parts(trace_text(step))
+        if self.page.where is not None:
+            from shardplan.reports.timeline.page import timeline_html
 
-def _trace(step: StepTimeline) -> Iterator[str]:
-    from shardplan.reports.timeline.trace import trace_text
+            self.page.write_text(timeline_html(step))
+        if self.picture.where is not None:
+            from shardplan.reports.timeline.picture import timeline_svg
 
-    yield from trace_text(step)
-
-
-def _page(step: StepTimeline) -> Iterator[str]:
-    from shardplan.reports.timeline.page import timeline_html
-
-    yield timeline_html(step)
-
-
-def _picture(step: StepTimeline) -> Iterator[str]:
-    from shardplan.reports.timeline.picture import timeline_svg
-
-    yield timeline_svg(step)
+            self.picture.write_text(timeline_svg(step))

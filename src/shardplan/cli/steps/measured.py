@@ -92,7 +92,9 @@ def measured_timeline(
     if any(each.where is not None for each in drawn):
         draw(answer.timeline)
     if flags.stages_out is not None:
-        _write_stages(stages, answer)
+        from shardplan.simulation.stage_times import stage_times_text
+
+        stages.write_text(stage_times_text(answer.stage_times))
     target.write(measured_record(answer))
     if not any(each.is_stdout for each in (target, stages, *drawn)):
         from shardplan.cli.layout import Page
@@ -120,12 +122,6 @@ def _check(
         raise InputError(
             f"{flag} is given with --measured", rule=f"{flag} is about a plan, not about measured times", hint=hint
         )
-
-
-def _write_stages(stages: JsonTarget, answer: MeasuredAnswer) -> None:
-    from shardplan.simulation.stage_times import stage_times_text
-
-    stages.write_text(stage_times_text(answer.stage_times))
 
 
 def _splits(answer: MeasuredAnswer) -> bool:

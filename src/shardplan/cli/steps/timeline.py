@@ -76,7 +76,7 @@ def timeline(
                 "--slow-rank": bool(slow_rank),
             },
             target=target,
-            drawn=drawings.targets,
+            drawn=drawings,
             draw=drawings.write,
         )
     measured.check_unused()

@@ -30,8 +30,8 @@ def serve(*, server: ServerFlags, open_it: OpenFlag = False) -> int:
     serving = _serving()
     what = "JSON API" if settings.api_only else "app"
 
-    def ready(address: str) -> None:
-        sys.stdout.write(f"The {what} is at {address} (Ctrl-C ends it).\n")
+    def ready(shown: str, address: str) -> None:
+        sys.stdout.write(f"The {what} is at {shown} (Ctrl-C ends it).\n")
         sys.stdout.flush()
         if open_it:
             serving.open_browser(address)

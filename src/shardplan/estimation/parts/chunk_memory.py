@@ -24,7 +24,7 @@ from shardplan.workload.stage import Stage
 Column = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryParts:
     """What ranks hold, and when. Arrays have an element for every rank, ``kept`` one for every model chunk. [bytes]"""
 

@@ -23,7 +23,7 @@ NETWORK, LAUNCH, RATE, MEMORY = "network", "launch", "matmul rate", "memory"
 HOST: Final = "waiting for the host"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerOperator:
     """An operator or an exchange of one layer, for one micro-batch."""
 

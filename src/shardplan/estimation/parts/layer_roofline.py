@@ -28,7 +28,7 @@ from shardplan.workload.ops import AttentionCore, Matmul, Operator
 OperatorKind = Literal["matrix product", "attention", "memory-bound pass"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RooflinePoint:
     """An operator."""
 
@@ -57,7 +57,7 @@ class RooflinePoint:
         return self.num_bytes / self.time
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerRoofline:
     """Points and roof."""
 

@@ -10,7 +10,7 @@ from shardplan.fields import dataclass
 Column = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class OnceAStep:
     r"""Seconds that come once a step; arrays have an element for every rank.
 
@@ -38,7 +38,7 @@ class OnceAStep:
         return whole - whole / self.straggler_factor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StepTraffic:
     """What states exchange once a step, before any computation hides it; arrays have an element for every rank."""
 

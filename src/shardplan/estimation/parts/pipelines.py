@@ -27,7 +27,7 @@ from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StageSum:
     """One micro-batch through several stages, which share what they hold evenly."""
 
@@ -97,7 +97,7 @@ def sharded_in_all(question: Question, numbers: PlanNumbers, everyone: StageSum,
     return exposed(time, sharding_window(question, numbers) * everyone.free, question.profile)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ShardedTimes:
     """What shows of the exchanges of sharded states in one micro-batch."""
 

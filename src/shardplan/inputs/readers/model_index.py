@@ -15,7 +15,7 @@ MODELS: Final = DATA / "models"
 """Folder of the built-in models."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSource:
     """Origin of one built-in model."""
 

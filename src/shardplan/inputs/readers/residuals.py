@@ -30,7 +30,7 @@ GENERATIONS = get_args(Generation)
 BITS = ("4", "8", "16", "32")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Shares:
     """Shares of a predicted step whose prediction is least certain."""
 
@@ -54,7 +54,7 @@ PLAIN = Plan()
 """A plan whose every field has its default."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Features:
     """What makes runs alike."""
 
@@ -77,7 +77,7 @@ class Features:
     """Share of the layers that have a state-space mixer, linear attention or a short convolution."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Residual:
     """Error of a run predicted by constants that have not seen it: ln(predicted / measured)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit.changes import Change, changes
 from shardplan.launch.audit.nearby import nearby_plans
-from shardplan.launch.dialects.megatron_core import neox
+from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, underscored
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Reading
 from shardplan.planner.related.software import OtherSoftware, other_software, setting_of
@@ -72,6 +72,8 @@ class Wording(NamedTuple):
     """Fields that the file leaves at the framework's default."""
     is_own: bool = False
     """Whether the file's names are not those of the record that prices it: changes are said by its own names."""
+    spell: Callable[[str], tuple[str, ...]] = lambda option: (option,)
+    """Options of the record as the file spells them."""
 
 
 NO_WORDING: Final = Wording({}, frozenset())
@@ -79,6 +81,11 @@ NO_WORDING: Final = Wording({}, frozenset())
 
 OWN_NAMES: Final = frozenset({("nemo", NEMO.version), (neox.NAME, neox.VERSION)})
 """Dialects that are priced by the record of a framework with other names."""
+SPELLINGS: Final[Mapping[tuple[str, str], Callable[[str], tuple[str, ...]]]] = {
+    (flagscale.NAME, flagscale.VERSION): flagscale.as_settings,
+    (megatron.NAME, underscored.VERSION): underscored.with_underscores,
+}
+"""How dialects spell the options of their record, where it is not the record's way."""
 
 
 def wording_of(reading: Reading) -> Wording:
@@ -89,7 +96,8 @@ def wording_of(reading: Reading) -> Wording:
         for key, (place, _, option) in places.items()
         if key in reading.options and ":" in place and reading.facts[key].origin != "assumed"
     }
-    return Wording(stated, frozenset(reading.assumed), (reading.framework, reading.version) in OWN_NAMES)
+    whose = reading.framework, reading.version
+    return Wording(stated, frozenset(reading.assumed), whose in OWN_NAMES, SPELLINGS.get(whose, NO_WORDING.spell))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +248,7 @@ def _improvement(
 def _difference(change: Change, before: StatedOptions, after: StatedOptions, wording: Wording) -> OptionsChange:
     return OptionsChange(
         removed=tuple(dict.fromkeys(_removed(before, after, change, wording))),
-        added=tuple(each for each in after.says if each not in before.says),
+        added=tuple(piece for each in after.says if each not in before.says for piece in wording.spell(each)),
         unsaid=tuple(name for name in after.unsaid if name in change),
     )
 
@@ -264,7 +272,7 @@ def _removed(before: StatedOptions, after: StatedOptions, change: Change, wordin
             continue
         own = [wording.stated[name] for name in says if name in change and name in wording.stated]
         others = [f"{each.option} ({each.place})" for each in own if each.name not in known]
-        yield from others or [option]
+        yield from others or wording.spell(option)
 
 
 def _options(question: Question, plan: Plan, stack: Stack | None) -> StatedOptions:

@@ -85,6 +85,9 @@ def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> No
     ``program``: what is launched with it, which may set the precision itself.
     """
     _world(facts, config)
+    on_host = config.first("use_cpu")
+    if on_host is not None and switch(on_host.value):
+        facts.doubt(f"{on_host.place}: training on the host's processor is priced on accelerators")
     kind = str(config.value("distributed_type") or "").upper()
     if kind == "MEGATRON_LM":
         _megatron(facts, _section(config, "megatron_lm_config"))

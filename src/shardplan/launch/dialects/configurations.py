@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron
-from shardplan.launch.dialects.ask import Ask, begin, named_document
-from shardplan.launch.dialects.known import refuse
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
+from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
+from shardplan.launch.dialects.known import refuse, refused
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, world_of
+from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, state, world_of
 from shardplan.launch.dialects.tabled.tables import TABLES
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
@@ -47,9 +47,6 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
         facts = begin(ask, accelerate.NAME, accelerate.VERSION)
         accelerate_with_files(facts, ask, settings, {})
         deepspeed.finish(facts)
-    elif internevo.is_internevo(settings):
-        facts = begin(ask, internevo.NAME, internevo.VERSION)
-        internevo.internevo_facts(facts, settings)
     elif nanotron.is_nanotron(settings):
         facts = begin(ask, nanotron.NAME, nanotron.VERSION)
         nanotron.nanotron_facts(facts, settings)
@@ -68,7 +65,7 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
         finish_batch(facts)
     elif deepspeed.is_deepspeed(settings):
         facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)
-        deepspeed.deepspeed_facts(facts, settings)
+        deepspeed.file_facts(facts, settings)
         deepspeed.finish(facts)
     else:
         return _by_table(ask, settings)
@@ -78,8 +75,10 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
 def _by_table(ask: Ask, settings: Settings) -> Facts:
     """A framework that is a table alone. Raises InputError where none owns ``settings``."""
     dialect = next((each for each in TABLES if each.owns(settings)), None)
-    if dialect is None:
+    if dialect is None or refused(settings) is not None:
         raise refuse(ask.path, settings)
+    if not dialect.trains(settings):
+        raise unread(ask.path, f"a configuration of {dialect.name} that evaluates, predicts or exports alone")
     facts = begin(ask, dialect.name, dialect.version)
     _expansion(facts, settings)
     named = settings.first("deepspeed", "deepspeed_config")
@@ -134,6 +133,7 @@ def finish_batch(facts: Facts) -> None:
     """The batch where it is not stated is one micro-batch of each rank."""
     world_of(facts)
     size, dp = facts.number("micro_batch_size"), facts.number("dp")
+    batch_of(facts)
     if size is not None and dp is not None and "global_batch_size" not in facts:
         facts.assume("global_batch_size", size * dp, "micro-batch x dp")
     facts.miss("global_batch_size", ("num_accelerators",))
@@ -149,6 +149,9 @@ def accelerate_with_files(
     named = settings.first("deepspeed_config.deepspeed_config_file")
     if named is not None:
         deepspeed_file(facts, ask, named, written)
+    elif str(settings.value("distributed_type")).upper() != "DEEPSPEED":
+        steps = settings.first("deepspeed_config.gradient_accumulation_steps")
+        state(facts, "gradient_accumulation", steps, degree)
     elif settings.has("deepspeed_config"):
         own = {
             "deepspeed_config.zero_stage": "zero_optimization.stage",
@@ -167,4 +170,4 @@ def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
         for key in OF_DEEPSPEED:
             facts.miss(key, (f"file:{named.value or named.shown}",))
     else:
-        deepspeed.deepspeed_facts(facts, Settings.of(document))
+        deepspeed.file_facts(facts, Settings.of(document))

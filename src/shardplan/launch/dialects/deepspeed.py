@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, packed_facts
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, quantised_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import (
     ATTENTION,
     attention,
     degree,
     number,
+    on_off,
     optimizer,
     precision,
     switch,
@@ -55,10 +57,12 @@ TRAINER: Final[Table] = {
             "max_length",
             "cutoff_len",
             "sequence_length",
+            "seq_length",
+            "seq_len",
         ),
         degree,
     ),
-    "model": (("model_name_or_path", "model_id", "model", "model_name"), text),
+    "model": (("model_name_or_path", "model_id", "model", "model_name", "model_path"), text),
     "optimizer": (("optim",), optimizer),
     "sharding": (("zero_stage", "actor_zero_stage", "deepspeed_stage"), zero_stage),
     "global_batch_size": (("batch_size", "global_batch_size"), degree),
@@ -67,10 +71,23 @@ TRAINER: Final[Table] = {
     "ep": (("ep", "ep_size", "ep_world_size", "expert_parallel_size"), degree),
 }
 """Options of trainers, with underscores."""
+MCORE_ADAPTER: Final[Table] = {
+    "tp": (("tensor_model_parallel_size",), degree),
+    "pp": (("pipeline_model_parallel_size",), degree),
+    "vp": (("virtual_pipeline_model_parallel_size",), degree),
+    "cp": (("context_parallel_size",), degree),
+    "ep": (("expert_model_parallel_size",), degree),
+    "sequence_parallel": (("sequence_parallel",), switch),
+    "sharding": (("use_distributed_optimizer",), on_off("zero1", "ddp")),
+    "overlap_dp": (("overlap_grad_reduce",), switch),
+    "recompute": (("recompute_granularity",), lambda value: value if value in {"full", "selective"} else None),
+}
+"""Options of LLaMA-Factory on Megatron Core (``mcore_adapter`` of ROLL 8eb27cc2), which are Megatron's."""
 
 
 def trainer_facts(facts: Facts, options: Settings) -> None:
     """Options of a training script in the manner of Hugging Face's Trainer."""
+    state_all(facts, options, MCORE_ADAPTER)
     state_all(facts, options, {key: entry for key, entry in TRAINER.items() if key != "global_batch_size"})
     for name, word in (("bf16", "bf16"), ("fp16", "fp16")):
         setting = options.first(name)
@@ -78,7 +95,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
             facts.state("precision", word, setting.place, name)
         elif setting is not None and setting.needs:
             facts.miss("precision", setting.needs)
-    state(facts, "precision", options.first("mixed_precision"), precision)
+    state(facts, "precision", options.first("mixed_precision", "precision"), precision)
     state(facts, "precision", options.first("dtype"), lambda value: {"fp16": "fp16", "bf16": "bf16"}.get(str(value)))
     weights = options.first("torch_dtype", "model_dtype")
     if weights is not None and weights.value != "auto":
@@ -90,14 +107,21 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     state(facts, "attention", options.first(*ATTENTION), attention)
     _fsdp(facts, options)
     offload = options.first("offload", "actor_offload", "offload_optimizer")
-    if offload is not None and switch(offload.value):
+    if offload is not None and switch(offload.value) and offload.name == "offload" and not _has_stage(options):
+        facts.miss("offload", (f"{offload.place}: what the program keeps in host memory",))
+    elif offload is not None and switch(offload.value):
         facts.state("offload", "optimizer", offload.place, offload.name)
         if facts.value("sharding") == "zero3":
             facts.doubt(f"{offload.place}: weights in host memory are not priced")
     _adapters(facts, options)
 
 
-ADAPTERS: Final = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "only_optimize_lora")
+def _has_stage(options: Settings) -> bool:
+    """Whether a line is in the manner of DeepSpeed-Chat, whose ``--offload`` is that of the optimizer."""
+    return any(name in options for name in TRAINER["sharding"][0])
+
+
+ADAPTERS: Final = ("use_peft", "use_lora", "lora", "lora_enable", "use_peft_lora", "only_optimize_lora")
 """Switches of training scripts that train adapters alone."""
 
 
@@ -116,7 +140,7 @@ def _adapters(facts: Facts, options: Settings) -> None:
         facts.miss("train", (f"{parts.place} {parts.value}: adapters in a part of the model",))
     adapter_facts(facts, options)
     frozen_facts(facts, options)
-    packed_facts(facts, options, doubled=False)
+    quantised_facts(facts, options)
     if "train" not in facts and rank is not None and whole(rank.value) and not any(n in options for n in ADAPTERS):
         facts.note(f"{rank.place} {rank.value}: low-rank adapters; whether all weights train too is the script's")
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
@@ -150,6 +174,37 @@ def _fsdp(facts: Facts, options: Settings) -> None:
         facts.state("offload", "optimizer", setting.place, "fsdp")
 
 
+_QUIET: Final = re.compile(
+    r"(?!.*(?:quantized|\.ratio)).*(?:bucket_size|pin_memory|(?:16bit|fp16)_weights_on_model_save)|(?:scheduler|optimizer|bf16|bfloat16|fp16|flops_profiler"
+    r"|tensorboard|wandb|csv_monitor|comms_logger|aio|curriculum_learning|data_efficiency|compression_training)\..*"
+    r"|zero_optimization\.(?:stage3_\w+|contiguous_gradients|sub_group_size|reduce_scatter|allgather_partitions"
+    r"|round_robin_gradients|find_unused_parameters|load_from_fp32_weights|memory_efficient_linear|legacy_stage1"
+    r"|ignore_unused_parameters|elastic_checkpoint|log_trace_cache_warnings)"
+    r"|activation_checkpointing\.(?:contiguous_memory_optimization|synchronize_checkpoint_boundary|profile"
+    r"|number_checkpoints)|zero_\w+_optimizer|steps_per_print|wall_clock_breakdown|dump_state|memory_breakdown"
+    r"|prescale_gradients|gradient_predivide_factor|gradient_clipping|min_lr|compile\.(?:backend|kwargs\..*)|checkpoint\..*"
+)
+"""Keys of DeepSpeed's file that change neither time nor memory, or no more than buffers."""
+_MISPLACED: Final = ("offload_optimizer", "offload_param", "overlap_comm", "stage")
+"""Keys of ``zero_optimization`` that do nothing elsewhere."""
+
+
+def file_facts(facts: Facts, config: Settings) -> None:
+    """A file of DeepSpeed, with what of it is not read."""
+    deepspeed_facts(facts, config)
+    for name in _MISPLACED:
+        if config.has(name):
+            facts.breaks_rule(
+                "keys of ZeRO stand in zero_optimization",
+                f"{name} at the top of the file has no effect",
+                f"move {name} into zero_optimization",
+                "notice",
+            )
+            config.seen.update(key for key in config if key.partition(".")[0] == name)
+    config.seen.update(key for key in config if _QUIET.fullmatch(key))
+    unsaid(facts, config)
+
+
 def deepspeed_facts(facts: Facts, config: Settings) -> None:
     """A configuration of DeepSpeed; ``facts`` may know world, degrees and the trainer's options already."""
     _batch(facts, config)
@@ -164,6 +219,7 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     state(facts, "cp", config.first("sequence_parallel_size"), degree)
     state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)
     state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
+    state(facts, "grad_dtype", config.first("data_types.grad_accum_dtype"), precision)
     state(facts, "checkpoint.universal", config.first("checkpoint.load_universal"), switch)
     overlap = config.first("zero_optimization.overlap_comm")
     if overlap is not None and switch(overlap.value) is not None:
@@ -253,7 +309,7 @@ def _check_same(facts: Facts, key: str, setting: NamedSetting) -> None:
 def _precision(facts: Facts, config: Settings) -> None:
     """``enabled`` of the sections; fp32 without any."""
     for name in ("bf16", "fp16"):
-        setting = config.first(f"{name}.enabled")
+        setting = config.first(f"{name}.enabled", f"{name.replace('bf', 'bfloat')}.enabled")
         if setting is None:
             continue
         if setting.value == "auto":

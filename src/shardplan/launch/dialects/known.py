@@ -12,16 +12,17 @@ from shardplan.launch.dialects.settings import Settings
 
 READ: Final = (
     "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
-    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, InternEvo, recipes of "
+    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, OLMo, InternEvo, recipes of "
     "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp"
 )
 """Frameworks whose files are read."""
 
 MARKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "SageMaker HyperPod": ("run.model_type", "hyperpod_config"),
+    "NeuronX Distributed Training": ("distributed_strategy.tensor_model_parallel_size",),
     "verl": ("actor_rollout_ref", "algorithm.adv_estimator"),
     "NeMo RL": ("policy.megatron_cfg", "grpo"),
     "OLMo-core": ("train_module", "data_loader.global_batch_size"),
-    "OLMo": ("device_train_microbatch_size", "max_duration"),
     "Primus": ("modules.pre_trainer", "work_group"),
     "Aleph Alpha Scaling": ("transformer_architecture", "topology.model_parallel_size"),
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
@@ -51,10 +52,14 @@ COMMANDS: Final[Mapping[str, str]] = {
 """Programs and launchers by which a line is recognised."""
 
 
+def refused(settings: Settings) -> str | None:
+    """The framework of a configuration that is recognised but not read."""
+    return next((name for name, marks in MARKS.items() if any(settings.has(mark) for mark in marks)), None)
+
+
 def refuse(path: Path, settings: Settings) -> InputError:
     """What to say of a configuration that no dialect reads."""
-    named = next((name for name, marks in MARKS.items() if any(settings.has(mark) for mark in marks)), None)
-    return _error(path, named)
+    return _error(path, refused(settings))
 
 
 def refused_command(program: str, launchers: Sequence[str]) -> str | None:

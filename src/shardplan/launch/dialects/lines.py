@@ -21,7 +21,7 @@ from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree
+from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
 
@@ -253,7 +253,7 @@ def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, pr
         own = {"precision": "mixed_precision", "sharding": "distributed_type", "num_accelerators": "num_processes"}
         for key, name in own.items():
             if name not in settings:
-                facts.miss(key, (f"file:{config.value}",))
+                facts.miss(key, (f"file:{config.value or config.shown}",))
     settings = settings if document is None else settings.over(Settings.of(document))
     accelerate_with_files(facts, ask, settings, script.documents, program)
 
@@ -285,6 +285,9 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)
+    evaluates = options.first("do_eval", "do_predict")
+    if evaluates is not None and switch(evaluates.value) and "do_train" not in options:
+        facts.note(f"{evaluates.place} without --do_train: programs that read them train nothing")
     objective_facts(facts, options, launch.program)
     if not by_deepspeed:
         copy_facts(facts, options)

@@ -92,10 +92,16 @@ CATALOGUE: Final = {
 
 def is_maxtext(settings: Settings) -> bool:
     """Whether settings are MaxText's."""
-    own = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_config")
-    return any(key in settings for key in own) or any(
-        f"{place}_fsdp_parallelism" in settings for place in ("ici", "dcn")
-    )
+    own = ("base_emb_dim", "remat_policy", "base_config", "ici_fsdp_parallelism", "dcn_fsdp_parallelism")
+    return any(key in settings for key in own) or sum(key in settings for key in USUAL) >= LEAST_USUAL
+
+
+USUAL: Final = (
+    "per_device_batch_size", "max_target_length", "base_output_directory", "model_name", "enable_checkpointing",
+    "dataset_type", "reuse_example_batch", "async_checkpointing", "tokenizer_path",
+)  # fmt: skip
+LEAST_USUAL: Final = 2
+"""Keys that files of others have too, and how many of them a file of MaxText's own has."""
 
 
 def maxtext_facts(facts: Facts, config: Settings) -> None:

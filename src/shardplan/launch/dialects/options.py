@@ -82,7 +82,7 @@ def options_of(words: Iterable[Word], *, bare: frozenset[str] = frozenset(), fol
         name, value = _flag(word)
         if name is not None:
             found.append((name.replace("_", "-") if fold else name, [] if value is None else [value], word))
-        elif word.text is None and word.splits and not (found and _takes_value(found[-1], bare)):
+        elif word.text is None and word.splits and not _is_path(word) and (_holds(word) or not _waits(found, bare)):
             undecided.append(word)
         elif found and found[-1][0] not in bare and not _has_value_attached(found[-1]):
             found[-1][1].append(word)
@@ -133,9 +133,23 @@ def _flag(word: Word) -> tuple[str | None, Word | None]:
     return name.lstrip("-"), attached
 
 
-def _takes_value(entry: tuple[str, list[Word], Word], bare: frozenset[str]) -> bool:
-    """Whether an option still waits for its value."""
-    return not entry[1] and entry[0] not in bare
+def _waits(found: Sequence[tuple[str, list[Word], Word]], bare: frozenset[str]) -> bool:
+    """Whether the last option still waits for its value."""
+    return bool(found) and not found[-1][1] and found[-1][0] not in bare
+
+
+_LISTS: Final = re.compile(r"<(?:env:|cmd:read )\w*(?:ARG|OPT|OPTION|FLAG|PARAM)S>", re.IGNORECASE)
+_MARK: Final = re.compile(r"<(?:env|arg|cmd|code|file):[^<>]*>")
+
+
+def _is_path(word: Word) -> bool:
+    """Whether a word has a folder beside what is not decided (``$PWD/data``): it is one word."""
+    return "/" in _MARK.sub("", word.shown)
+
+
+def _holds(word: Word) -> bool:
+    """Whether a word is a variable that is named as a list of options (``${MODEL_ARGS[@]}``)."""
+    return _LISTS.fullmatch(word.shown) is not None
 
 
 def _has_value_attached(entry: tuple[str, list[Word], Word]) -> bool:

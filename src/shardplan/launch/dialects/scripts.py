@@ -17,7 +17,7 @@ from shardplan.launch.dialects.known import refuse_by_command, refused_command
 from shardplan.launch.dialects.launching.launches import Launch, launches
 from shardplan.launch.dialects.launching.world import world
 from shardplan.launch.dialects.lines import other_facts, setting_of
-from shardplan.launch.dialects.megatron_core import megatron
+from shardplan.launch.dialects.megatron_core import megatron, underscored
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Options, options_of
@@ -35,8 +35,7 @@ MOST_FOLLOWED: Final = 3
 
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
-    script = read_script(ask.path, env=ask.env, arguments=ask.arguments)
-    script = replace(script, directives={**script.directives, **ask.directives})
+    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, directives=ask.directives)
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)
@@ -138,42 +137,64 @@ TRAINS: Final = re.compile(r"train|tun(?:e|ing)|sft")
 """What the name of a program that trains may hold besides."""
 
 
+EVALUATES: Final = frozenset({"eval", "evals", "evaluation"})
+"""Folders of programs that do not train."""
+
+
+def _is_beside(program: str) -> bool:
+    """Whether a program does not train, by its name or its folder."""
+    *folders, name = program.split("/")
+    return BESIDES.search(name) is not None or not EVALUATES.isdisjoint(folders)
+
+
 def _chosen(found: Sequence[Launch]) -> Launch | None:
     """The last launch with a launcher in front or with degrees; the one that trains comes last in most files.
 
     Programs that convert, prepare or evaluate train only where their name says so too.
     """
-    names = [each.program.rpartition("/")[2].lower() for each in found]
-    training = [each for each, name in zip(found, names, strict=True) if not BESIDES.search(name)]
-    training = training or [each for each, name in zip(found, names, strict=True) if TRAINS.search(name)]
-    ranked = [each for each in training if megatron.is_megatron(each.parsed(bare=BARE)) or each.launchers]
+    training = [each for each in found if not _is_beside(each.program.lower())]
+    training = training or [each for each in found if TRAINS.search(each.program.rpartition("/")[2].lower())]
+    ranked = [each for each in training if megatron.is_megatron(_options(each)[0]) or each.launchers]
     return next(reversed(ranked or training), None)
 
 
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The dialect of a launch line."""
-    options = launch.parsed(bare=BARE)
+    options, version = _options(launch)
     refused = refused_command(launch.program, launch.launchers)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
     if megatron.is_megatron(options):
-        return _megatron(ask, script, launch, options)
+        return _megatron(ask, script, launch, options, version)
     return other_facts(ask, script, launch, options)
 
 
-def _megatron(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+def _options(launch: Launch) -> tuple[Options, str]:
+    """Options of a line and the version of Megatron-LM that they are of, with hyphens where a fork has underscores."""
+    options = launch.parsed(bare=BARE)
+    if megatron.is_megatron(options) or "swift" in launch.launchers:
+        return options, MEGATRON_VERSION
+    folded = launch.parsed(bare=BARE, fold=True).renamed(underscored.RENAMED)
+    return (folded, underscored.VERSION) if underscored.is_underscored(folded) else (options, MEGATRON_VERSION)
+
+
+def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, version: str) -> Facts:
     """Megatron's options, with the JSON of DeepSpeed where one is named."""
     config = options.get("deepspeed_config", "deepspeed-config")
     name = "megatron-deepspeed" if config is not None or "zero-stage" in options else megatron.NAME
-    facts = begin(ask, name, "main of 2024-08 (4efb479d)" if config is not None else MEGATRON_VERSION)
+    facts = begin(ask, name, "main of 2024-08 (4efb479d)" if config is not None else version)
     world(facts, launch, script)
     document = None if config is None else named_document(facts, ask, setting_of(config), script.documents)
+    if version == underscored.VERSION:
+        underscored.own_facts(facts, options)
     megatron.megatron_facts(facts, options)
     if document is not None:
-        deepspeed.deepspeed_facts(facts, Settings.of(document))
+        deepspeed.file_facts(facts, Settings.of(document))
     elif config is not None:
         for key in OF_DEEPSPEED:
-            facts.miss(key, (f"the file of {config.place}",))
+            if key != "optimizer":
+                facts.miss(key, (f"the file of {config.place}",))
+    facts.assume("optimizer", "adam")
     finish_batch(facts)
     return facts
 

@@ -86,12 +86,14 @@ class Settings(dict[str, NamedSetting]):
         return None if found is None else found.value
 
     def has(self, prefix: str) -> bool:
-        """Whether a section is there."""
-        return any(key == prefix or key.startswith(f"{prefix}.") for key in self)
+        """Whether a section or a key is there; an empty one is not."""
+        own = self.get(prefix)
+        is_set = own is not None and (bool(own.needs) or own.value not in (None, "", (), []))
+        return is_set or any(key.startswith(f"{prefix}.") for key in self)
 
 
 def _of_option(option: Option) -> NamedSetting:
-    value: object = True if not option.words else option.value
+    value: object = True if not option.words else None if option.value == "null" else option.value
     shown = option.words[0].shown if len(option.words) == 1 else ""
     return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs, shown=shown)
 

@@ -73,6 +73,9 @@ PLAIN: Final = _words(
     truncate_source use_fast use_fast_tokenizer use_flash_attn use_flash_attn_v2
     use_llama2_rotary_position_embeddings use_mcore_models use_persistent_ckpt_worker
     use_precision_aware_optimizer use_reentrant use_rope_scaling use_slow_tokenizer use_te wgrad_deferral_limit
+    hybrid_zero_optimizer_clip_grad_norm hybrid_zero_optimizer_reduce_bucket_size model_embed_split_hidden
+    model_parallel_output moe_eval_capacity_factor moe_min_capacity moe_use_rts parallel_weight_memory_pool
+    parallel_weight_overlap
     """
 )
 """Whole names without effect."""

@@ -8,8 +8,10 @@ read), ``key:a.b`` (a key that is not there), ``code:TEXT`` (an expression that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import field
+from typing import Final, Literal, NamedTuple
+
+from shardplan.fields import dataclass
 
 Scalar = str | int | float | bool | None
 DocumentKind = Literal["yaml", "json", "jsonc", "toml", "ini", "python"]
@@ -21,8 +23,7 @@ ENDS: Final = "the script ends here"
 """In a note about an ``exit``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Word:
+class Word(NamedTuple):
     """A word of a command, as the shell would pass it."""
 
     text: str | None

@@ -54,14 +54,17 @@ def read_script(
     env: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
     folders: Sequence[Path] = (),
+    directives: Mapping[str, Word] | None = None,
 ) -> Script:
     """What the shell script at ``path`` runs, given environment variables and arguments.
+
+    ``directives`` are those of the scheduler's command or script that starts it; they count before its own.
 
     Files that it sources are read where they are in its folder, or in one of ``folders``. Raises ``InputError``.
     """
     text = read_text(path, LONG_FILE)
     roots = [path.resolve().parent, *(folder.resolve() for folder in folders)]
-    return _evaluated(text, str(path), env or {}, arguments, lambda name: _open_in(roots, path, name))
+    return _evaluated(text, str(path), env or {}, arguments, lambda name: _open_in(roots, path, name), directives)
 
 
 def parse_script(
@@ -91,13 +94,14 @@ def _evaluated(
     env: Mapping[str, str],
     arguments: Sequence[str],
     open_file: Callable[[str], tuple[str, str] | None],
+    outer: Mapping[str, Word] | None = None,
 ) -> Script:
     file, text = printable(file), whole_characters(text)
     check_length(text, file)
     if "\0" in text:
         refuse(file, "holds null characters", LAUNCH_FILE.rule)
     is_long = len(text) > MOST_BYTES
-    directives = dict(_directives(text, file))
+    directives = {**dict(_directives(text, file)), **(outer or {})}
     context = Context(file, env, directives)
     evaluator = Evaluator(context, open_file)
     context.state.positional = tuple(literal(argument) for argument in arguments)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardplan.fields import dataclass
 from shardplan.launch.read.facts import Document, DocumentKind, Need, Scalar, Stated
 from shardplan.launch.read.limits import MOST_NODES, refuse
 

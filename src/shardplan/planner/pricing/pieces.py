@@ -21,7 +21,6 @@ from shardplan.estimation.step import Step, WorkOfStages
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.family import Family
-from shardplan.planner.objective import Objective
 from shardplan.planner.pricing.rows import priced_together
 from shardplan.planner.pricing.tables import Depths, Reads, Tables
 from shardplan.workload.stage import Stage
@@ -82,30 +81,25 @@ class PointGroup:
         return self.tables.whole_times_at(self.points, self.slots)
 
     @cached_property
-    def shardings(self) -> list[int]:
+    def shardings(self) -> NDArray[np.intp]:
         """Kinds of sharding that any of the points may have."""
-        return np.flatnonzero(self.shards.any(axis=1)).tolist()
-
-    def valid(self, sharding: int) -> Flags:
-        """Where the plans are valid under a kind of sharding, by slot and point; True where all are."""
-        points = self.shards[sharding]
-        return self._valid_slots if points.all() else points & self._valid_slots
+        return np.flatnonzero(self.shards.any(axis=1))
 
     @cached_property
-    def _valid_slots(self) -> Flags:
-        """Where recomputation is valid, by slot and point; True where all is."""
+    def valid(self) -> Flags:
+        """Where the plans are valid, by kind of sharding, slot and point; True where all are."""
         slots = self.tables.family.recomputes[np.ix_(self.slots, self.points)]
-        return True if slots.all() else slots
+        points = self.shards[self.shardings]
+        return all_hold([True if points.all() else points[:, None, :], True if slots.all() else slots])
 
     @cached_property
     def starts(self) -> NDArray[np.intp]:
         """Where another point begins; a point comes once for each of its layouts where these are worked on together."""
         return np.flatnonzero(np.diff(self.points, prepend=-1))
 
-    def work(self, compositions: NDArray[np.intp], reads: Reads) -> StageWork:
-        """Work of stages of these compositions."""
-        at = compositions, self.points
-        return self._once(compositions, reads, lambda: self.tables.work_at(self.depths, at, self.slots, reads))
+    def work(self, compositions: NDArray[np.intp], rows: NDArray[np.intp], reads: Reads) -> StageWork:
+        """Work of stages of these compositions, which is at these rows."""
+        return self._once(compositions, reads, lambda: self.tables.work_at(self.depths, rows, self.slots, reads))
 
     def charge(
         self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp], reads: Reads
@@ -114,10 +108,20 @@ class PointGroup:
         found = partial(self.tables.charge_at, sharding, self.depths, rows, reads)
         return self._once(compositions, (reads, sharding), found)
 
+    def bytes(self, compositions: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
+        """What they take under every kind of sharding."""
+        found = partial(self.tables.bytes_at, self.shardings, self.depths, rows)
+        return self._once(compositions, "bytes", found)
+
+    def work_rows(self, compositions: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Where the work of stages of these compositions is."""
+        at = compositions, self.points
+        return self._once(compositions, "work rows", lambda: self.tables.work_rows(self.depths, at))
+
     def charge_rows(self, compositions: NDArray[np.intp]) -> NDArray[np.intp]:
         """Where the charges of stages of these compositions are."""
         at = compositions, self.points
-        return self._once(compositions, "rows", lambda: self.tables.charge_rows(self.depths, at))
+        return self._once(compositions, "charge rows", lambda: self.tables.charge_rows(self.depths, at))
 
     def _once(self, compositions: NDArray[np.intp], what: object, found: Callable[[], Found]) -> Found:
         """What is found for one composition is kept for other layouts with the same one."""
@@ -171,6 +175,11 @@ class TablePiece:
         return [self.at.tables.layouts.composition[self.layouts, kind] for kind in range(self.num_kinds)]
 
     @cached_property
+    def _work_rows(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Of every kind of stage its compositions, and where their work is."""
+        return [(each, self.at.work_rows(each)) for each in self._compositions]
+
+    @cached_property
     def _charge_rows(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Of every kind of stage its compositions, and where their charges are."""
         return [(each, self.at.charge_rows(each)) for each in self._compositions]
@@ -186,7 +195,7 @@ class TablePiece:
     def _work(self, reads: Reads) -> WorkOfStages:
         """What all kinds of sharding have in common."""
         if reads not in self._known:
-            self._known[reads] = self._work_of([self.at.work(each, reads) for each in self._compositions])
+            self._known[reads] = self._work_of([self.at.work(*each, reads) for each in self._work_rows])
         return self._known[reads]
 
     def _work_of(self, works: list[StageWork]) -> WorkOfStages:
@@ -199,7 +208,7 @@ class TablePiece:
             works=works,
             whole=tables.whole[0],
             whole_work=lambda: at.whole_times,
-            behind=lambda kind: at.work(layouts.behind[chosen, kind], "times"),
+            behind=lambda kind: at.work(behind := layouts.behind[chosen, kind], at.work_rows(behind), "times"),
             rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
         )
 
@@ -216,6 +225,42 @@ class TablePiece:
         time = 0.0 if reads == "memory" else self.at.sharding_time(sharding)
         return Step(work=self._work(reads), charges=charges, sharding_time=time)
 
+    @cached_property
+    def _memory(self) -> Step:
+        """Memory of the plans under every kind of sharding that any of them may have."""
+        charges = [self.at.bytes(*each) for each in self._charge_rows]
+        return Step(work=self._work("memory"), charges=charges, sharding_time=0.0)
+
+    @cached_property
+    def valid(self) -> Flags:
+        """Where the plans are valid, by kind of sharding, slot and point; True where all are."""
+        return all_hold([self.at.valid, self.runnable])
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        """Where the plans are valid and fit, by kind of sharding, slot and point."""
+        return self._each(all_hold([self._memory.fits, self.valid]))
+
+    def outcomes(self) -> list[PieceOutcome]:
+        """Outcome of the plans under every kind of sharding that any of them may have."""
+        return [
+            PieceOutcome(piece=self, sharding=sharding, number=number)
+            for number, sharding in enumerate(self.at.shardings.tolist())
+        ]
+
+    def peak_memory_bytes(self, number: int) -> Numbers:
+        """Of one rank of the fullest stage, under one of the kinds of sharding; infinite where plans are not valid."""
+        with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
+            return np.divide(self._each(self._memory.peak_memory_bytes)[number], self._each(self.valid)[number])
+
+    def valid_under(self, sharding: int) -> NDArray[np.bool_]:
+        """Where the plans are valid under a kind of sharding, by slot and point."""
+        return self._each(self.valid)[self.at.shardings.tolist().index(sharding)]
+
+    def _each(self, values: Any) -> NDArray[Any]:
+        """One value for every kind of sharding, slot and point."""
+        return np.broadcast_to(values, (len(self.at.shardings), len(self.at.slots), len(self.at.points)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class PieceOutcome:
@@ -223,40 +268,23 @@ class PieceOutcome:
 
     piece: TablePiece
     sharding: int
-    may_fit: bool
-    """Whether times are likely to be read too: they are looked up with the memory then, or on their own later."""
-
-    @cached_property
-    def _memory(self) -> Step:
-        return self.piece.step(self.sharding, "both" if self.may_fit else "memory")
+    number: int
+    """Position of the kind of sharding among those of the piece."""
 
     @property
     def peak_memory_bytes(self) -> Numbers:
-        """Of one rank of the fullest stage."""
-        return self._memory.peak_memory_bytes
+        """Of one rank of the fullest stage; infinite where plans are not valid."""
+        return self.piece.peak_memory_bytes(self.number)
 
     @property
-    def fits(self) -> Flags:
-        """Whether every device holds its stage."""
-        return self._memory.fits
+    def fits(self) -> NDArray[np.bool_]:
+        """Where plans are valid and every device holds its stage."""
+        return self.piece.fits[self.number]
 
     @property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
-        return self._memory.busiest if self.may_fit else self.piece.step(self.sharding, "times").busiest
-
-    @cached_property
-    def valid(self) -> Flags:
-        """Whether the plans are valid; True where all are."""
-        return all_hold([self.piece.at.valid(self.sharding), self.piece.runnable])
-
-    def valued(self, objective: Objective) -> Numbers:
-        """What valid plans are ranked by; infinite for others."""
-        value = objective.value(self)
-        if self.valid is True:
-            return value
-        with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
-            return np.divide(value, self.valid)
+        return self.piece.step(self.sharding, "times").busiest
 
 
 def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
@@ -264,24 +292,41 @@ def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[Poin
 
     Where points are few, plans whose states alone take more than ``most_bytes`` are left out.
     """
-    family = tables.family
-    counts, first = family.num_chunks(), family.first_layouts()
-    group = first * (int(counts.max()) + 1) + counts
-    order = np.lexsort((tables.block_of_point, group))
-    few = []
-    for points in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        if len(points) < FEW:
-            few.append(points)
-            continue
-        alike = np.arange(first[points[0]], first[points[0]] + counts[points[0]])
-        depths = (int(family.points["depth"][points[0]]),)
-        for layouts in _with_equal_slots(family, alike):
-            pairs = _Pairs(points, layouts[:1], family.shards[:, points])
-            for part in _parts_of(family, pairs):
-                at = PointGroup.of(tables, depths, pairs.at(part))
-                yield at, (TablePiece.of(at, layouts[[number]]) for number in range(len(layouts)))
+    few: list[NDArray[np.intp]] = []
+    for groups in _groups_of(tables):
+        rare = [points for points in groups if len(points) < FEW]
+        for points in groups:
+            if len(points) >= FEW:
+                yield from _alike(tables, points)
+        if len(rare) == len(groups):
+            few += rare
+        elif rare:  # what their depth is made of is at hand now
+            yield from _mixed(tables, np.concatenate(rare), most_bytes)
     if few:
         yield from _mixed(tables, np.concatenate(few), most_bytes)
+
+
+def _groups_of(tables: Tables) -> Iterator[list[NDArray[np.intp]]]:
+    """For every depth its points, those that may have the same chunks per rank together."""
+    family = tables.family
+    counts, depths = family.num_chunks(), family.points["depth"]
+    group = family.first_layouts() * (int(counts.max()) + 1) + counts
+    order = np.lexsort((tables.block_of_point, group, depths))
+    for points in np.split(order, np.flatnonzero(np.diff(depths[order])) + 1):
+        yield np.split(points, np.flatnonzero(np.diff(group[points])) + 1)
+
+
+def _alike(tables: Tables, points: NDArray[np.intp]) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
+    """Plans of points of one depth that may have the same chunks per rank, one number of these after the other."""
+    family, (some, *_) = tables.family, points
+    first = int(family.first_layouts()[some])
+    alike = np.arange(first, first + int(family.num_chunks()[some]))
+    depths = (int(family.points["depth"][some]),)
+    for layouts in _with_equal_slots(family, alike):
+        pairs = _Pairs(points, layouts[:1], family.shards[:, points])
+        for part in _parts_of(family, pairs):
+            at = PointGroup.of(tables, depths, pairs.at(part))
+            yield at, (TablePiece.of(at, layouts[[number]]) for number in range(len(layouts)))
 
 
 def _mixed(

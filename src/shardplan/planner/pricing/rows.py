@@ -23,7 +23,7 @@ SMALL = STEP // 8
 """Plans of a set, of one sharding, up to which it is not priced on its own."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Rows:
     """Pairs of a composition and a key (a block, or a set of degrees) that plans of some pipeline depths have.
 

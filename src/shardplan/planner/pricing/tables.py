@@ -50,9 +50,19 @@ Depths = tuple[int, ...]
 """Pipeline depths of plans that are worked on one after the other, as positions among those of the family."""
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]
 """Compositions (one for each point, or one for all) and points."""
-Reads = Literal["times", "memory", "both"]
+Reads = Literal["times", "memory"]
 """What is read of plans; what nobody reads is not looked up."""
 Made = TypeVar("Made")
+
+
+def of_whole(made: Callable[[Any], Made]) -> cached_property[Made]:
+    """A property that the plans of a part of a family take from those of all of it."""
+
+    def found(tables: Tables) -> Made:
+        shared: Made = getattr(tables.part_of.tables, made.__name__) if tables.part_of else made(tables)
+        return shared
+
+    return cached_property(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +76,9 @@ class Tables:
     """The tables of a family of which these plans are some: its blocks are priced already."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
 
-    @cached_property
+    @of_whole
     def layouts(self) -> Layouts:
         """Pipelines of every depth and number of chunks."""
-        if self.part_of is not None:
-            return self.part_of.tables.layouts
         return Layouts.of(self.question, self.family, self.known)
 
     def within(self, points: NDArray[np.intp], recomputes: NDArray[np.bool_]) -> Tables:
@@ -84,16 +92,22 @@ class Tables:
         return PointNumbers(question=self.question, family=self.family)
 
     @cached_property
-    def _layout_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Points, one for each set of degrees and placement; and for every point which of these it has."""
+    def layout_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Points, one for each set of degrees and placement; and for every point which of these it has.
+
+        Of a part of a family the sets of all of it.
+        """
+        if self.part_of is not None:
+            whole, here = self.part_of
+            return whole.layout_keys[0], whole.layout_keys[1][here]
         codes = self.family.points["layout"]
         values, key = distinct(codes, int(codes.max()) + 1)
         return first_of(key, len(values)), key
 
-    @cached_property
+    @of_whole
     def _groups(self) -> dict[str, Group]:
         """Groups of every set of degrees and placement."""
-        numbered = [*self.numbers.by_placement(self._layout_keys[0])]
+        numbered = [*self.numbers.by_placement(self.layout_keys[0])]
         groups = [groups_of(numbers, self.question.network) for numbers, _ in numbered]
         lengths = [len(points) for _, points in numbered]
         return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
@@ -107,7 +121,7 @@ class Tables:
         if self.part_of is not None:
             whole, here = self.part_of
             return whole.block_keys[0], whole.block_of_point[here]
-        first, key = self._layout_keys
+        first, key = self.layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
         for group in (self._groups[name] for name in GROUPS):
@@ -124,13 +138,11 @@ class Tables:
         """Which block every point has."""
         return self.block_keys[1]
 
-    @cached_property
+    @of_whole
     def blocks(self) -> Parts[BlockLoad]:
         """Work and activations of every part on every block."""
-        if self.part_of is not None:
-            return self.part_of.tables.blocks
         first, _ = self.block_keys
-        groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
+        groups = gather({name: self._groups[name] for name in GROUPS}, self.layout_keys[1][first])
         numbers = self.numbers.of(first, np.arange(len(self.family.policies)))
         return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
 
@@ -144,7 +156,7 @@ class Tables:
         numbers = self.numbers.of(first, None)
         handover, lengths = [], []
         for part, points in self.numbers.by_placement(np.arange(self.family.num_points)):
-            groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
+            groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self.layout_keys[1][points])
             handover.append(_row(price_handover(self.question, part, groups).time, points))
             lengths.append(len(points))
         return Around(
@@ -164,38 +176,42 @@ class Tables:
         ]
         return concatenated(works, [part.stop - part.start for part in pieces]), rows
 
-    @cached_property
+    @of_whole
     def whole(self) -> tuple[Stage, StageWork]:
         """All stages together, on every block."""
-        if self.part_of is not None:
-            return self.part_of.tables.whole
         stage = whole_model(self.question.model)
         return stage, StageWork.of(stage, self.blocks)
 
-    def _charges(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
-        """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
-        rows = self._rows(depths, self._stage_compositions, self._layout_keys[1])
+    def _charges(self, depths: Depths) -> tuple[StateCharge, tuple[StateCharge, ...], Rows]:
+        """What states cost, by composition and set of degrees that plans of these depths have.
+
+        Their bytes under every sharding, on an axis of its own; and all for each sharding alone.
+        """
+        rows = self._rows(depths, self._stage_compositions, self.layout_keys[1])
         pieces = [*rows.pieces(max(ROWS // len(self.family.shardings), 1))]
-        parts = [self._charge(rows.compositions[part], rows.keys[part]) for part in pieces]
+        parts = [self.charge(rows.compositions[part], rows.keys[part]) for part in pieces]
         charge = concatenated(parts, [part.stop - part.start for part in pieces])
         shardings = range(len(self.family.shardings))
-        return tuple(without_zeros(_of_sharding(charge, number)) for number in shardings), rows
+        alone = tuple(without_zeros(_of_sharding(charge, number)) for number in shardings)
+        return without_zeros(charge.memory), alone, rows
 
-    def _charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
+    def charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        points = self._layout_keys[0][keys]
+        if self.part_of is not None:
+            return self.part_of.tables.charge(compositions, keys)
+        points = self.layout_keys[0][keys]
         numbers = self.numbers.under_every_sharding(self.numbers.of(points, None), points)
         stage = self.layouts.composed(compositions)
         held = StageStates.of(stage, self._states.at(keys, stage))
         return state_charge(self.question, numbers, stage, held)
 
-    @cached_property
+    @of_whole
     def _states(self) -> Parts[StateLoad]:
         """States of every part under every sharding, on every set of degrees."""
-        first, _ = self._layout_keys
+        first, _ = self.layout_keys
         parts, lengths = [], []
         for numbers, points in self.numbers.by_placement(first):
-            pipeline = gather(self._groups["pp"], self._layout_keys[1][points])
+            pipeline = gather(self._groups["pp"], self.layout_keys[1][points])
             parts.append(
                 price_states(self.question, self.numbers.under_every_sharding(numbers, points), pipeline).map(
                     StateLoad.of
@@ -204,7 +220,7 @@ class Tables:
             lengths.append(len(points))
         return concatenated(parts, lengths)
 
-    @cached_property
+    @of_whole
     def _sharding_times(self) -> tuple[Numbers, ...]:
         """Exchange of sharded states in every micro-batch, in all stages together: for every sharding, by degrees."""
         total = sharding_time(self._states, self.whole[0])
@@ -222,11 +238,9 @@ class Tables:
             lengths.append(len(keys))
         return concatenated(times, lengths), rows
 
-    @cached_property
+    @of_whole
     def both_passes(self) -> Parts[NDArray[np.float64]]:
         """Seconds of a micro-batch forward and backward through every part, on every block."""
-        if self.part_of is not None:
-            return self.part_of.tables.both_passes
         first, _ = self.block_keys
         return self.blocks.map(lambda part: _row(part.forward + part.backward, first))
 
@@ -257,10 +271,15 @@ class Tables:
         table: Made = known[1]
         return table
 
-    def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp], reads: Reads) -> StageWork:
-        """Work of stages at some places, all at one of ``depths``."""
-        work, rows = self._latest("work", depths, self._work)
-        return self._gathered(self._read(work, reads), rows.at(*self._found(depths, at, self.block_keys[1])), slots)
+    def work_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
+        """Where the work of stages at some places is, all at one of ``depths``."""
+        _, rows = self._latest("work", depths, self._work)
+        return rows.at(*self._found(depths, at, self.block_keys[1]))
+
+    def work_at(self, depths: Depths, rows: NDArray[np.intp], slots: NDArray[np.intp], reads: Reads) -> StageWork:
+        """Work of stages at these rows."""
+        work, _ = self._latest("work", depths, self._work)
+        return self._gathered(self._read(work, reads), rows, slots)
 
     def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points, for who reads times."""
@@ -270,14 +289,17 @@ class Tables:
         """What is read of some work; for times bytes too where they go to the host."""
         if reads == "memory":
             return work.memory
-        return work if reads == "both" or self.family.switches.get("offload") == "activations" else work.times
+        return work if self.family.switches.get("offload") == "activations" else work.times
 
     def _gathered(self, work: StageWork, rows: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
-        """Rows of a table, of some slots of recomputation."""
-        found = gather(work, rows)
-        if len(slots) == len(self.family.policies):
-            return found
-        return mapped(found, lambda array: _of_slots(array, slots, self.family))
+        """Rows of a table, of some slots of recomputation: what leaves less comes first."""
+
+        def found(array: NDArray[Any]) -> Numbers:
+            if len(slots) * array.shape[-1] < len(self.family.policies) * len(rows):
+                return gather(_of_slots(array, slots, self.family), rows)
+            return _of_slots(gather(array, rows), slots, self.family)
+
+        return mapped(work, found)
 
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
@@ -301,23 +323,32 @@ class Tables:
 
     def charge_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the charges of stages at some places are, under every sharding alike."""
-        _, rows = self._latest("charges", depths, self._charges)
-        return rows.at(*self._found(depths, at, self._layout_keys[1]))
+        *_, rows = self._latest("charges", depths, self._charges)
+        return rows.at(*self._found(depths, at, self.layout_keys[1]))
 
     def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp], reads: Reads) -> StateCharge:
         """What the states of stages cost at these rows."""
-        charges, _ = self._latest("charges", depths, self._charges)
-        charge = charges[sharding]
-        return gather(charge if reads == "both" else charge.times if reads == "times" else charge.memory, rows)
+        _, charges, _ = self._latest("charges", depths, self._charges)
+        return gather(charges[sharding].times if reads == "times" else charges[sharding].memory, rows)
+
+    def bytes_at(self, shardings: NDArray[np.intp], depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages take at these rows: by sharding, slot of recomputation and row."""
+        charge, *_ = self._latest("charges", depths, self._charges)
+
+        def found(array: NDArray[Any]) -> NDArray[Any]:
+            under = array if array.ndim < 2 or len(array) in {1, len(shardings)} else array[shardings]
+            return under.take(rows, axis=-1)[..., None, :]
+
+        return mapped(charge, found)
 
     def least_peaks(self, sharding: int, depths: Depths) -> NDArray[np.float64]:
         """What the memory of a stage is at least, whatever activations it keeps, by row of the charges. [bytes]"""
-        charges, rows = self._latest("charges", depths, self._charges)
+        _, charges, rows = self._latest("charges", depths, self._charges)
         return np.broadcast_to(least_peak_of(self.question, charges[sharding]), rows.keys.shape)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""
-        return gather(self._sharding_times[sharding], self._layout_keys[1][points])
+        return gather(self._sharding_times[sharding], self.layout_keys[1][points])
 
     def _found(
         self, depths: Depths, at: Places, key: NDArray[np.intp]

@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +26,7 @@ from shardplan.planner.evaluation import FitCount, Table, evaluated, lower
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST
-from shardplan.planner.pricing.pieces import PieceOutcome, pieces_of
+from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import (
     ROUNDING,
@@ -190,8 +189,7 @@ class PrunedFamily:
         for at, pieces in pieces_of(self.tables, FASTEST.most_bytes(self.tables.question)):
             for piece in pieces:
                 check(stop)
-                outcomes = (PieceOutcome(piece=piece, sharding=sharding, may_fit=False) for sharding in at.shardings)
-                lower(none_fits, at, ~reduce(np.logical_or, map(self.fit_count.look_at, outcomes)))
+                lower(none_fits, at, np.logical_not(self.fit_count.look_at(piece).any(axis=0)))
         self.may_fit, self.is_counted = ~none_fits, True
         self.num_evaluated = self.tables.family.num_plans()
 

@@ -168,7 +168,7 @@ class _Asked:
     def _classes(self, piece: TablePiece, sharding: int) -> NDArray[np.intp]:
         """The smallest capacity in which each plan fits, by slot and point; their number where it fits none."""
         step = piece.step(sharding, "memory")
-        kept = all_hold([step.host_fits, piece.at.valid(sharding), piece.runnable])
+        kept = all_hold([step.host_fits, piece.valid_under(sharding)])
         classes = np.searchsorted(self.usable, step.peak_memory_bytes)
         shape = len(piece.at.slots), len(piece.at.points)
         return np.broadcast_to(np.where(kept, classes, len(self.usable)), shape)

@@ -20,7 +20,7 @@ they train ``LEAST_GAIN`` more than what was asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd
 from typing import Final
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import BestWith, Goal, Listing
@@ -194,19 +195,29 @@ def _changes(question: Question, offer: Offer) -> tuple[int, int]:
     return other_batch + (idle > 0), idle
 
 
+def has_enough_layouts(question: Question) -> bool:
+    """Whether no neighbour is worth a search."""
+    (layouts,) = _layouts(np.asarray([_asked(question)]), question.model.num_hidden_layers)
+    return bool(layouts >= ENOUGH_LAYOUTS)
+
+
+def _asked(question: Question) -> Pair:
+    return question.num_accelerators, question.job.global_batch_size
+
+
 def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = True) -> tuple[Pair, ...]:
     """Pairs to search, those that promise most first; some with the batch that was asked for, some with others.
 
     ``bound``: factor by which a pair could be faster at most on as many accelerators. ``has_plans``: whether what was
     asked for has valid plans; if not, however many layouts.
     """
-    asked = (question.num_accelerators, question.job.global_batch_size)
+    if has_plans and has_enough_layouts(question):
+        return ()
+    asked = _asked(question)
     pairs = [asked, *(pair for pair in _pairs(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
     numbered = np.asarray(pairs)
     layouts = _layouts(numbered, question.model.num_hidden_layers)
     of_asked = float(layouts[0]) if has_plans else 0.0
-    if of_asked >= ENOUGH_LAYOUTS:
-        return ()
     worth = _worth(question, numbered, layouts)
     order = np.lexsort((_changed(numbered), -worth))
     rich = [pairs[place] for place in order if place and layouts[place] > MORE_LAYOUTS * of_asked]

@@ -11,46 +11,24 @@ from shardplan.plotting.subramanian2024.shared import SOURCE, Row, values_of
 
 def capacity_and_bandwidth(rows: Sequence[Row]) -> Chart:
     """F6."""
-    return Chart(
-        name="F6",
-        title="F6: days to train over capacity and bandwidth of the device memory",
-        panels=(
-            _panel(
-                rows,
-                x="hbm_gb",
-                y="hbm_gb_per_s",
-                x_axis=Axis(title="memory capacity [GB]"),
-                y_axis=Axis(title="memory bandwidth [GB/s]"),
-            ),
-        ),
-        num_columns=1,
-        note=f"All else is B200's, in domains of 8. {SOURCE}",
-        panel_size=(760, 480),
-    )
+    panel = _panel(rows, "hbm_gb", "hbm_gb_per_s", "memory capacity [GB]", "memory bandwidth [GB/s]")
+    title = "F6: days to train over capacity and bandwidth of the device memory"
+    return _chart("F6", title, panel, f"All else is B200's, in domains of 8. {SOURCE}")
 
 
 def flops_and_capacity(rows: Sequence[Row]) -> Chart:
     """F7."""
-    return Chart(
-        name="F7",
-        title="F7: days to train over matrix rate and capacity of the device memory",
-        panels=(
-            _panel(
-                rows,
-                x="matrix_tflop_per_s",
-                y="hbm_gb",
-                x_axis=Axis(title="matrix rate [TFLOP/s]"),
-                y_axis=Axis(title="memory capacity [GB]"),
-            ),
-        ),
-        num_columns=1,
-        note="Bandwidth and vector rate grow with the capacity from A100 to B200-next; the "
-        f"network is B200's, in domains of 8. {SOURCE}",
-        panel_size=(760, 480),
-    )
+    panel = _panel(rows, "matrix_tflop_per_s", "hbm_gb", "matrix rate [TFLOP/s]", "memory capacity [GB]")
+    note = "Bandwidth and vector rate grow with the capacity from A100 to B200-next; the network is B200's, in domains"
+    title = "F7: days to train over matrix rate and capacity of the device memory"
+    return _chart("F7", title, panel, f"{note} of 8. {SOURCE}")
 
 
-def _panel(rows: Sequence[Row], *, x: str, y: str, x_axis: Axis, y_axis: Axis) -> Panel:
+def _chart(name: str, title: str, panel: Panel, note: str) -> Chart:
+    return Chart(name=name, title=title, panels=(panel,), num_columns=1, note=note, panel_size=(760, 480))
+
+
+def _panel(rows: Sequence[Row], x: str, y: str, x_title: str, y_title: str) -> Panel:
     """Cells as a field, systems as points on it."""
     cells = [row for row in rows if row["system"] is None]
     points = [row for row in rows if row["system"] is not None]
@@ -67,7 +45,13 @@ def _panel(rows: Sequence[Row], *, x: str, y: str, x_axis: Axis, y_axis: Axis) -
         label_sides=[_side(row[x], row[y], xs, ys) for row in points],
     )
     field = Field(title="days", x=xs, y=ys, z=[[days.get((at, height)) for at in xs] for height in ys])
-    return Panel(title="gpt3_1T, 1D, 8,192 accelerators", x=x_axis, y=y_axis, series=(systems,), field=field)
+    return Panel(
+        title="gpt3_1T, 1D, 8,192 accelerators",
+        x=Axis(title=x_title),
+        y=Axis(title=y_title),
+        series=(systems,),
+        field=field,
+    )
 
 
 def _side(x: float, y: float, xs: Sequence[float], ys: Sequence[float]) -> Side:

@@ -47,12 +47,7 @@ class Calculator(Method):
         cases = (json_object(text) or {}).get("cases")
         if not isinstance(cases, list) or not any(isinstance(case, dict) and "hardware" in case for case in cases):
             return None
-        return (self._recomputed(case) for case in cases)
-
-    def _recomputed(self, case: Mapping[str, Any]) -> Case:
-        computed = self.answer(case)
-        expected = {name: case[name] for name in RESULTS if name in case}
-        return Case(name=str(case.get("name", "case")), expected=expected, computed=computed)
+        return (self.recomputed(case, RESULTS) for case in cases)
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10

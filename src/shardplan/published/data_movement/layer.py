@@ -15,7 +15,7 @@ from shardplan.arrays import Numbers
 from shardplan.fields import dataclass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """An accelerator and its one network link."""
 
@@ -30,7 +30,7 @@ class Device:
     """Share of arithmetic and memory rate that throttling leaves; the network is not throttled."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LinearLayer:
     """A matrix of ``d_in`` by ``d_out`` over tp_in x tp_out devices, in ``dp`` replicas."""
 
@@ -58,7 +58,7 @@ class LinearLayer:
         return self.d_in_local * self.d_out_local
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerTime:
     """Seconds that each resource is busy; all of them work at once."""
 

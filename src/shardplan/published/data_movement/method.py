@@ -58,11 +58,7 @@ class DataMovement(Method):
         tables = json_object(text) or {}
         if not any(name in tables for name in TABLES):
             return None
-        return (self._recomputed(name, case) for name, case in _named(tables))
-
-    def _recomputed(self, name: str, case: Any) -> Case:
-        computed = self.answer(case)
-        return Case(name=name, expected={key: case[key] for key in RESULTS if key in case}, computed=computed)
+        return (self.recomputed(case, RESULTS, name) for name, case in _named(tables))
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10

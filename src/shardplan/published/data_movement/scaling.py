@@ -10,7 +10,7 @@ from shardplan.fields import dataclass
 YEAR = 365.25 * 86400.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """A training run of so much compute. Numbers, or arrays over runs."""
 
@@ -30,7 +30,7 @@ class Run:
         return self.tokens / self.batch_tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Assumptions:
     """What the limits curve takes for granted; each can be replaced."""
 

@@ -17,7 +17,7 @@ from shardplan.published.subramanian2024.inputs import System
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PaperCollective:
     """One collective of an operator."""
 

@@ -171,7 +171,6 @@ def best_place(
     system: System,
     chosen: Configuration,
     *,
-    global_batch_size: int = GLOBAL_BATCH_SIZE,
     corrected: Corrections = FAITHFUL,
 ) -> Row:
     """Record of a configuration in the place that makes it fastest; whether it fits plays no part."""
@@ -181,7 +180,7 @@ def best_place(
         system,
         form,
         places_of(chosen, system.nvlink_size),
-        global_batch_size=global_batch_size,
+        global_batch_size=GLOBAL_BATCH_SIZE,
         corrected=corrected,
     )
     return min(records, key=lambda record: float(record["t"]))

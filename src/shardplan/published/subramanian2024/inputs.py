@@ -28,7 +28,7 @@ _DATA: Final = DATA / "published" / "subramanian2024.yaml"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A stack of equal transformer layers: full attention, a plain MLP of width 4 e, nothing before or behind."""
 
@@ -66,7 +66,7 @@ class Transformer:
         return self.e // self.h
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class System:
     """Accelerators in scale-up domains of equal size, joined by a slower network."""
 
@@ -139,11 +139,6 @@ KINDS: Final[Mapping[str, Kind]] = {
 def list_models() -> list[str]:
     """Names of the paper's models."""
     return list(_catalogue()["models"])
-
-
-def list_systems() -> list[str]:
-    """Names of the paper's systems."""
-    return list(_catalogue()["systems"])
 
 
 def load_model(given: object) -> Transformer:

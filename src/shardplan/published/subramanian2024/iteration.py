@@ -28,7 +28,7 @@ STATISTICS: Final = (
 """The statistics of a published configuration: times in s, memory in GB, TFLOP, shares of the time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Configuration:
     """Degrees of a plan, and how many ranks of each lie inside one scale-up domain."""
 
@@ -56,7 +56,7 @@ class Configuration:
         return self.dp * self.tp * self.pp
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Memory:
     """Memory of one accelerator. [bytes]"""
 
@@ -72,7 +72,7 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Price:
     """One iteration of one configuration, or of an array of them."""
 

@@ -24,7 +24,7 @@ EFFICIENCY = 0.8
 """Achieved share of the peak rate."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PassTime:
     """Time of one direction of an operator, or of all operators of a layer. [s]"""
 
@@ -39,7 +39,7 @@ class PassTime:
         return self.compute + self.memory + self.communication
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerCost:
     """One layer and one micro-batch."""
 

@@ -18,7 +18,7 @@ K: Final = 1.0
 Calls = tuple[PaperCollective, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VectorPass:
     """One direction of an operator."""
 
@@ -30,7 +30,7 @@ class VectorPass:
     """Collectives, one after the other."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Operator:
     """One operator, forward and backward."""
 

@@ -22,6 +22,8 @@ NVLINK_SIZES: Final = (4, 8, 64)
 SIZES: Final = tuple(2**power for power in range(2, 15))
 """Numbers of accelerators, 4 to 16,384."""
 GLOBAL_BATCH_SIZE: Final = 4096
+NUM_KEPT: Final = 10
+"""Best configurations that are kept of each search."""
 
 SECONDS_PER_DAY = 86400.0
 
@@ -105,46 +107,28 @@ def study(
     *,
     models: Sequence[str] = MODELS,
     strategies: Sequence[str] = tuple(STRATEGIES),
-    systems: Sequence[str] = SYSTEMS,
     nvlink_sizes: Sequence[int] = NVLINK_SIZES,
     sizes: Sequence[int] = SIZES,
-    global_batch_size: int = GLOBAL_BATCH_SIZE,
-    top: int = 10,
     corrected: Corrections = FAITHFUL,
     executor: Executor | None = None,
 ) -> Study:
     """Searches everything; candidates are enumerated once for the systems that share them."""
-    group = partial(
-        _entries,
-        systems=tuple(systems),
-        sizes=tuple(sizes),
-        global_batch_size=global_batch_size,
-        top=top,
-        corrected=corrected,
-    )
+    group = partial(_entries, sizes=tuple(sizes), corrected=corrected)
     groups = list(product(models, strategies, nvlink_sizes))
     spread = map if executor is None else executor.map
     return Study(entries=tuple(entry for entries in spread(group, groups) for entry in entries))
 
 
-def _entries(
-    group: tuple[str, str, int],
-    *,
-    systems: tuple[str, ...],
-    sizes: tuple[int, ...],
-    global_batch_size: int,
-    top: int,
-    corrected: Corrections,
-) -> list[StudyEntry]:
+def _entries(group: tuple[str, str, int], *, sizes: tuple[int, ...], corrected: Corrections) -> list[StudyEntry]:
     """Searches of one model, strategy and size of the scale-up domain on several systems."""
     model, strategy, nvs = group
     space = candidates_of(
-        strategy_of(strategy), load_model(model), sizes=sizes, nvlink_size=nvs, global_batch_size=global_batch_size
+        strategy_of(strategy), load_model(model), sizes=sizes, nvlink_size=nvs, global_batch_size=GLOBAL_BATCH_SIZE
     )
     entries = []
-    for name in systems:
+    for name in SYSTEMS:
         system = load_system(name, nvs)
-        results = price_candidates(space, system, corrected).results(system.hbm_capacity, top)
+        results = price_candidates(space, system, corrected).results(system.hbm_capacity, NUM_KEPT)
         entries.append(
             StudyEntry(
                 model=model,
@@ -152,7 +136,7 @@ def _entries(
                 system=name,
                 nvs=nvs,
                 results=tuple(results),
-                global_batch_size=global_batch_size,
+                global_batch_size=GLOBAL_BATCH_SIZE,
                 corrected=corrected,
             )
         )

@@ -36,7 +36,7 @@ FACETS: Final[Mapping[str, Callable[[KnownRun], str]]] = {
 """What runs are filtered and grouped by."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class KnownRun:
     """A published run and its errors, as logarithms of predicted over measured; None: not measured."""
 
@@ -107,7 +107,7 @@ def choices(facet: str) -> tuple[tuple[str, int], ...]:
     return tuple(Counter(FACETS[facet](one) for one in known_runs()).most_common())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ErrorsOfGroup:
     """Errors of the runs with one value of a facet."""
 

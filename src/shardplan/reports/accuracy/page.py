@@ -43,10 +43,10 @@ def accuracy_markdown(record: Record, figures: Mapping[str, str], heading: str) 
     return heading.rstrip() + "\n" + markdown_of(accuracy_sections(record), figures)
 
 
-def accuracy_html(record: Record, title: str = "Predicted against measured") -> str:
+def accuracy_html(record: Record) -> str:
     """The same as one HTML file with its figures inside."""
     figures = {name: drawn(figure, "auto") for name, figure in accuracy_figures(record).items()}
-    return html_of(accuracy_sections(record), figures, title)
+    return html_of(accuracy_sections(record), figures, "Predicted against measured")
 
 
 def _summary(record: Record) -> Iterator[Section]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from shardplan.calibration.errors import Sweep, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
@@ -125,17 +125,18 @@ def _families(target: Target, checked: Validation, side: str) -> list[str]:
 
 def _where(fresh: Validation, row: Mapping[str, Any]) -> list[str]:
     """Families with memories that are predicted too small or wrong verdicts, or sweeps that are not in order."""
-    if row["quantity"] == "memory":
-        low = [one for one in fresh.predictions if is_trusted(one) and ratio_of(one, "memory") < math.log(0.9)]
-        return [f"{family} ({number})" for family, number in Counter(one.run.family for one in low).most_common()]
-    if row["quantity"] == "fits":
-        wrong = [one for one in fresh.predictions if one.fits != one.run.ran]
-        return [f"{family} ({number})" for family, number in Counter(one.run.family for one in wrong).most_common()]
-    if row["quantity"] == "false_fits":
-        far = [one for one in fresh.predictions if one.fits and not one.run.ran and one.free_share > FAR]
-        return [f"{family} ({number})" for family, number in Counter(one.run.family for one in far).most_common()]
-    sweeps = sweeps_of([one for one in fresh.predictions if is_described(one)])
-    return _sweeps(sweeps, row["quantity"])
+    if row["quantity"] not in MISSES:
+        return _sweeps(sweeps_of([one for one in fresh.predictions if is_described(one)]), row["quantity"])
+    families = Counter(one.run.family for one in fresh.predictions if MISSES[row["quantity"]](one))
+    return [f"{family} ({number})" for family, number in families.most_common()]
+
+
+MISSES: Final[Mapping[str, Callable[[Prediction], bool]]] = {
+    "memory": lambda one: is_trusted(one) and ratio_of(one, "memory") < math.log(0.9),
+    "fits": lambda one: one.fits != one.run.ran,
+    "false_fits": lambda one: one.fits and not one.run.ran and one.free_share > FAR,
+}
+"""Runs that a share counts."""
 
 
 def _sweeps(sweeps: Sequence[Sweep], quantity: str) -> list[str]:

@@ -13,7 +13,7 @@ from shardplan.reports.accuracy.record import left_out_validation
 from shardplan.reports.accuracy.targets import TARGETS, ratio_of
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StatedAccuracy:
     """Errors on published runs by constants that never saw their family."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shardplan.decisions.largest import LargestFit
-from shardplan.reports.decisions.asked import asked_record
+from shardplan.reports.decisions.shared import asked_record
 from shardplan.reports.plan_file import estimate_record
 
 SCHEMA: Final = "shardplan/fit/1"

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shardplan.decisions.pareto import ParetoFront, ParetoPoint
-from shardplan.reports.decisions.asked import asked_record
-from shardplan.reports.decisions.rows import with_plans
+from shardplan.reports.decisions.shared import asked_record, plan_record, with_plans
 from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.texts.plan import plan_words
 
 SCHEMA: Final = "shardplan/pareto/1"
 
@@ -22,14 +20,7 @@ def pareto_record(front: ParetoFront) -> dict[str, Any]:
         "num_plans_feasible": front.num_plans_feasible,
         "num_plans_priced": front.num_plans_priced,
         "recommended": None if front.recommended is None else estimate_record(front.recommended),
-        "points": [
-            {
-                **_own(front, point),
-                "plan_text": ", ".join(plan_words(point.estimate)),
-                "plan": estimate_record(point.estimate),
-            }
-            for point in front.points
-        ],
+        "points": [{**_own(front, point), **plan_record(point.estimate)} for point in front.points],
     }
 
 

@@ -6,10 +6,7 @@ from typing import Any, Final
 
 from shardplan.decisions.goodput import DAY
 from shardplan.decisions.pareto_sizes import PricedSize, SizesFront
-from shardplan.reports.decisions.asked import asked_record
-from shardplan.reports.decisions.rows import with_plans
-from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.texts.plan import plan_words
+from shardplan.reports.decisions.shared import asked_record, plan_record, with_plans
 
 SCHEMA: Final = "shardplan/pareto-sizes/1"
 
@@ -23,7 +20,7 @@ def pareto_sizes_record(front: SizesFront) -> dict[str, Any]:
         "currency": front.price.currency,
         "fastest": None if front.fastest is None else front.fastest.num_accelerators,
         "cheapest": None if front.cheapest is None else front.cheapest.num_accelerators,
-        "sizes": [_record(each) for each in front.sizes],
+        "sizes": [{**_own(each), **plan_record(each.answered.estimate)} for each in front.sizes],
     }
 
 
@@ -42,12 +39,6 @@ def _own(size: PricedSize) -> dict[str, Any]:
         "money_per_billion_tokens": size.money_per_billion_tokens,
         "reason": size.reason,
     }
-
-
-def _record(size: PricedSize) -> dict[str, Any]:
-    estimate = size.answered.estimate
-    text = None if estimate is None else ", ".join(plan_words(estimate))
-    return {**_own(size), "plan_text": text, "plan": None if estimate is None else estimate_record(estimate)}
 
 
 def pareto_sizes_rows(front: SizesFront) -> list[dict[str, Any]]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shardplan.decisions.scale import ScalePoint, Scaling
-from shardplan.reports.decisions.asked import asked_record
-from shardplan.reports.decisions.rows import with_plans
-from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.texts.plan import plan_words
+from shardplan.reports.decisions.shared import asked_record, plan_record, with_plans
 
 SCHEMA: Final = "shardplan/scale/1"
 
@@ -21,7 +18,7 @@ def scale_record(scaling: Scaling) -> dict[str, Any]:
         "least_gain": scaling.least_gain,
         "pays_up_to": scaling.pays_up_to,
         "stops_paying": scaling.stops,
-        "points": [_record(point) for point in scaling.points],
+        "points": [{**_own(point), **plan_record(point.answered.estimate)} for point in scaling.points],
     }
 
 
@@ -38,13 +35,6 @@ def _own(point: ScalePoint) -> dict[str, Any]:
         "marginal_efficiency": point.marginal_efficiency,
         "reason": point.answered.reason,
     }
-
-
-def _record(point: ScalePoint) -> dict[str, Any]:
-    estimate = point.answered.estimate
-    if estimate is None:
-        return {**_own(point), "plan_text": None, "plan": None}
-    return {**_own(point), "plan_text": ", ".join(plan_words(estimate)), "plan": estimate_record(estimate)}
 
 
 def scale_rows(scaling: Scaling) -> list[dict[str, Any]]:

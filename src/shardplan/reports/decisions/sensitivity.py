@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from shardplan.decisions.searching import Answered
 from shardplan.decisions.sensitivity import Sensitivity, SensitivityPoint
-from shardplan.reports.decisions.asked import asked_record
+from shardplan.reports.decisions.shared import asked_record
 from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.texts.plan import plan_words
 

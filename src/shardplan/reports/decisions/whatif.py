@@ -6,10 +6,8 @@ from typing import Any, Final
 
 from shardplan.decisions.whatif import ChangeStep, WhatIf
 from shardplan.reports.breakdown import term_label
-from shardplan.reports.decisions.asked import asked_record
-from shardplan.reports.decisions.rows import with_plans
+from shardplan.reports.decisions.shared import asked_record, plan_record, with_plans
 from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.texts.plan import plan_words
 
 SCHEMA: Final = "shardplan/whatif/1"
 
@@ -20,7 +18,7 @@ def whatif_record(found: WhatIf) -> dict[str, Any]:
         "schema": SCHEMA,
         **asked_record(found.before.question, found.assumptions),
         "plan": estimate_record(found.plan),
-        "steps": [_record(step) for step in found.steps],
+        "steps": [{**_own(step), **plan_record(step.answered.estimate)} for step in found.steps],
         "terms": [
             {
                 "name": each.name,
@@ -49,13 +47,6 @@ def _own(step: ChangeStep) -> dict[str, Any]:
         "same_plan_reason": step.same_plan_reason,
         "reason": step.answered.reason,
     }
-
-
-def _record(step: ChangeStep) -> dict[str, Any]:
-    estimate = step.answered.estimate
-    if estimate is None:
-        return {**_own(step), "plan_text": None, "plan": None}
-    return {**_own(step), "plan_text": ", ".join(plan_words(estimate)), "plan": estimate_record(estimate)}
 
 
 def whatif_rows(found: WhatIf) -> list[dict[str, Any]]:

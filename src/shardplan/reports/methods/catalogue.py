@@ -52,9 +52,9 @@ OURS: Final = MethodEntry(
         "memory of every stage, what the framework holds included; a band for the step time",
     ),
     leaves_out=(
-        "zero-bubble and bidirectional pipeline schedules",
-        "uneven routing of tokens to experts, and traffic of other jobs",
-        "data loading, checkpoints, failures",
+        "routing of tokens to experts that changes from step to step (one ratio of imbalance holds for all)",
+        "traffic of other jobs on the same network",
+        "data loading and evaluation; checkpoints and failures, which `shardplan budget` adds",
     ),
 )
 """Our own estimate, in the words of a method."""

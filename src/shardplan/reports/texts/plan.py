@@ -14,6 +14,7 @@ from shardplan.frameworks.usual_stack import ANY, stack_of_label, usual_stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.validity.rules import broken_rule
+from shardplan.words import switch_word
 
 NAMED = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute", "recompute_num_layers")
 """Fields that ``plan_words`` puts in its own words."""
@@ -36,9 +37,7 @@ def field_text(value: object) -> str:
     """A field of a plan as text: numbers and names as they are, flags as on and off, ``-`` where left open."""
     if value is None:
         return "-"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return ",".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+    return ",".join(str(part) for part in value) if isinstance(value, tuple) else switch_word(value)
 
 
 def changed_fields(plan: Plan) -> dict[str, object]:

@@ -24,13 +24,12 @@ from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, P
 RULE: Final = "a schedule file has a row for every rank, and cells such as 0F0, 0I0, 0W0 and 0B0"
 FILE: Final = FileKind("the schedule", 64 * 1024 * 1024, RULE)
 KINDS: Final[dict[str, Kind]] = {"F": "F", "I": "B", "W": "W", "B": "BW"}
-LETTERS: Final = {kind: letter for letter, kind in KINDS.items()}
 CELL: Final = re.compile(r"(\d{1,6})([FIWB])(\d{1,7})")
 BLOCK: Final = re.compile(r"\((.+)\)OVERLAP_F_B")
 COMMUNICATION: Final = re.compile(r"\d*(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StagePass:
     """A cell of the file."""
 
@@ -121,28 +120,6 @@ def order_of_text(text: str, label: str) -> OrderFile:
         where = "has no passes" if empty is None else f"has none in row {empty + 1} (rank {empty})"
         raise _wrong(f"{label} {where}", "give every rank a row with its passes")
     return OrderFile(rows, label)
-
-
-def order_text(schedule: Schedule, at: Pipeline, orders: Orders) -> str:
-    """``orders`` as a file for PyTorch. Raises InputError where ranks hold copies of stages: no file can say so."""
-    if schedule.parameter_copies > 1:
-        raise _wrong(f"schedule {schedule.name} has two copies of every stage", "choose dualpipe-v, which has one")
-    path = schedule.path(int(at.pp), int(at.vp), int(at.num_microbatches), 0)
-    stages = {place: stage for stage, place in enumerate(path)}
-    lines = [
-        ",".join(_cells(order, [stages[Place(rank, one.chunk)] for one in order])) for rank, order in enumerate(orders)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _cells(order: Sequence[Pass], stages: Sequence[int]) -> Iterator[str]:
-    """One for every block."""
-    block: list[str] = []
-    for one, stage in zip(order, stages, strict=True):
-        block.append(f"{stage}{LETTERS[one.kind]}{one.microbatch}")
-        if not one.joined:
-            yield block[0] if len(block) == 1 else f"({';'.join(block)})OVERLAP_F_B"
-            block = []
 
 
 def _row(cells: Sequence[str], where: str) -> Iterator[StagePass]:

@@ -18,7 +18,7 @@ KEPT_SHARE: Final = 32 / 74
 SMALL = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class OrderChoices:
     """The yes-or-no choices of the heuristic, of which the search tries all combinations."""
 

@@ -24,7 +24,7 @@ SLOW: Final = 1.25
 """A pass that takes this many times the median of its chunk is slow."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PassName:
     """One pass of a micro-batch through a chunk."""
 
@@ -34,7 +34,7 @@ class PassName:
     direction: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SlowPass:
     """A pass that took longer than others of its chunk."""
 
@@ -47,7 +47,7 @@ class SlowPass:
     """Median of its chunk and direction. [s]"""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RankComparison:
     """One pipeline rank; times of passes are medians, summed over its chunks."""
 

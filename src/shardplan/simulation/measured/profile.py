@@ -28,7 +28,7 @@ KINDS: Final = {"f": FORWARD, "i": INPUT_GRADIENT, "b": BACKWARD, "w": WEIGHT_GR
 """By the first letter."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CollectiveTime:
     """One kind of collective of a step."""
 

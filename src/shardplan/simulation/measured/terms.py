@@ -25,7 +25,7 @@ SUM: Final = "computation"
 """Matrix products, attention, memory-bound passes and recomputation, whose kernels have no mark of their own."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TermComparison:
     """A term of the step time, measured and predicted."""
 

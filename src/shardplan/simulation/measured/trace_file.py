@@ -40,7 +40,7 @@ HOST_ANNOTATION: Final = "user_annotation"
 MICROSECOND: Final = 1e-6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Annotation:
     """A named interval."""
 

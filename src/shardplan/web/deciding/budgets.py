@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from shardplan.decisions import budget as budgets
 from shardplan.decisions.operations import Operations
-from shardplan.decisions.searching import Progress
+from shardplan.decisions.searching import Progress, Searches
 from shardplan.inputs.readers.typed import number, values_of, whole
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.budget import budget_chart
@@ -56,9 +56,9 @@ def _of(
     question: PageQuestion, limits: budgets.Limits, operations: Operations, stop: Stop, progress: Progress
 ) -> budgets.ClusterBudget:
     put = question.put()
-    asked = budgets.RunQuestion(put.question, put.stack, put.assumptions, "global_batch_size" in question.job)
-    restricted = budgets.Restricted(limit=question.restrictions())
-    return budgets.budget_of(asked, limits, operations, restricted=restricted, progress=progress, stop=stop)
+    searches = Searches(stack=put.stack, limit=question.restrictions(), stop=stop)
+    asked = budgets.RunQuestion(put.question, searches, put.assumptions, "global_batch_size" in question.job)
+    return budgets.budget_of(asked, limits, operations, progress=progress)
 
 
 def _several(each: list[tuple[PageQuestion, budgets.ClusterBudget]]) -> Shown:

@@ -42,6 +42,7 @@ HEADERS: Final = {
 """Of every response that does not say otherwise."""
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 STATIC: Final = "/static/"
+"""What the addresses of files begin with that change with their content."""
 
 
 class SafeHeaders:
@@ -57,7 +58,7 @@ class SafeHeaders:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message.get("headers", []))
-                if _is_versioned(scope) and message["status"] == OK:
+                if scope["path"].startswith(STATIC) and message["status"] == OK:
                     headers.setdefault("Cache-Control", FOR_EVER)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -68,8 +69,3 @@ class SafeHeaders:
 
 
 OK: Final = 200
-
-
-def _is_versioned(scope: Scope) -> bool:
-    """Whether the address of a file changes with its content."""
-    return str(scope["path"]).startswith(STATIC) and scope["query_string"].startswith(b"v=")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cache
-from hashlib import blake2b
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -22,8 +20,8 @@ from starlette.responses import HTMLResponse, Response
 from shardplan.errors import ShardplanError
 from shardplan.version import VERSION
 from shardplan.web.pages.view import VIEWS, View
+from shardplan.web.static_files import static_url
 
-STATIC: Final = Path(__file__).parents[1] / "static"
 HERE: Final = "here"
 """Value of ``answer`` in an address whose page has the answer in it: for browsers without JavaScript."""
 TITLES: Final = {
@@ -71,14 +69,6 @@ def relative(address: str) -> str:
         return address
     rest = address[1:]
     return rest if rest and not rest.startswith(("?", "#")) else f"./{rest}"
-
-
-@cache
-def static_url(name: str) -> str:
-    """Address of a file of ours, which changes with its content, so that a browser may keep it for ever."""
-    path = STATIC / name
-    content = path.read_bytes() if path.is_file() else b""
-    return f"/static/{name}?v={blake2b(content + VERSION.encode(), digest_size=6).hexdigest()}"
 
 
 def is_in_page(request: Request) -> bool:

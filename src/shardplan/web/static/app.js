@@ -1,5 +1,7 @@
 // What every page does: marks a stale answer, puts errors next to their field, keeps the question in links, shares it.
 
+import { forget } from "./charts.js";
+
 const MOST_FRAGMENT = 8192;
 const answer = () => document.getElementById("answer");
 const state = () => document.getElementById("state");
@@ -23,6 +25,13 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (!isAnswer(event)) return;
   pending = event.detail.xhr;
   stale(true, event.detail.elt.matches("[data-continues]"));
+  for (const part of answer().querySelectorAll("[hx-get]")) htmx.trigger(part, "htmx:abort"); // of the older answer
+});
+// htmx looks at every element that goes, points of figures too: an answer goes at once instead.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (!isAnswer(event) || !event.detail.shouldSwap) return;
+  forget(answer());
+  answer().replaceChildren();
 });
 document.addEventListener("htmx:afterRequest", (event) => {
   if (isAnswer(event) && event.detail.xhr === pending) stale(false); // an aborted one is followed by another

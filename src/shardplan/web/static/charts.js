@@ -75,10 +75,18 @@ export function drawAll(root = document) {
 }
 
 document.addEventListener("htmx:afterSettle", (event) => drawAll(event.detail.target));
+
+// What a figure holds outside its place, such as the window's listeners, goes with it; the new answer comes first.
+export function forget(root) {
+  for (const place of drawn) {
+    if (!root.contains(place)) continue;
+    drawn.delete(place);
+    setTimeout(() => window.Plotly.purge(place), 200);
+  }
+}
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const place of drawn) {
-    if (place.isConnected) draw(place, place.figure);
-    else drawn.delete(place);
+    draw(place, place.figure);
   }
 });
 document.addEventListener("toggle", (event) => {

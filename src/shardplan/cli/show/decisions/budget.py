@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
+from shardplan.cli.show.decisions.columns import plan_columns
 from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import Accounts
 from shardplan.reports.decisions.budget import ACCOUNTS
 from shardplan.reports.texts.answer import percent, sentence
 from shardplan.reports.texts.decisions import budget_takes, carbon_text, energy_text, money_text
-from shardplan.reports.texts.plan import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
-
-DEGREES = ("tp", "cp", "pp", "vp", "ep")
 
 
 def show_budget(page: Page, budgets: Sequence[ClusterBudget], *, states_assumptions: bool) -> None:
@@ -70,18 +68,13 @@ def _show_options(page: Page, options: Sequence[BudgetOption]) -> None:
         Column(title="goodput", cells=[percent(each.duration.accounts.goodput) for each in options]),
     ]
     page.table(columns)
-    shown = [name for name in DEGREES if any(getattr(each.estimate.plan, name) != 1 for each in options)]
     page.heading("Plan", "mb: micro-batch size; batch: sequences per step")
     page.table(
         [
             Column(title="cluster", cells=[each.question.cluster.name for each in options], is_text=True),
             Column(title="step", cells=[format_time(each.estimate.step_time) for each in options]),
-            *(Column(title=name, cells=[str(getattr(each.estimate.plan, name)) for each in options]) for name in shown),
-            Column(title="dp", cells=[str(each.estimate.dp) for each in options], rank=1),
-            Column(title="mb", cells=[str(each.estimate.plan.micro_batch_size) for each in options]),
             Column(title="batch", cells=[f"{each.question.job.global_batch_size:,}" for each in options], rank=1),
-            Column(title="sharding", cells=[short_sharding(each.estimate.plan) for each in options], is_text=True),
-            Column(title="recompute", cells=[short_recompute(each.estimate.plan) for each in options], is_text=True),
+            *plan_columns([each.estimate for each in options]),
         ]
     )
 

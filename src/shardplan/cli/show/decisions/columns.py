@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.text import Text
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
@@ -19,34 +18,21 @@ def plan_columns(estimates: Sequence[Estimate | None]) -> list[Column]:
     found = [each for each in estimates if each is not None]
     degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in found)]
 
-    def cells(text: str) -> list[str]:
-        return [NONE if each is None else str(getattr(each.plan, text)) for each in estimates]
+    def cells(text: Callable[[Estimate], object]) -> list[str]:
+        return [NONE if each is None else str(text(each)) for each in estimates]
 
     return [
-        *(Column(title=name, cells=cells(name)) for name in degrees),
-        Column(title="dp", cells=[NONE if each is None else str(each.dp) for each in estimates], rank=1),
-        Column(title="mb", cells=cells("micro_batch_size")),
-        Column(
-            title="sharding",
-            cells=[NONE if each is None else short_sharding(each.plan) for each in estimates],
-            is_text=True,
-        ),
-        Column(
-            title="recompute",
-            cells=[NONE if each is None else short_recompute(each.plan) for each in estimates],
-            is_text=True,
-            rank=1,
-        ),
+        *(Column(title=name, cells=cells(attrgetter(f"plan.{name}"))) for name in degrees),
+        Column(title="dp", cells=cells(lambda each: each.dp), rank=1),
+        Column(title="mb", cells=cells(lambda each: each.plan.micro_batch_size)),
+        Column(title="sharding", cells=cells(lambda each: short_sharding(each.plan)), is_text=True),
+        Column(title="recompute", cells=cells(lambda each: short_recompute(each.plan)), is_text=True, rank=1),
     ]
 
 
 def bars(page: Page, shares: Sequence[float | None], room: int = 16) -> list[str]:
     """A bar for each share of one, in characters."""
-    return ["" if share is None else str(_bar(page, min(max(share, 0.0), 1.0), room)) for share in shares]
-
-
-def _bar(page: Page, share: float, room: int) -> Text:
-    return page.bar(share, room, "")
+    return ["" if share is None else str(page.bar(min(max(share, 0.0), 1.0), room, "")) for share in shares]
 
 
 def centred_bar(page: Page, share: float, room: int) -> str:

@@ -63,7 +63,7 @@ class _Found(NamedTuple):
     value: object
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ConfigFields:
     """The fields of one model in a configuration file."""
 

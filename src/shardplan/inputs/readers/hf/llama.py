@@ -17,9 +17,9 @@ def llama(fields: ConfigFields) -> ModelConfig:
     return _llama_like(fields, attention(fields, qkv_bias=fields.flag("attention_bias", default=False)))
 
 
-def _llama_like(fields: ConfigFields, base: Attention, *, tie: bool = False, gated: bool = True) -> ModelConfig:
+def _llama_like(fields: ConfigFields, base: Attention, *, gated: bool = True) -> ModelConfig:
     feed_forward = mlp(fields, gated=gated, bias=fields.flag("mlp_bias", default=False))
-    return decoder(fields, repeated(fields, base, feed_forward), tie=tie)
+    return decoder(fields, repeated(fields, base, feed_forward), tie=False)
 
 
 def arcee(fields: ConfigFields) -> ModelConfig:

@@ -197,7 +197,7 @@ def _inner(words: Sequence[Word], command: Command) -> list[Word] | None:
     for word in words:
         name, _, value = (word.text if word.text is not None else word.shown).partition("=")
         if name in COMMAND and value:
-            return _split(replace(word, text=None if word.text is None else value, shown=value))
+            return _split(word._replace(text=None if word.text is None else value, shown=value))
     if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
         return [each for word in words[1:] for each in _split(word)]
     return None
@@ -222,7 +222,7 @@ def _parsed(text: str, file: str, exported: tuple[tuple[str, str], ...]) -> Scri
 def _opened(each: Word, outer: Word) -> Word:
     """A word of an inner text at the place of the outer one; it is open where it holds what is not decided."""
     needs = tuple(_NEED.findall(each.shown))
-    return replace(each, text=None if needs else each.text, line=outer.line, needs=needs or each.needs)
+    return each._replace(text=None if needs else each.text, line=outer.line, needs=needs or each.needs)
 
 
 _NEED: Final = re.compile(r"<((?:env|arg|cmd|code|file):[^<>]*)>")

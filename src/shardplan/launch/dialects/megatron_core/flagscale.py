@@ -60,6 +60,21 @@ def _options(settings: Settings) -> Iterator[Option]:
         yield replace(option, words=()) if name in BARE else option
 
 
+OF_MODEL: Final = ("micro_batch_size", "global_batch_size", "seq_length", "num_layers")
+"""Keys of the section ``model``; those of plans besides are of ``system``."""
+
+
+def as_settings(options: str) -> tuple[str, ...]:
+    """Options of Megatron-LM as keys of the training's file.
+
+    >>> as_settings("--micro-batch-size 2 --overlap-grad-reduce")
+    ('model.micro_batch_size: 2', 'system.overlap_grad_reduce: true')
+    """
+    found = (each.partition(" ") for each in re.split(r"(?:^| +)--(?=[a-z])", options) if each)
+    pairs = ((name.replace("-", "_"), value.strip() or "true") for name, _, value in found)
+    return tuple(f"{'model' if name in OF_MODEL else 'system'}.{name}: {value}" for name, value in pairs)
+
+
 TUNED: Final = {
     "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
     "expert_model_parallel_size": "ep", "num_layers_per_virtual_pipeline_stage": "vp", "use_recompute": "recompute",

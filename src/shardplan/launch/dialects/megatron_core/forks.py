@@ -72,6 +72,7 @@ def fork_rules(facts: Facts, options: Options) -> None:
         take(facts, "attention", backend, lambda value: attention.get(str(value)))
     take(facts, "gated", options.get("glu-activation"), lambda value: str(value) not in {"", "None"})
     _adapters(facts, options)
+    _of_slime(facts, options)
     _moments(facts, options)
     _experts(facts, options)
     generates = options.get(*GENERATES)
@@ -83,14 +84,43 @@ def fork_rules(facts: Facts, options: Options) -> None:
 
 
 def _adapters(facts: Facts, options: Options) -> None:
-    """Low-rank adapters of MindSpeed-LLM: their rank turns them on."""
-    rank, targets = options.get("lora-r"), options.get("lora-target-modules")
-    if rank is None:
+    """Low-rank adapters: their rank turns them on in MindSpeed-LLM, a switch in others."""
+    rank, on = (
+        options.get("lora-r", "lora-rank", "lora_rank", "lora-dim"),
+        options.get("use-lora", "use_lora", "use-qlora", "use_qlora"),
+    )
+    targets = options.get("lora-target-modules", "lora_target_modules")
+    if rank is None or degree(rank.value) is None:
         return
+    if on is None and rank.name != "lora-r":
+        facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
+        return
+    if on is not None and "q" in on.name:
+        facts.doubt(f"{on.place}: quantised weights are not priced")
     facts.state("train", "lora", rank.place, rank.name)
     take(facts, "lora_rank", rank, degree)
     take(facts, "lora_targets", targets, targets_of)
     facts.miss("lora_targets", ("--lora-target-modules",))
+
+
+def _of_slime(facts: Facts, options: Options) -> None:
+    """Slime trains in 16 bits with the distributed optimizer (``backends/megatron_utils/arguments.py`` at 624b824a)."""
+    each = options.get("actor-num-gpus-per-node")
+    if each is None:
+        return
+    take(facts, "per_node", each, degree)
+    take(facts, "nodes", options.get("actor-num-nodes"), degree)
+    facts.assume("nodes", 1)
+    nodes, size = facts.number("nodes"), facts.number("per_node")
+    if nodes and size:
+        facts.derive("num_accelerators", nodes * size, f"{nodes} nodes x {size} accelerators")
+    facts.derive("sharding", "zero1", "slime turns the distributed optimizer on")
+    if "fp16" not in options and options.get("fp8-format", "fp4-format") is None:
+        facts.derive("precision", "bf16", "slime trains in bf16 without --fp16")
+    if "use-dynamic-batch-size" in options:
+        facts.miss("micro_batch_size", ("--max-tokens-per-gpu: as many sequences as have these tokens",))
+    facts.miss("sequence_length", ("answers of varying length",))
+    facts.doubt(f"{each.place}: models beside the one that trains, and answers that are generated, are not priced")
 
 
 def _moments(facts: Facts, options: Options) -> None:

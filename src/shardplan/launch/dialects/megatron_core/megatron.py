@@ -40,6 +40,7 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
         )
         for key in open_:
             facts.miss(key, ("the script that reads these options",))
+        facts.open = facts.open or ("the script that reads these options",)
     for rule in (fork_rules, *RULES):
         rule(facts, options)
     model_rules(facts, options)
@@ -73,7 +74,8 @@ def _precision(facts: Facts, options: Options) -> None:
         option = options.get(name)
         if option is not None:
             facts.state("precision", name, option.place, name)
-    facts.assume("precision", "fp32", "neither --bf16 nor --fp16")
+    if not _in_file(facts, options):
+        facts.assume("precision", "fp32", "neither --bf16 nor --fp16")
 
 
 def _fp8(facts: Facts, option: Option, recipe: Option | None) -> None:
@@ -328,7 +330,8 @@ def _late_rules(facts: Facts, options: Options, *, fragment: bool) -> None:
             facts.assume("etp", facts.value("tp"), "expert tensor parallelism is tp where it is not given")
         else:
             facts.miss("etp", facts.missing.get("tp", ()))
-    facts.assume("optimizer", "adam")
+    if not _in_file(facts, options):
+        facts.assume("optimizer", "adam")
     chunk = facts.number("recompute_num_layers_per_chunk")
     vp = facts.number("vp")
     if chunk is not None and vp is not None:
@@ -352,7 +355,7 @@ def _oddities(facts: Facts, options: Options) -> None:
         facts.breaks_rule(
             "an option is given once", f"--{name}: {shown}; the last one counts", "remove the others", "notice"
         )
-    for name in sorted(OLD & options.given.keys()) if facts.framework == NAME else ():
+    for name in sorted(OLD & options.given.keys()) if facts.version == VERSION else ():
         facts.breaks_rule(
             "options exist in the framework's version",
             f"--{name} ({options.given[name].place}) is of versions up to 2022; {VERSION} does not know it",

@@ -99,7 +99,12 @@ def _width(facts: Facts, options: Options) -> None:
     hidden = facts.number("hidden_size")
     if hidden is None:
         return
-    if "swiglu" in options:
+    multiple = options.get("multiple-of")
+    size = None if multiple is None else degree(multiple.value)
+    if "swiglu" in options and multiple is not None and size and "hidden-dim-multiplier" not in options:
+        rule = f"int(8 h / 3) in whole {size}s ({multiple.place})"
+        facts.derive("intermediate_size", -(-int(4 * hidden * 2 / 3) // size) * size, rule, multiple.name)
+    elif "swiglu" in options:
         facts.assume("intermediate_size", int(4 * hidden * 2 / 3 / 64) * 64, "int(8 h / 3 / 64) x 64 with --swiglu")
     else:
         facts.assume("intermediate_size", 4 * hidden, "4 h")

@@ -28,6 +28,7 @@ VALUES: Final[Mapping[str, tuple[tuple[str, ...], Convert]]] = {
     "etp": (("expert-tensor-parallel-size",), degree),
     "micro_batch_size": (("micro-batch-size", "batch-size"), degree),
     "global_batch_size": (("global-batch-size",), degree),
+    "gradient_accumulation": (("gradient-accumulation-steps",), degree),
     "sequence_length": (("seq-length", "encoder-seq-length"), degree),
     "num_hidden_layers": (("num-layers", "encoder-num-layers"), degree),
     "hidden_size": (("hidden-size",), degree),

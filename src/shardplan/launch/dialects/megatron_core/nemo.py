@@ -102,6 +102,14 @@ NEMO: Final = TableDialect(
     version="1.x (hydra)",
     marks=("trainer.devices", "trainer.num_nodes", "model.micro_batch_size", "model.tensor_model_parallel_size"),
     least_marks=2,
+    must=(
+        "model.micro_batch_size",
+        "model.tensor_model_parallel_size",
+        "model.encoder_seq_length",
+        "model.mcore_gpt",
+        "model.optim.name",
+        "model.num_layers",
+    ),
     table={
         "nodes": (("trainer.num_nodes",), degree),
         "per_node": (("trainer.devices",), degree),

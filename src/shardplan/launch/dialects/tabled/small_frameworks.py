@@ -123,7 +123,15 @@ def _lingua(facts: Facts, config: Settings) -> None:
         facts.assume(key, value)
 
 
-OTHER_APPS: Final = ("model_type", "model.conv_size", "model.state_dim", "model.lru_dim", "model.n_future_head")
+OTHER_APPS: Final = (
+    "model_type",
+    "model.conv_size",
+    "model.state_dim",
+    "model.lru_dim",
+    "model.n_future_head",
+    "model.patch_size",
+    "entropy_model.dim",
+)
 """Keys of apps besides ``apps/main``: recurrent layers, and heads for later tokens."""
 
 LINGUA: Final = TableDialect(

@@ -8,6 +8,7 @@ from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, state, words_of
+from shardplan.launch.dialects.tabled.internevo import INTERNEVO
 from shardplan.launch.dialects.tabled.small_frameworks import LEVANTER, LINGUA, TORCHTUNE
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
 from shardplan.launch.dialects.tabled.trainers import AXOLOTL, LLAMA_FACTORY, TRAINER
@@ -95,4 +96,66 @@ LLM_FOUNDRY: Final = TableDialect(
     watched=r"(?:model|fsdp_config)\..*",
 )
 
-TABLES: Final = (NEMO, LLAMA_FACTORY, AXOLOTL, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)
+STRATEGIES: Final = words_of({"whole_layer": "full"})
+"""``activation_checkpointing``; one layer in several has no counterpart."""
+
+
+def _of_olmo(facts: Facts, config: Settings) -> None:
+    """Layers and sharding (``olmo/config.py`` and ``olmo/model.py`` at 59a53e3f)."""
+    hidden, ratio = facts.number("hidden_size"), degree(config.value("model.mlp_ratio")) or 4
+    wide, kind = config.first("model.mlp_hidden_size"), str(config.value("model.activation_type") or "swiglu")
+    both = (degree(wide.value) if wide is not None else None) or (ratio * hidden if hidden else None)
+    facts.derive("gated", kind == "swiglu", f"activation_type {kind}", "model.activation_type")
+    if both:
+        place = wide.place if wide is not None else f"mlp_ratio {ratio} x d_model"
+        share = 2 if kind == "swiglu" else 1
+        facts.derive("intermediate_size", both // share, f"{place} / {share}", "" if wide is None else wide.name)
+    state(facts, "vocab_size", config.first("model.embedding_size", "model.vocab_size"), degree)
+    if switch(config.value("model.multi_query_attention")):
+        facts.derive("num_key_value_heads", 1, "multi_query_attention", "model.multi_query_attention")
+    facts.assume("num_key_value_heads", facts.value("num_attention_heads"), "as many as heads")
+    norm = "RMSNorm" if config.value("model.layer_norm_type") == "rms" else "LayerNorm"
+    facts.derive("normalization", norm, "layer_norm_type")
+    moved = any(switch(config.value(name)) for name in ("model.rope", "model.alibi"))
+    facts.derive("position_embedding_type", "rope" if moved else "learned_absolute", "rope and alibi")
+    experts = config.first("model.block_type")
+    if experts is not None and experts.value == "moe":
+        facts.miss("model", (f"{experts.place} = moe: layers with experts: --model",))
+    strategy = config.first("distributed_strategy")
+    if strategy is not None and strategy.value in ("ddp", "single"):
+        facts.state("sharding", "ddp", strategy.place, strategy.name)
+    state(facts, "sharding", config.first("fsdp.sharding_strategy"), STRATEGY)
+    facts.assume("sharding", "zero3", "distributed_strategy fsdp, FULL_SHARD")
+
+
+OLMO: Final = TableDialect(
+    name="olmo",
+    version="main of 2025 (59a53e3f)",
+    marks=("model.max_sequence_length", "model.mlp_ratio", "model.block_type", "device_train_microbatch_size"),
+    least_marks=3,
+    table={
+        "global_batch_size": (("global_train_batch_size",), degree),
+        "micro_batch_size": (("device_train_microbatch_size",), degree),
+        "sequence_length": (("model.max_sequence_length",), degree),
+        "max_position_embeddings": (("model.max_sequence_length",), degree),
+        "precision": (("precision",), precision),
+        "recompute": (("activation_checkpointing",), STRATEGIES),
+        "optimizer": (("optimizer.name",), optimizer),
+        "num_hidden_layers": (("model.n_layers",), degree),
+        "hidden_size": (("model.d_model",), degree),
+        "num_attention_heads": (("model.n_heads",), degree),
+        "num_key_value_heads": (("model.n_kv_heads",), degree),
+        "tie_word_embeddings": (("model.weight_tying",), switch),
+        "bias": (("model.include_bias",), switch),
+    },
+    defaults={
+        **PLAIN, "tp": 1, "offload": "none", "recompute": "none", "tie_word_embeddings": True, "bias": True,
+        "sequence_length": 1024, "global_batch_size": 512, "micro_batch_size": 16,
+    },
+    open={"num_accelerators": "the launch line: --gpus", "precision": "precision"},
+    rule=_of_olmo,
+    watched=r"(?:model|fsdp)\..*",
+    spelled_out=True,
+)  # fmt: skip
+
+TABLES: Final = (INTERNEVO, NEMO, LLAMA_FACTORY, AXOLOTL, OLMO, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)

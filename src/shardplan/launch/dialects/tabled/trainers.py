@@ -11,7 +11,8 @@ from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, packed_facts
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, quantised_facts
+from shardplan.launch.dialects.deepspeed import MCORE_ADAPTER
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
@@ -73,7 +74,7 @@ def _trained(facts: Facts, config: Settings) -> None:
     adapter_facts(facts, config, rank=rank, matrices=matrices, source="the file: lora_r and its targets")
     frozen_facts(facts, config)
     objective_facts(facts, config)
-    packed_facts(facts, config, doubled=facts.framework == "llama-factory" or config.first("adapter") is not None)
+    quantised_facts(facts, config, doubled=facts.framework != "hf-trainer")
 
 
 def _optimizer(facts: Facts, config: Settings) -> None:
@@ -169,6 +170,7 @@ LLAMA_FACTORY: Final = TableDialect(
     version="main of 2026 (ff6d4d12)",
     marks=("model_name_or_path", "finetuning_type", "stage", "cutoff_len", "template"),
     least_marks=3,
+    idle=("do_predict", "n_shot", "infer_backend", "export_dir"),
     table={
         "model": (("model_name_or_path",), text),
         "sequence_length": (("cutoff_len",), degree),
@@ -178,9 +180,7 @@ LLAMA_FACTORY: Final = TableDialect(
             ("disable_gradient_checkpointing",),
             on_off("none", "full"),
         ),
-        "tp": (("tensor_model_parallel_size",), degree),
-        "pp": (("pipeline_model_parallel_size",), degree),
-        "ep": (("expert_model_parallel_size",), degree),
+        **{key: entry for key, entry in MCORE_ADAPTER.items() if key != "recompute"},
     },
     defaults={**PLAIN, "tp": 1, "recompute": "full", "optimizer": "adam", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus", "sharding": "the launch line: accelerate or torchrun"},

@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
-from shardplan.launch.read.bash.builtins import Builtins
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
+from shardplan.launch.read.bash.shell_files import ShellFiles
 from shardplan.launch.read.bash.syntax import arguments, children
 from shardplan.launch.read.bash.templates import filled
 from shardplan.launch.read.bash.text import Text, joined, literal, undecided
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-class ShellCommands(Builtins):
+class ShellCommands(ShellFiles):
     """What commands of the shell do; each takes its words and its line."""
 
     def fill(self, body: Node, target: Text, line: int, *, appends: bool) -> None:
@@ -212,8 +212,9 @@ class ShellCommands(Builtins):
     def do_read(self, fields: list[ExpandedWord], line: int) -> None:
         """``read names``."""
         for field in fields:
-            if re.fullmatch(r"[A-Za-z_]\w*", field.text.known or ""):
-                self.context.assign(field.text.known or "", undecided(("cmd:read",), line, self.source.file))
+            name = field.text.known or ""
+            if re.fullmatch(r"[A-Za-z_]\w*", name):
+                self.context.assign(name, undecided((f"cmd:read {name}",), line, self.source.file))
         self.status = Truth(None, ("cmd:read",))
 
     def do_let(self, fields: list[ExpandedWord], line: int) -> None:

@@ -13,8 +13,8 @@ from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
 from shardplan.launch.read.bash.lexing import split_words
 from shardplan.launch.read.bash.placeholders import quoted_placeholders
-from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, parse
-from shardplan.launch.read.bash.text import Text, joined, undecided
+from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, more_words, parse
+from shardplan.launch.read.bash.text import Text, joined, undecided, without_end
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -323,7 +323,7 @@ class Evaluator(ShellCommands):
     def _redirected(self, node: Node) -> None:
         body = node.child_by_field_name("body")
         redirects = [child for child in node.children if child.type.endswith("_redirect")]
-        extra = [word for redirect in redirects for word in _more_words(redirect)]
+        extra = [word for redirect in redirects for word in more_words(redirect)]
         output: list[Text] | None = None
         target = self.target(redirects)
         here = next((each for each in redirects if each.type == "heredoc_redirect"), None)
@@ -365,7 +365,7 @@ class Evaluator(ShellCommands):
         self.capturing, self.when, self.status, self.context.notes = outer, outer_when, outer_status, notes
         if ran or changed or not output:
             return undecided((f"cmd:{shortened(' '.join(source.split()), 200)}",), line, self.context.file)
-        return _without_end(joined(output))
+        return without_end(joined(output))
 
     _statements: Final = {
         "program": _block,
@@ -389,23 +389,3 @@ class Evaluator(ShellCommands):
         "function_definition": _function,
         "test_command": _test,
     }
-
-
-def _more_words(redirect: Node) -> list[Node]:
-    """Words of the command that the grammar puts after the file of a redirection."""
-    if redirect.type == "heredoc_redirect":
-        inner = [each for child in redirect.children if child.type == "file_redirect" for each in _more_words(child)]
-        return [*redirect.children_by_field_name("argument"), *inner]
-    return list(redirect.children_by_field_name("destination"))[1:] if redirect.type == "file_redirect" else []
-
-
-def _without_end(text: Text) -> Text:
-    """Without newlines at the end, as command substitution leaves them out."""
-    pieces = list(text.pieces)
-    while pieces and not pieces[-1].undecided:
-        stripped = pieces[-1].text.rstrip("\n")
-        if stripped:
-            pieces[-1] = pieces[-1]._replace(text=stripped)
-            break
-        pieces.pop()
-    return Text(tuple(pieces), text.assumes)

@@ -131,6 +131,9 @@ class Expansion(ParameterExpansion):
         elif following == "{":
             end = lexing.end_of_braces(source, start, in_double=quoted)
             found.extend(self.braced(source[start + 2 : end - 1], line, mode))
+        elif following == "[" and (stop := source.find("]", start)) > 0:
+            end = stop + 1
+            found.extend(of_text(self.arithmetic(source[start + 2 : stop], line), quoted=quoted, splits=not quoted))
         elif following == "'" and not quoted:
             end = lexing.end_of_ansi(source, start + 1)
             found.append(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from shardplan.fields import dataclass
 from shardplan.launch.read.bash.text import Text, either, joined, literal, same_text, undecided
 from shardplan.launch.read.limits import Budget
 

@@ -131,3 +131,11 @@ def children(node: Node, start: str = "", ends: tuple[str, ...] = ()) -> list[No
 def arguments(node: Node) -> list[Node]:
     """Nodes of the words of a command, its name first."""
     return [child for child in node.children if child.type not in NOT_WORDS]
+
+
+def more_words(redirect: Node) -> list[Node]:
+    """Words of the command that the grammar puts after the file of a redirection."""
+    if redirect.type == "heredoc_redirect":
+        inner = [each for child in redirect.children if child.type == "file_redirect" for each in more_words(child)]
+        return [*redirect.children_by_field_name("argument"), *inner]
+    return list(redirect.children_by_field_name("destination"))[1:] if redirect.type == "file_redirect" else []

@@ -165,3 +165,15 @@ def _same(left: TextPiece, right: TextPiece) -> bool:
 def same_text(left: Text, right: Text) -> bool:
     """Whether two texts hold the same, wherever it was written."""
     return left.shown == right.shown and left.needs == right.needs
+
+
+def without_end(text: Text) -> Text:
+    """Without newlines at the end, as command substitution leaves them out."""
+    pieces = list(text.pieces)
+    while pieces and not pieces[-1].undecided:
+        stripped = pieces[-1].text.rstrip("\n")
+        if stripped:
+            pieces[-1] = pieces[-1]._replace(text=stripped)
+            break
+        pieces.pop()
+    return Text(tuple(pieces), text.assumes)

@@ -17,7 +17,7 @@ SMALLEST_PART = 128
 """Fewest channels or tokens that a rank holds of a divided dimension."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Split:
     """How a layer is divided: numbers, or arrays over candidates that broadcast against each other."""
 

@@ -5,54 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.values import degree, number, precision, switch, whole
-
-NAME: Final = "internevo"
-VERSION: Final = "main of 2025 (c628a8c8)"
-
-TABLE: Final[Table] = {
-    "sequence_length": (("data.seq_len",), degree),
-    "micro_batch_size": (("data.micro_bsz",), degree),
-    "gradient_accumulation": (("data.micro_num",), degree),
-    "num_hidden_layers": (("model.num_layers",), degree),
-    "hidden_size": (("model.hidden_size",), degree),
-    "num_attention_heads": (("model.num_attention_heads",), degree),
-    "num_key_value_heads": (("model.num_kv_attention_heads",), degree),
-    "vocab_size": (("model.vocab_size",), degree),
-    "num_experts": (("model.num_experts",), lambda value: None if (n := degree(value)) == 1 else n),
-    "num_experts_per_tok": (("moe.top_k", "model.moe_topk"), degree),
-    "precision": (("model.dtype",), precision),
-    "overlap_dp": (("hybrid_zero_optimizer.overlap_sync_grad",), switch),
-}
+from shardplan.launch.dialects.settings import Settings, state
+from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.values import degree, number, on_off, precision, switch, whole
 
 
-def is_internevo(settings: Settings) -> bool:
-    """Whether settings are InternEvo's."""
-    return settings.has("parallel.tensor") and (settings.has("data.micro_bsz") or settings.has("hybrid_zero_optimizer"))
-
-
-def internevo_facts(facts: Facts, config: Settings) -> None:
-    """Reads a configuration into ``facts``."""
-    state_all(facts, config, TABLE)
+def _rules(facts: Facts, config: Settings) -> None:
+    """Degrees whose meaning the mode decides, and layers."""
     _tensor(facts, config)
-    state(facts, "pp", config.first("parallel.pipeline.size", "parallel.pipeline"), degree)
-    state(facts, "vp", config.first("model.num_chunks"), degree)
     _sharding(facts, config)
-    state(facts, "recompute", config.first("model.checkpoint"), _recompute)
     facts.miss("intermediate_size", ("model.mlp_ratio and the code's rounding",))
     if "num_experts" in facts:
         facts.miss("ep", ("the code, from the data-parallel degree",))
     if config.has("adam"):
         facts.derive("optimizer", "adam", "the section adam")
-    for key in ("cp", "pp", "vp", "ep"):
-        facts.assume(key, 1)
-    facts.assume("recompute", "none")
-    facts.assume("offload", "none")
-    world_of(facts)
-    batch_of(facts)
-    facts.miss("num_accelerators", ("the launch line: --gpus",))
-    facts.miss("global_batch_size", ("num_accelerators",))
 
 
 def _tensor(facts: Facts, config: Settings) -> None:
@@ -91,3 +57,36 @@ def _recompute(value: object) -> str | None:
     if isinstance(value, bool):
         return "full" if value else "none"
     return {0.0: "none", 1.0: "full"}.get(-1.0 if (share := number(value)) is None else share)
+
+
+INTERNEVO: Final = TableDialect(
+    name="internevo",
+    version="main of 2025 (c628a8c8)",
+    marks=("parallel.tensor", "data.micro_bsz", "hybrid_zero_optimizer"),
+    least_marks=2,
+    table={
+        "sequence_length": (("data.seq_len",), degree),
+        "micro_batch_size": (("data.micro_bsz",), degree),
+        "gradient_accumulation": (("data.micro_num",), degree),
+        "num_hidden_layers": (("model.num_layers",), degree),
+        "hidden_size": (("model.hidden_size",), degree),
+        "num_attention_heads": (("model.num_attention_heads",), degree),
+        "num_key_value_heads": (("model.num_kv_attention_heads",), degree),
+        "vocab_size": (("model.vocab_size",), degree),
+        "num_experts": (("model.num_experts",), lambda value: None if (n := degree(value)) == 1 else n),
+        "num_experts_per_tok": (("moe.top_k", "model.moe_topk"), degree),
+        "precision": (("model.dtype",), precision),
+        "overlap_dp": (("hybrid_zero_optimizer.overlap_sync_grad",), switch),
+        "pp": (("parallel.pipeline.size", "parallel.pipeline"), degree),
+        "vp": (("model.num_chunks",), degree),
+        "recompute": (("model.checkpoint",), _recompute),
+        "bias": (("model.no_bias",), lambda value: None if switch(value) is None else not switch(value)),
+        "normalization": (("model.norm_type",), lambda value: "RMSNorm" if "rms" in str(value) else "LayerNorm"),
+        "attention": (("model.use_flash_attn",), on_off("flash", "unfused")),
+        "overlap_pp": (("parallel.pipeline.interleaved_overlap",), switch),
+    },
+    defaults={**PLAIN, "recompute": "none", "offload": "none"},
+    open={"num_accelerators": "the launch line: --gpus", "global_batch_size": "num_accelerators"},
+    rule=_rules,
+    watched=r"(?:model|moe|parallel|hybrid_zero_optimizer)\..*",
+)

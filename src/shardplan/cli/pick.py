@@ -8,10 +8,16 @@ from shardplan.errors import InputError, shown
 from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
-    from shardplan.reports.plan_file import Pick
+    from shardplan.estimation.estimate import Estimate
+    from shardplan.reports.plan_file import Pick, PlanFile
 
 
 MOST_PICK: Final = 1_000_000
+
+
+def picked_from(file: PlanFile, text: str | None) -> Estimate:
+    """The plan of ``file`` that --pick names; where it is not given, the recommended one. Raises InputError."""
+    return file.pick(file.best_pick if text is None else picked(text))
 
 
 def picked(text: str) -> Pick:

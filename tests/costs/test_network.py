@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.costs.networks import KINDS, LATENCY, PODS, SIZE, network, nodes, of
+from tests.examples import cluster, ideal_profile, tier
+
+from shardplan.calibration.constants import Vector
+from shardplan.costs.collectives import collective_time
+from shardplan.costs.groups import Group
+from shardplan.costs.network import Network, domain_size
+from shardplan.files import DATA
+from shardplan.inputs.cluster import NetworkTier
+from shardplan.inputs.profile import load_profile
+from shardplan.workload.ops import CollectiveKind
+
+MIB = 2.0**20
+PERLMUTTER = DATA / "published" / "collectives-perlmutter.csv"
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize(("ranks", "least", "most"), [(2, 0.67, 0.78), (4, 0.90, 0.96)])
+def test_few_ranks_reach_less_of_a_link_than_eight(kind: CollectiveKind, ranks: int, least: float, most: float) -> None:
+    """Rates of 512 MiB against those of eight ranks, as NCCL has them on NVLink of A100, H100 and B200."""
+    node = replace(tier("node", None, 450, latency=0), link_type="nvlink")
+    shipped = Network.of(cluster(node), 8, replace(load_profile("hopper"), collective_launch_time=0.0))
+
+    def rate(n: int) -> float:
+        return float((n - 1) / n / collective_time(kind, 2.0**29, Group(n, (n,)), shipped))
+
+    assert least <= rate(ranks) / rate(8) <= most
+
+
+def test_an_all_reduce_copies_its_own_chunk_once() -> None:
+    """Two ranks sum half, gather half, and copy half in 0.4 of its time: 1.2 of the size on the links."""
+    node = replace(tier("node", None, 100, latency=0), link_type="nvlink")
+    constants = {"own_chunk_time": {"nvlink": 0.4, "other": 0.0}}
+    assert collective_time(
+        "all_reduce", 1e9, Group(2, (2,)), network(node, num_accelerators=8, **constants)
+    ) == pytest.approx(0.012)
+    over_pcie = network(replace(node, link_type="pcie"), num_accelerators=8, **constants)
+    assert collective_time("all_reduce", 1e9, Group(2, (2,)), over_pcie) == pytest.approx(0.01)
+
+
+def test_omni_path_is_as_slow_as_nccl_makes_it() -> None:
+    """All-reduces of 4 GB over four nodes of four V100 on 400 Gb/s: 28 to 85 Gb/s of a ring, 135 between two nodes."""
+    node = replace(tier("node", 4, 150, latency=0), link_type="nvlink")
+    outer = replace(tier("network", None, 12.5, latency=5e-6), link_type="omnipath")
+    slow = Network.of(cluster(node, outer), 16, load_profile("volta"))
+    ring = 2 * 15 / 16 * 4e9 / float(collective_time("all_reduce", 4e9, Group(16, (4, 16)), slow))
+    assert 28e9 / 8 <= ring <= 135e9 / 8
+
+
+def test_a_mesh_reaches_the_bandwidth_of_the_links_it_uses() -> None:
+    """Eight accelerators joined pairwise: two of them share one link of seven."""
+    mesh = network(tier("node", 8, 350, latency=0, topology="mesh"), tier("network", None, 1), num_accelerators=8)
+    assert collective_time("p2p", SIZE, Group(2, (2,)), mesh) == pytest.approx(SIZE / 50e9)
+    assert collective_time("all_gather", SIZE, Group(8, (8,)), mesh) == pytest.approx(SIZE * 7 / 8 / 350e9)
+
+
+def test_a_torus_reaches_the_bandwidth_of_the_axes_it_spans() -> None:
+    pod = NetworkTier(
+        name="pod", size=64, bandwidth=300e9, latency=0, kind="ICI", topology="torus", torus_shape=(4, 4, 4)
+    )
+    torus = network(pod, tier("network", None, 1), num_accelerators=64)
+    for n, axes in (4, 1), (16, 2), (64, 3):
+        time = collective_time("all_gather", SIZE, Group(n, (n,)), torus)
+        assert time == pytest.approx(SIZE * (n - 1) / n / (100e9 * axes))
+
+
+@pytest.mark.parametrize(("shape", "size"), [((16, 16), 256), ((16, 20, 28), 8960)])
+def test_a_whole_slice_of_a_torus_reaches_all_of_its_axes(shape: tuple[int, ...], size: int) -> None:
+    """A job of 16 chips is 4 x 4 or 2 x 2 x 4, no line of 16: it gathers no slower than one of 64 or of 28."""
+    pod = NetworkTier(
+        name="pod", size=size, bandwidth=600e9, latency=0, kind="ICI", topology="torus", torus_shape=shape
+    )
+    for n in (16, 28, 32, 64, 256):
+        slices = network(pod, tier("network", None, 1), num_accelerators=n)
+        time = collective_time("all_gather", SIZE, Group(n, (n,)), slices)
+        assert time == pytest.approx(SIZE * (n - 1) / n / 600e9)
+    two = network(pod, tier("network", None, 1), num_accelerators=2)
+    assert collective_time("all_gather", SIZE, Group(2, (2,)), two) == pytest.approx(SIZE / 2 / (600e9 / len(shape)))
+
+
+@pytest.mark.parametrize(("job", "size", "axes"), [(16, 4, 1), (16, 8, 2), (32, 8, 1), (32, 16, 2), (64, 8, 1)])
+def test_a_group_in_a_slice_of_a_torus_spans_the_axes_that_it_fills(job: int, size: int, axes: int) -> None:
+    """Slices of 16, 32 and 64 chips are 4 x 4, 8 x 4 and 8 x 8: eight of them are two lines of four or one of eight."""
+    pod = NetworkTier(
+        name="pod", size=256, bandwidth=600e9, latency=0, kind="ICI", topology="torus", torus_shape=(16, 16)
+    )
+    slices = network(pod, tier("network", None, 1), num_accelerators=job)
+    time = collective_time("all_gather", SIZE, Group(size, (size,)), slices)
+    assert time == pytest.approx(SIZE * (size - 1) / size / (300e9 * axes))
+
+
+@pytest.mark.parametrize(
+    ("size", "num_accelerators", "used"),
+    [(8, 64, 8), (8, 4, 4), (8, 12, 6), (8, 1000, 8), (72, 512, 64), (72, 1000, 50), (8, 13, 8), (None, 99, 99)],
+)
+def test_equal_domains_hold_what_divides_the_job(size: int | None, num_accelerators: int, used: int) -> None:
+    assert domain_size(tier("node", size, 1), num_accelerators) == used
+
+
+def test_network_is_cut_at_the_first_tier_that_holds_the_job() -> None:
+    assert [one.name for one in Network.of(PODS, 8, ideal_profile()).tiers] == ["node"]
+    assert [one.name for one in Network.of(PODS, 3072, ideal_profile()).tiers] == ["node", "pod"]
+    assert [one.name for one in Network.of(PODS, 6144, ideal_profile()).tiers] == ["node", "pod", "spine"]
+
+
+def test_efficiency_is_that_of_the_kind_of_link() -> None:
+    nvlink = replace(tier("node", 8, 1), link_type="nvlink")
+    table = {"nvlink": 0.8, "other": 0.5}
+    found = network(
+        nvlink, tier("network", None, 1), network_efficiency=table, all_to_all_efficiency=0.4, p2p_efficiency=0.9
+    )
+    assert found.efficiencies("all_gather") == (0.8, 0.5)
+    assert found.efficiencies("all_to_all") == (0.8, 0.4)
+    assert found.efficiencies("p2p") == (0.8, 0.9)
+
+
+@pytest.mark.parametrize("domains", [2, 16, 2048])
+def test_latency_between_domains_grows_with_the_logarithm_where_trees_exist(domains: int) -> None:
+    """An all-reduce of nothing: 7 hops there and back in the node, 2 log2 between nodes. A gather of one rank each."""
+    placed = network(
+        tier("node", 8, 400, latency=LATENCY), tier("network", None, 50, latency=LATENCY), num_accelerators=8 * domains
+    )
+    rings = 2 * 7 + min(2 * (domains - 1), 2 * math.log2(domains))
+    assert collective_time("all_reduce", 0.0, of(8 * domains, inside=8), placed) == pytest.approx(rings * LATENCY)
+    assert collective_time("all_gather", 0.0, of(domains), placed) == pytest.approx(math.log2(domains) * LATENCY)
+    ring = 7 + domains - 1
+    assert collective_time("all_gather", 0.0, of(8 * domains, inside=8), placed) == pytest.approx(ring * LATENCY)
+
+
+def test_every_call_has_its_latencies() -> None:
+    one, four = (collective_time("all_gather", SIZE, of(16, inside=8), nodes(), calls=calls) for calls in (1, 4))
+    assert four - one == pytest.approx(3 * (7 + 1) * LATENCY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "between"), [("all_gather", 0.8, 0.5), ("all_to_all", 0.8, 0.4), ("p2p", 0.8, 0.25)]
+)
+def test_links_carry_the_share_of_their_bandwidth_that_is_achieved(
+    kind: CollectiveKind, inside: float, between: float
+) -> None:
+    fast = replace(tier("node", 8, 400, latency=0), link_type="nvlink")
+    on = network(
+        fast, tier("network", None, 50, latency=0), network_efficiency={"nvlink": 0.8, "other": 0.5},
+        all_to_all_efficiency=0.4, p2p_efficiency=0.25,
+    )  # fmt: skip
+    share = 1.0 if kind == "p2p" else 7 / 8
+    assert collective_time(kind, SIZE, of(8, inside=8), on) == pytest.approx(share * SIZE / (inside * 400e9))
+    assert collective_time(kind, SIZE, of(8), on) == pytest.approx(share * SIZE / (between * 50e9))
+
+
+def perlmutter(**constants: Any) -> Network:
+    """Nodes of four A100 with four adapters of 25 GB/s, of which large collectives reach 0.70."""
+    node = tier("node", 4, 300, latency=0.936e-6)
+    outer = replace(tier("network", None, 25, latency=5.8e-6), link_type="slingshot")
+    rates = {"nvlink": 0.73, "slingshot": 0.70, "other": 0.70}
+    return network(node, outer, num_accelerators=512, network_efficiency=rates, **constants)
+
+
+def measured_gathers() -> list[tuple[CollectiveKind, int, float, float]]:
+    """Kind, nodes, bytes and seconds of gathers and scatters of 64 MiB and more on 8 to 128 nodes of four."""
+    lines = [line for line in PERLMUTTER.read_text().splitlines() if not line.startswith("#")]
+    rows = [
+        (
+            cast("CollectiveKind", row["collective"]),
+            int(row["num_nodes"]),
+            float(row["size_bytes"]),
+            float(row["time_us"]) * 1e-6,
+        )
+        for row in csv.DictReader(lines)
+        if row["gpus_per_node"] == "4" and row["collective"] != "all_reduce"
+    ]
+    return [(kind, nodes, size, time) for kind, nodes, size, time in rows if nodes >= 8 and size >= 64 * MIB]
+
+
+def errors_of(on: Network) -> Vector:
+    """exp|ln(predicted / measured)| - 1."""
+    ratios = [
+        collective_time(kind, size, Group(4 * nodes, (4, 4 * nodes)), on) / time
+        for kind, nodes, size, time in measured_gathers()
+    ]
+    return np.exp(np.abs(np.log(np.asarray(ratios, dtype=float)))) - 1
+
+
+def test_rings_through_hundreds_of_ranks_take_as_long_as_measured() -> None:
+    """NCCL-tests on Perlmutter, 32 to 512 A100: the steps of the ring take up to ten times as long as sending."""
+    waiting = errors_of(perlmutter(ring_step_factor=9.0, low_latency_share=0.12))
+    assert np.median(waiting) < 0.07
+    assert np.max(waiting) < 0.35
+    assert np.max(errors_of(perlmutter(ring_step_factor=0.0))) > 3
+
+
+@given(size=st.floats(1, 1e12), nodes=st.integers(1, 4096), factor=st.floats(0, 20))
+def test_steps_of_a_ring_never_shorten_a_collective(size: float, nodes: int, factor: float) -> None:
+    """Nor do they lengthen one within a node, or of an all-reduce, for which there are trees."""
+    group = Group(4 * nodes, (4, 4 * nodes))
+    for kind in KINDS:
+        plain, slow = (collective_time(kind, size, group, perlmutter(ring_step_factor=f)) for f in (0.0, factor))
+        if kind in ("all_gather", "reduce_scatter") and nodes > 1:
+            assert slow >= plain
+        else:
+            assert slow == plain
+
+
+def test_a_ring_passes_every_rank() -> None:
+    """Of 8 nodes of 4: 24 steps inside nodes and 7 between them, where sending takes no time."""
+    on = perlmutter(ring_step_factor=2.0, low_latency_share=1e-9)
+    hops = 3 * 0.936e-6 + 7 * 5.8e-6
+    expected = hops + 2 * (24 * 0.936e-6 + 7 * 5.8e-6)
+    assert collective_time("all_gather", 1.0, Group(32, (4, 32)), on) == pytest.approx(expected, rel=1e-3)

@@ -1,0 +1,115 @@
+"""Trainers in the manner of Hugging Face's: sections that are empty, weights in few bits, files that train nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.launch.scripts import read, values
+
+from shardplan.errors import InputError
+
+pytest.importorskip("tree_sitter_bash")
+
+AXOLOTL = """
+base_model: org/model-8b
+sequence_len: 4096
+micro_batch_size: 1
+datasets: [{path: a}]
+bf16: true
+deepspeed: #zero1.json
+fsdp:
+fsdp_config:
+"""
+
+
+def test_an_empty_section_is_no_section(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.yaml", AXOLOTL).value("sharding") == "ddp"
+    assert read(tmp_path, "b.yaml", AXOLOTL.replace("fsdp:\n", "fsdp: [full_shard]\n")).value("sharding") == "zero3"
+
+
+LINE = "accelerate launch train.py --per_device_train_batch_size 1 --bf16 True {more}"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_said"),
+    [
+        ("--load_in_bits 4", True),
+        ("--load_in_bits 16", False),
+        ("--bits 8", True),
+        ("--quantize", True),
+        ("--load_in_4bit False", False),
+        ("--model_name_or_path org/Model-8B-GPTQ", True),
+        ("--model_name_or_path org/model-7b-bnb-4bit", True),
+        ("--model_name_or_path org/bits-and-int", False),
+    ],
+)
+def test_weights_in_few_bits_are_said(tmp_path: Path, more: str, *, is_said: bool) -> None:
+    found = read(tmp_path, "run.sh", LINE.format(more=more))
+    assert ("quantised weights are not priced" in " ".join(found.not_understood)) is is_said
+
+
+def test_offload_is_the_optimizers_where_a_stage_is_given(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.sh", LINE.format(more="--zero_stage 2 --offload")).value("offload") == "optimizer"
+    assert "offload" in read(tmp_path, "b.sh", LINE.format(more="--offload --offload_ratio 0.5")).missing
+
+
+def test_names_of_trainers(tmp_path: Path) -> None:
+    found = read(tmp_path, "a.sh", LINE.format(more="--seq-length 8192 --model_path org/model"))
+    assert values(found, "sequence_length", "model") == (8192, "org/model")
+
+
+PREDICTS = """
+model_name_or_path: org/model
+finetuning_type: lora
+template: llama3
+stage: sft
+do_predict: true
+"""
+
+
+def test_a_configuration_that_trains_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="evaluates, predicts or exports alone"):
+        read(tmp_path, "a.yaml", PREDICTS)
+    assert read(tmp_path, "b.yaml", PREDICTS + "do_train: true\n").framework == "llama-factory"
+
+
+def test_a_line_that_evaluates_says_so(tmp_path: Path) -> None:
+    assert "train nothing" in " ".join(read(tmp_path, "a.sh", LINE.format(more="--do_eval")).notes)
+    assert "train nothing" not in " ".join(read(tmp_path, "a.sh", LINE.format(more="--do_eval --do_train")).notes)
+
+
+DEEPSPEED = '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "scheduler": {"type": "WarmupLR"}%s}'
+
+
+def test_keys_of_deepspeed_that_nothing_reads_are_listed(tmp_path: Path) -> None:
+    plain = read(tmp_path, "a.json", DEEPSPEED % ', "gradient_clipping": 1.0')
+    assert not plain.not_understood
+    found = read(
+        tmp_path, "b.json", DEEPSPEED % ', "compile": {"enabled": true}, "offload_optimizer": {"device": "cpu"}'
+    )
+    assert "compile.enabled may change time or memory" in found.not_understood
+    assert found.value("offload") == "none"
+    assert [each.severity for each in found.breaks] == ["notice"]
+
+
+def test_keys_of_internevo_that_nothing_reads_are_listed(tmp_path: Path) -> None:
+    text = """
+    data = dict(seq_len=2048, micro_bsz=1, micro_num=4)
+    model = dict(num_layers=4, hidden_size=64, num_attention_heads=4, no_bias=True, dtype="torch.bfloat16", odd_part=2)
+    parallel = dict(zero1=dict(size=-1), tensor=dict(size=2, mode="mtp"), pipeline=dict(size=1))
+    hybrid_zero_optimizer = dict(overlap_sync_grad=True, reduce_bucket_size=512)
+    """
+    found = read(tmp_path, "a.py", text)
+    assert found.not_understood == ("model.odd_part may change time or memory",)
+    assert values(found, "tp", "bias", "overlap_dp") == (2, False, True)
+
+
+def test_a_script_under_a_scheduler_knows_what_was_asked_for(tmp_path: Path) -> None:
+    """``SLURM_*`` of an inner script are those of the outer one's #SBATCH lines; ``$[ ]`` is old arithmetic."""
+    (tmp_path / "inner.sh").write_text(
+        "torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 train.py --per_device_train_batch_size 2 --bf16 True "
+        "--gradient_accumulation_steps $[128 / ($SLURM_NNODES * 8 * 2)]\n"
+    )
+    found = read(tmp_path, "job.sh", "#!/bin/bash\n#SBATCH --nodes=4\nsrun bash inner.sh\n")
+    assert values(found, "num_accelerators", "gradient_accumulation") == (32, 2)
