@@ -31,7 +31,7 @@ DRAWS: Final = 2000
 """Sets of families that are drawn."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Spread:
     """Spread of errors between families and within them, in the units of bands."""
 
