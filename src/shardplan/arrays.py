@@ -76,7 +76,9 @@ def one_number(values: Numbers) -> Numbers:
     array = np.asarray(values)
     if array.size == 1:
         return float(array.item())
-    return float(array.flat[0]) if array.size and array.min() == array.max() else values
+    if not array.size or array.flat[0] != array.flat[-1]:  # most that differ, seen at their ends
+        return values
+    return float(array.flat[0]) if array.min() == array.max() else values
 
 
 def is_number(value: Numbers, number: float) -> bool:

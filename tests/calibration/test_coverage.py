@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -51,7 +50,7 @@ def test_a_family_is_held_against_the_others_alone() -> None:
 
 
 def test_a_generation_can_be_kept_from_its_own_band() -> None:
-    runs = [run(0.1, "a"), run(-0.1, "b"), replace(run(0.3, "c"), features=replace(H100, generation="ampere"))]
+    runs = [run(0.1, "a"), run(-0.1, "b"), run(0.3, "c")._replace(features=H100._replace(generation="ampere"))]
     first, second, third = covered_runs(runs, unmeasured=True)
     assert first.low == second.low == pytest.approx(math.exp(-0.3 * UNMEASURED))
     assert third.low <= math.exp(-0.1)

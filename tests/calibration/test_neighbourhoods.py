@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, par
 
 
 def run(name: str, family: str, error: float = 0.1, **plan: Any) -> Residual:
-    features = replace(H100, plan=Plan(**plan, sequence_parallel=False))
+    features = H100._replace(plan=Plan(**plan, sequence_parallel=False))
     return Residual(id=name, family=family, features=features, time=error, memory=None)
 
 
@@ -74,7 +73,7 @@ def test_what_no_two_respects_had_in_common_is_told_apart() -> None:
 
 
 def test_an_error_outside_its_band_is_counted() -> None:
-    odd = replace(RUNS[3], time=-2.0)
+    odd = RUNS[3]._replace(time=-2.0)
     found = left_out_runs((*RUNS[:3], odd), ["one", "one", "two", "three"])
     assert [one.is_inside for one in found] == [True, True, True, False]
     assert distance(RUNS[0].features, RUNS[1].features) == 1

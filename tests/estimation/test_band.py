@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -68,7 +67,7 @@ def test_a_prediction_that_was_too_slow_everywhere_lowers_the_band_and_never_lea
     ],
 )
 def test_what_differs_weighs_less(change: dict[str, Any]) -> None:
-    other = replace(H100, **change)
+    other = H100._replace(**change)
     alike, differs = bands._weights(
         errors_of([residual(0, family="a"), residual(0, family="b", features=other)], "time"), H100
     )
@@ -82,7 +81,7 @@ def test_a_family_weighs_as_the_root_of_its_runs() -> None:
 
 
 def test_where_little_is_alike_errors_of_all_runs_are_mixed_in() -> None:
-    far = replace(H100, accelerator="tpu", generation="tpu", parameters=1e12)
+    far = H100._replace(accelerator="tpu", generation="tpu", parameters=1e12)
     weights = bands._weights(
         errors_of([residual(0, family=str(index), features=far) for index in range(4)], "time"), H100
     )
@@ -91,16 +90,16 @@ def test_where_little_is_alike_errors_of_all_runs_are_mixed_in() -> None:
 
 def test_errors_of_the_same_kind_of_model_are_mixed_in_ten_times_as_much() -> None:
     """Two runs that are alike in nothing share the twelve of which a band is made at least."""
-    far = replace(H100, parameters=1e40)
-    runs = [residual(0, family=str(moe), features=replace(far, moe=moe)) for moe in (False, True)]
+    far = H100._replace(parameters=1e40)
+    runs = [residual(0, family=str(moe), features=far._replace(moe=moe)) for moe in (False, True)]
     assert bands._weights(errors_of(runs, "time"), H100) == pytest.approx([12 * 10 / 11, 12 / 11])
-    assert bands._weights(errors_of(runs, "time"), replace(H100, moe=True)) == pytest.approx([12 / 11, 12 * 10 / 11])
+    assert bands._weights(errors_of(runs, "time"), H100._replace(moe=True)) == pytest.approx([12 / 11, 12 * 10 / 11])
 
 
 def test_runs_of_another_part_of_a_generation_weigh_as_the_root_of_their_distance_says() -> None:
     """Errors spread evenly from -0.2 to 0.2, and as many of another part at 1, at exp(-0.5 / 2 / 3**2) each."""
     own = [residual(error, family=f"own {error}") for error in np.linspace(-0.2, 0.2, 401).tolist()]
-    other = replace(H100, accelerator="h200")
+    other = H100._replace(accelerator="h200")
     runs = [*own, *(residual(1.0, family=f"other {place}", features=other) for place in range(401))]
     found = band_among(H100, "H100", "time", runs)
     share = 0.9 - 0.1 * math.exp(-0.25 / 9)  # of the own errors a tenth of all weights lies above the end
@@ -122,7 +121,7 @@ def spread() -> list[Residual]:
 
 
 def test_where_no_run_is_comparable_the_band_says_of_what_it_is_a_guess() -> None:
-    new = replace(H100, accelerator="mi300x", generation="cdna3")
+    new = H100._replace(accelerator="mi300x", generation="cdna3")
     known, unknown = band_among(H100, "H100", "time", spread()), band_among(new, "MI300X", "time", spread())
     assert known.basis == "in 8 of 10 comparable runs"
     assert unknown.basis == "a guess from 20 runs of other accelerators"
@@ -158,16 +157,16 @@ def test_one_run_of_ones_own_narrows_little() -> None:
 
 def test_own_runs_unlike_the_question_weigh_less() -> None:
     alike = band_among(H100, "H100", "time", even_spread(), own=_own(12, 0.01))
-    far = replace(H100, moe=True, parameters=1e12, accelerators=8192.0)
-    own = [replace(run, features=far) for run in _own(12, 0.01)]
+    far = H100._replace(moe=True, parameters=1e12, accelerators=8192.0)
+    own = [run._replace(features=far) for run in _own(12, 0.01)]
     unlike = band_among(H100, "H100", "time", even_spread(), own=own)
     assert _width(alike) < 0.7 * _width(unlike)
 
 
 def test_own_runs_of_another_scale_weigh_less() -> None:
-    large = [replace(run, features=replace(H100, accelerators=8192.0)) for run in even_spread()]
+    large = [run._replace(features=H100._replace(accelerators=8192.0)) for run in even_spread()]
     alike, unlike = (
-        band_among(replace(H100, accelerators=scale), "H100", "time", large, own=_own(12, 0.01))
+        band_among(H100._replace(accelerators=scale), "H100", "time", large, own=_own(12, 0.01))
         for scale in (64.0, 8192.0)
     )
     assert _width(alike) < 0.7 * _width(unlike)
@@ -175,12 +174,12 @@ def test_own_runs_of_another_scale_weigh_less() -> None:
 
 def test_gaps_count_on_both_sides_of_the_comparison() -> None:
     """Runs of one's own on a part that nobody published close a gap; what else widens contradicts nothing."""
-    new, own = replace(H100, accelerator="h20"), _own(12, 0.18)
-    on_h20 = [replace(run, features=new) for run in own]
+    new, own = H100._replace(accelerator="h20"), _own(12, 0.18)
+    on_h20 = [run._replace(features=new) for run in own]
     found = band_among(new, "H20", "time", even_spread(), own=on_h20)
     assert _width(found) < 0.95 * _width(band_among(new, "H20", "time", even_spread()))
     assert str(found.note).endswith("the band is narrower than without them")
-    found = band_among(replace(new, accelerators=128.0), "H20", "time", even_spread(), own=on_h20)
+    found = band_among(new._replace(accelerators=128.0), "H20", "time", even_spread(), own=on_h20)
     assert "narrower than without them. 128 accelerators: " in str(found.note)
     assert str(found.note).endswith("the band is wider than where runs cover this")
 
@@ -207,38 +206,38 @@ def test_the_errors_of_own_runs_are_told() -> None:
 )
 def test_steps_that_wait_have_wider_bands_of_the_same_errors(shares: Shares) -> None:
     """Root of the sum of squares: 0.12 of a whole step, 0.4 of the host, 0.8 of the network, 0.3 of attention."""
-    found, waiting = (band_among(replace(H100, shares=s), "H100", "time", spread()) for s in (Shares(), shares))
+    found, waiting = (band_among(H100._replace(shares=s), "H100", "time", spread()) for s in (Shares(), shares))
     expected = math.hypot(1, 0.8 / 0.12 * shares.communication, 0.4 / 0.12 * shares.host, 2.5 * shares.attention)
     assert _width(waiting) == pytest.approx(expected * _width(found))
 
 
 def test_errors_of_steps_that_wait_say_less_of_one_that_computes() -> None:
-    waits = replace(H100, shares=Shares(communication=0.5))
-    runs = [replace(run, features=waits) for run in spread()]
+    waits = H100._replace(shares=Shares(communication=0.5))
+    runs = [run._replace(features=waits) for run in spread()]
     assert _width(band_among(waits, "H100", "time", runs)) == pytest.approx(0.2)
     assert _width(band_among(H100, "H100", "time", runs)) == pytest.approx(0.2 / math.hypot(1, 0.8 / 0.12 * 0.5))
 
 
 @pytest.mark.parametrize(("tier", "factor"), [("A", 1.0), ("A-", 1.2), ("B", 1.5)])
 def test_errors_of_runs_that_are_not_described_in_full_say_less_and_may_be_larger(tier: str, factor: float) -> None:
-    runs = [replace(run, tier=tier) for run in spread()]
+    runs = [run._replace(tier=tier) for run in spread()]
     assert _width(band_among(H100, "H100", "time", runs)) == pytest.approx(0.2 / factor)
     assert _width(band_of_run(runs[0], errors_of(runs, "time"))) == pytest.approx(0.2)
-    metered = [replace(run, memory=run.time) for run in runs]
+    metered = [run._replace(memory=run.time) for run in runs]
     assert _width(band_of_run(metered[0], errors_of(metered, "memory"))) == pytest.approx(0.2)
 
 
 def test_memory_does_not_wait() -> None:
-    runs = [replace(run, memory=run.time) for run in spread()]
-    waits = replace(H100, shares=Shares(host=0.9))
+    runs = [run._replace(memory=run.time) for run in spread()]
+    waits = H100._replace(shares=Shares(host=0.9))
     assert band_among(waits, "H100", "memory", runs) == band_among(H100, "H100", "memory", runs)
 
 
 def test_memories_that_contradict_themselves_are_no_evidence() -> None:
-    run = replace(residual(0.1, family="internevo"), memory=-0.5)
+    run = residual(0.1, family="internevo")._replace(memory=-0.5)
     assert run.has("time")
     assert not run.has("memory")
-    assert replace(run, family="bloom").has("memory")
+    assert run._replace(family="bloom").has("memory")
 
 
 def test_the_shipped_errors_make_bands_for_everything() -> None:
@@ -250,7 +249,7 @@ def test_the_shipped_errors_make_bands_for_everything() -> None:
             assert 0.2 < found.low <= 1 <= found.high < 5
 
 
-DENSE, MIXTURE = replace(H100, parameters=7e10), replace(H100, moe=True, parameters=4e11)
+DENSE, MIXTURE = H100._replace(parameters=7e10), H100._replace(moe=True, parameters=4e11)
 SCALES = [2.0**power for power in range(0, 21, 4)]
 
 
@@ -264,8 +263,8 @@ def _every_part(quantity: str) -> dict[tuple[str, str], bool]:
 
 
 def _widths(asked: Features, part: tuple[str, str], quantity: str) -> list[float]:
-    of_part = replace(asked, generation=part[0], accelerator=part[1])
-    scales = [replace(of_part, accelerators=scale) for scale in SCALES]
+    of_part = asked._replace(generation=part[0], accelerator=part[1])
+    scales = [of_part._replace(accelerators=scale) for scale in SCALES]
     return [_width(band_among_errors(each, "part", shipped_errors(quantity))) for each in scales]
 
 
@@ -291,7 +290,7 @@ def test_the_error_of_a_ratio_is_taken_within_settings() -> None:
 
 def test_families_and_accelerators_are_not_compared() -> None:
     a = residual(0.0, setting="a")
-    others = [replace(a, family="two", time=1.0), replace(a, features=replace(H100, accelerator="h200"), time=1.0)]
+    others = [a._replace(family="two", time=1.0), a._replace(features=H100._replace(accelerator="h200"), time=1.0)]
     assert difference_sd([a, *others]) == UNKNOWN_SD
 
 

@@ -65,6 +65,9 @@ ASKED = st.builds(
     sequence_length=st.integers(1, 2_000_000).map(float),
     global_batch_size=st.integers(1, 100_000).map(float),
     plan=PLANS,
+    shares=st.just(Shares()),
+    trained=st.sampled_from(["all", "adapters"]),
+    recurrent=st.floats(0, 1),
 )
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 
@@ -114,13 +117,13 @@ def test_shares_of_a_step_are_no_distance_and_runs_in_a_table_are_as_alone(one: 
     ],
 )
 def test_distances_by_hand(change: dict[str, Any], squared: float) -> None:
-    other = replace(H100, plan=Plan(**change))
+    other = H100._replace(plan=Plan(**change))
     assert distance(H100, other) == distance(H100, other, NEIGHBOURHOOD) == pytest.approx(math.sqrt(squared))
 
 
 def test_plans_of_models_with_recurrent_layers_have_neighbourhoods_of_their_own() -> None:
     """Three layers in four without attention are further than a doubling of tp."""
-    other = replace(H100, recurrent=0.75)
+    other = H100._replace(recurrent=0.75)
     assert distance(H100, other) == distance(H100, other, NEIGHBOURHOOD) == pytest.approx(math.sqrt(4 * 0.75**2))
 
 
@@ -230,7 +233,7 @@ def test_runs_of_adapters_are_far_from_full_training() -> None:
         sequence_length=8192, global_batch_size=8, plan=Plan(tp=4),
     )  # fmt: skip
     known = shipped_errors("time").table
-    for asked, has_adapters in ((full, False), (replace(full, trained="adapters"), True)):
+    for asked, has_adapters in ((full, False), (full._replace(trained="adapters"), True)):
         nearest = near_runs(asked, known)
         assert [each.family == "mlperf-llama2-70b-lora" for each in nearest] == [has_adapters] * len(nearest)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ def runs(count: int = 3, features: Features = H100, name: str = "family") -> lis
 
 
 def found(known: list[Residual], quantity: str = "time", **change: Any) -> tuple[Gap, ...]:
-    return gaps_of(replace(H100, **change), "Part", quantity, known)
+    return gaps_of(H100._replace(**change), "Part", quantity, known)
 
 
 def test_what_three_sources_measured_has_no_gap() -> None:
@@ -41,9 +40,9 @@ def test_layers_without_attention_that_no_run_had() -> None:
     (gap,) = found(runs(), recurrent=1.0)
     assert gap.factor == gaps.UNMEASURED_KIND
     assert "share of layers without attention" in gap.reason
-    assert found([*runs(), *runs(features=replace(H100, recurrent=0.9), name="hybrids")], recurrent=1.0) == ()
+    assert found([*runs(), *runs(features=H100._replace(recurrent=0.9), name="hybrids")], recurrent=1.0) == ()
     assert found(runs(), quantity="memory", recurrent=1.0) == ()
-    apart = KnownRuns(runs(1)).squared(replace(H100, recurrent=1.0))
+    apart = KnownRuns(runs(1)).squared(H100._replace(recurrent=1.0))
     assert math.sqrt(apart[0]) == pytest.approx(2.0)  # as far as a mixture of experts
 
 
@@ -55,7 +54,7 @@ def test_a_generation_that_no_run_covers_is_one_gap() -> None:
 
 
 def test_the_fewer_sources_a_part_has_the_wider() -> None:
-    other = replace(H100, accelerator="h800")
+    other = H100._replace(accelerator="h800")
     factors = [total_factor(found([*runs(), *runs(count, other, "own")], accelerator="h800")) for count in range(5)]
     assert factors[0] == pytest.approx(gaps.UNMEASURED_PART)
     assert factors[1:3] == pytest.approx([1 + 0.25 * 2 / 3, 1 + 0.25 / 3])
@@ -63,7 +62,7 @@ def test_the_fewer_sources_a_part_has_the_wider() -> None:
 
 
 def test_few_runs_of_a_part_are_counted_and_none_is_a_guess() -> None:
-    other = replace(H100, accelerator="h200")
+    other = H100._replace(accelerator="h200")
     (none,) = found(runs(), accelerator="h200")
     assert none.reason == "no measured run covers Part, only others of its generation"
     assert none.others == "3 runs of other parts of its generation"
@@ -74,7 +73,7 @@ def test_few_runs_of_a_part_are_counted_and_none_is_a_guess() -> None:
 
 
 def test_scale_is_judged_by_generation_and_kind_of_model() -> None:
-    known = [*runs(3, replace(H100, accelerators=16384.0)), *runs(3, replace(H100, moe=True, accelerators=2048.0))]
+    known = [*runs(3, H100._replace(accelerators=16384.0)), *runs(3, H100._replace(moe=True, accelerators=2048.0))]
     assert found(known, accelerators=16384.0) == ()
     (gap,) = found(known, accelerators=16384.0, moe=True)
     assert gap.factor == pytest.approx(gaps.UNMEASURED_SCALE + 3 * gaps.BEYOND)
@@ -90,7 +89,7 @@ def test_every_doubling_beyond_the_largest_run_widens() -> None:
 
 
 def test_a_scale_that_few_sources_measured_lies_between() -> None:
-    known = [*runs(), *runs(1, replace(H100, accelerators=16384.0), "large")]
+    known = [*runs(), *runs(1, H100._replace(accelerators=16384.0), "large")]
     assert found(known, accelerators=128.0) == ()
     (gap,) = found(known, accelerators=16384.0)
     assert gap.factor == pytest.approx(1 + (gaps.UNMEASURED_SCALE - 1) * 2 / 3)
@@ -100,8 +99,8 @@ def test_a_scale_that_few_sources_measured_lies_between() -> None:
 def test_the_scale_of_another_part_of_the_generation_counts_in_part() -> None:
     """TPU v6e was measured up to 1,024 chips, v5e up to 8,192; their networks differ."""
     known = [
-        *runs(3, replace(H100, accelerators=1024.0)),
-        *runs(3, replace(H100, accelerator="x", accelerators=8192.0)),
+        *runs(3, H100._replace(accelerators=1024.0)),
+        *runs(3, H100._replace(accelerator="x", accelerators=8192.0)),
     ]
     (gap,) = found(known, accelerators=8192.0)
     assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND_PART)
@@ -113,11 +112,11 @@ def test_the_scale_of_another_part_of_the_generation_counts_in_part() -> None:
 
 def test_what_was_measured_makes_nothing_less_certain() -> None:
     """A part with a run on 8 against one with none; a generation with a run on 8 against one with none."""
-    small, large = (replace(H100, generation="volta", accelerator="v100", accelerators=size) for size in (8.0, 8192.0))
-    of_part = [*runs(3, replace(large, accelerator="other")), *runs(1, small)]
+    small, large = (H100._replace(generation="volta", accelerator="v100", accelerators=size) for size in (8.0, 8192.0))
+    of_part = [*runs(3, large._replace(accelerator="other")), *runs(1, small)]
     measured, unmeasured = (found(of_part, **_as(large, accelerator=name)) for name in ("v100", "none"))
     assert total_factor(measured) == total_factor(unmeasured) == gaps.UNMEASURED_PART
-    of_generation = [*runs(3, replace(H100, accelerators=8192.0)), *runs(1, small)]
+    of_generation = [*runs(3, H100._replace(accelerators=8192.0)), *runs(1, small)]
     measured, unmeasured = (found(of_generation, **_as(large, generation=name)) for name in ("volta", "none"))
     assert total_factor(measured) == pytest.approx(total_factor(unmeasured))
     assert len(measured) == 2
@@ -141,7 +140,7 @@ def test_scale_widens_also_where_nothing_was_measured(quantity: str) -> None:
 def test_a_format_that_no_run_computes_in() -> None:
     (gap,) = found(runs(), bits=32)
     assert (gap.factor, gap.others) == (gaps.UNMEASURED, "3 runs in other formats")
-    elsewhere = replace(H100, generation="ampere", accelerator="a100", bits=8)
+    elsewhere = H100._replace(generation="ampere", accelerator="a100", bits=8)
     (gap,) = found([*runs(), *runs(3, elsewhere)], bits=8)
     assert (gap.factor, gap.others) == (gaps.UNMEASURED_FORMAT, None)
     assert "of its generation multiplies in 8 bits" in gap.reason
@@ -156,7 +155,7 @@ def test_a_kind_of_model_that_no_run_of_the_generation_has() -> None:
 def test_lengths_that_few_or_no_runs_reach() -> None:
     usual = 4096.0
     of: Callable[[float], dict[str, Any]] = lambda times: {"sequence_length": times * usual}  # noqa: E731
-    known = [*runs(), *runs(1, replace(H100, **of(32)), "long")]
+    known = [*runs(), *runs(1, H100._replace(**of(32)), "long")]
     assert found(known, **of(2)) == ()
     (few,) = found(known, **of(64))
     assert few.factor == pytest.approx(1 + 0.25 * 2 / 3 + gaps.BEYOND)
@@ -192,10 +191,10 @@ def test_memory_knows_neither_part_nor_format_nor_plan() -> None:
     ],
 )
 def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str) -> None:
-    h100 = replace(H100, accelerator="h100-sxm-80gb")
+    h100 = H100._replace(accelerator="h100-sxm-80gb")
     known = read_residuals()
     assert gaps_of(h100, "Part", "time", known) == ()
-    asked = gaps_of(replace(h100, **change), "Part", "time", known)
+    asked = gaps_of(h100._replace(**change), "Part", "time", known)
     assert words in "; ".join(gap.reason for gap in asked)
     assert total_factor(asked) > 1
 
@@ -203,14 +202,14 @@ def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str
 def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wider() -> None:
     measured = KnownRuns(runs())
     assert gap_of_plan(H100, measured).factor == SPREADS[0]
-    factors = [gap_of_plan(replace(H100, plan=Plan(cp=cp)), measured).factor for cp in (1, 2, 4, 8, 64)]
+    factors = [gap_of_plan(H100._replace(plan=Plan(cp=cp)), measured).factor for cp in (1, 2, 4, 8, 64)]
     assert factors == sorted(factors)
     assert factors[1:] == pytest.approx([1.25, *[1.5] * 3])
 
 
 def test_a_plan_that_is_far_for_many_small_reasons_is_said_to_be_far() -> None:
     other = Plan(pp=8, micro_batch_size=16, recompute="full", overlap_dp=False, offload="activations")
-    gap = gap_of_plan(replace(H100, plan=other), KnownRuns(runs()))
+    gap = gap_of_plan(H100._replace(plan=other), KnownRuns(runs()))
     assert (gap.reason, gap.factor) == ("no measured dense run has a plan that is near to this", SPREADS[-1])
 
 
@@ -229,7 +228,7 @@ def test_without_any_run_all_is_far() -> None:
     ],
 )
 def test_what_the_published_runs_lack_of_a_plan_is_said(plan: Plan, moe: bool, words: str) -> None:  # noqa: FBT001
-    asked = replace(H100, accelerator="h100-sxm-80gb", moe=moe, plan=plan, sequence_length=8192.0, parameters=2e11)
+    asked = H100._replace(accelerator="h100-sxm-80gb", moe=moe, plan=plan, sequence_length=8192.0, parameters=2e11)
     gap = gap_of_plan(asked, KnownRuns([run for run in read_residuals() if run.has("time")]))
     assert words in gap.reason
     assert gap.factor > 1
@@ -261,22 +260,22 @@ def test_factors_by_hand() -> None:
     """The numbers of the table above."""
     far: dict[str, Any] = {"accelerator": "mi300x", "generation": "cdna3"}
     large: dict[str, Any] = {"accelerators": 512.0}
-    other = replace(H100, accelerator="other")
+    other = H100._replace(accelerator="other")
     assert total_factor(found(runs(), **far)) == pytest.approx(1.4)
     assert total_factor(found(runs(), accelerator="other")) == pytest.approx(1.25)
-    two_parts = [*runs(3, replace(H100, **large)), *runs(1, replace(other, **large), "own")]
+    two_parts = [*runs(3, H100._replace(**large)), *runs(1, other._replace(**large), "own")]
     assert total_factor(found(two_parts, accelerator="other")) == pytest.approx(1 + 0.25 * 2 / 3)
     assert total_factor(found(runs(), moe=True)) == pytest.approx(1.3)
     assert total_factor(found(runs(), bits=8)) == pytest.approx(1.4)
-    assert total_factor(found([*runs(), *runs(3, replace(H100, bits=8, generation="b"))], bits=8)) == pytest.approx(
+    assert total_factor(found([*runs(), *runs(3, H100._replace(bits=8, generation="b"))], bits=8)) == pytest.approx(
         1.25
     )
     assert total_factor(found(runs(), **large)) == pytest.approx(1.15 + 3 * 0.1, abs=1e-12)
-    in_part = [*runs(), *runs(3, replace(other, accelerators=128.0), "other")]
+    in_part = [*runs(), *runs(3, other._replace(accelerators=128.0), "other")]
     assert total_factor(found(in_part, accelerators=128.0)) == pytest.approx(1.05)
     assert total_factor(found(runs(), sequence_length=8 * 4096.0)) == pytest.approx(1.25 + 3 * 0.1)
     for sources, factor in ((0, 1.25), (1, 1 + 0.25 * 2 / 3), (2, 1 + 0.25 / 3), (3, 1.0)):
-        split = replace(H100, plan=Plan(cp=2))
+        split = H100._replace(plan=Plan(cp=2))
         table = KnownRuns([*runs(), *runs(sources, split, "split")])
         measured = {0: spread(math.sqrt(2)), 1: spread(0), 2: spread(0), 3: spread(0)}[sources]
         assert gap_of_plan(split, table).factor == pytest.approx(max(factor, measured) if factor > 1 else measured)

@@ -97,7 +97,7 @@ def test_errors_of_one_quantity_say_nothing_of_the_other() -> None:
     asked = question(profile)
     assert doubts(asked) == ()
     assert factors(doubts(asked, "memory")) == [UNCALIBRATED]
-    runs = tuple(replace(run, time=None, memory=run.time) for run in OWN)
+    runs = tuple(run._replace(time=None, memory=run.time) for run in OWN)
     asked = question(replace(profile, left_out_errors=runs))
     assert factors(doubts(asked)) == [UNCALIBRATED]
     assert doubts(asked, "memory") == ()
@@ -107,7 +107,7 @@ def test_constants_of_no_generation_have_the_errors_of_this_one_or_a_doubt() -> 
     profile = replace(load_profile("default"), name="mine", left_out_errors=OWN)
     assert len(own_runs(question(profile), "time")) == 12
     assert doubts(question(profile)) == ()
-    elsewhere = tuple(replace(run, features=replace(H100, generation="ampere")) for run in OWN)
+    elsewhere = tuple(run._replace(features=H100._replace(generation="ampere")) for run in OWN)
     asked = question(replace(profile, left_out_errors=elsewhere))
     assert own_runs(asked, "time") == ()
     assert factors(doubts(asked)) == [UNCALIBRATED]
@@ -117,7 +117,7 @@ def test_constants_of_no_generation_have_the_errors_of_this_one_or_a_doubt() -> 
 @pytest.mark.parametrize("size", [0.01, 0.2, 0.9])
 def test_the_note_compares_the_bands_that_are_printed(size: float, num_accelerators: int) -> None:
     """Against the same constants without errors, which are doubted."""
-    runs = tuple(replace(run, time=math.copysign(size, run.time or 0.0)) for run in OWN)
+    runs = tuple(run._replace(time=math.copysign(size, run.time or 0.0)) for run in OWN)
     profile = replace(load_profile("hopper"), name="mine", step_time=0.05, left_out_errors=runs)
     asked = replace(question(profile), num_accelerators=num_accelerators)
     found, without = band_of(asked), band_of(replace(asked, given_profile=replace(profile, left_out_errors=())))
@@ -128,7 +128,7 @@ def test_the_note_compares_the_bands_that_are_printed(size: float, num_accelerat
 
 def test_own_runs_cover_a_part_that_nobody_published() -> None:
     h20 = shardplan.load_cluster("hgx-h20")
-    runs = tuple(replace(run, features=replace(H100, accelerator=h20.accelerator.name)) for run in OWN)
+    runs = tuple(run._replace(features=H100._replace(accelerator=h20.accelerator.name)) for run in OWN)
     fitted = replace(load_profile("hopper"), name="mine", left_out_errors=runs)
     without, found = (replace(question(profile), cluster=h20) for profile in (None, fitted))
     assert band_of(without).basis.startswith("a guess from")
@@ -138,7 +138,7 @@ def test_own_runs_cover_a_part_that_nobody_published() -> None:
 def test_the_errors_that_are_told_are_a_median_and_a_90th_percentile() -> None:
     """Of errors of 1, 2, ... 11 % the sixth and the tenth, whichever way they point."""
     errors = [math.log(1 + place / 100) * (-1) ** place for place in range(1, 12)]
-    runs = [replace(run, time=error) for run, error in zip(OWN, errors, strict=False)]
+    runs = [run._replace(time=error) for run, error in zip(OWN, errors, strict=False)]
     assert "6.0 % in the median, 10.0 % at the 90th percentile" in told_of(runs, "time", 1.0)
     assert "is off by 3.0 % without it" in told_of(runs[2:3], "time", 1.0)
 

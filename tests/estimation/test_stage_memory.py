@@ -107,6 +107,29 @@ def test_accumulated_gradients_stay() -> None:
     assert one.memory_of(0).gradients < of_torch(2, frees=True, num_accelerators=8).memory_of(0).gradients
 
 
+def of_pipeline(num_microbatches: int, *, vp: int, schedule: str | None = None) -> PricedPlan:
+    """Two stages of PyTorch's FSDP, which keeps gradients whole to the last micro-batch of a chunk."""
+    software = Software(
+        frees_gradients=True, keeps_gradients="pipelines", keeps_weights="pipelines", loss_kernel="single"
+    )
+    job = Job(sequence_length=32 * LENGTH, global_batch_size=2 * num_microbatches, software=software)
+    question = Question(model=MODEL, cluster=cluster(), num_accelerators=4, job=job, given_profile=ideal_profile())
+    return PricedPlan.of(question, Plan(pp=2, vp=vp, sharding="zero2", schedule=schedule))
+
+
+@pytest.mark.parametrize("schedule", [None, "breadth-first"])
+def test_chunks_that_run_backward_in_turn_hold_gradients_of_one(schedule: str | None) -> None:
+    """Two micro-batches of one group: three of four chunks have none while their activations are there."""
+    whole = 4 * MODEL.num_parameters / 2
+    assert of_pipeline(2, vp=4, schedule=schedule).memory_of(0).gradients == pytest.approx(whole / 4, rel=1e-3)
+    assert of_pipeline(2, vp=1).memory_of(0).gradients == pytest.approx(whole, rel=1e-3)
+
+
+def test_groups_that_alternate_hold_all_gradients() -> None:
+    whole = 4 * MODEL.num_parameters / 2
+    assert of_pipeline(8, vp=4).memory_of(0).gradients == pytest.approx(whole, rel=1e-3)
+
+
 @pytest.mark.parametrize("num_microbatches", [1, 2])
 def test_the_parts_sum_to_the_peak_that_the_search_compares(num_microbatches: int) -> None:
     for vocab_size in (8, 32_000, 512_000):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,44 @@ RARE: dict[str, tuple[Any, ...]] = {
 """Candidates of fields that are mostly left alone."""
 
 
+FACTORS = (1.0, 0.03, 0.3, 4.0, 30.0)
+"""Of bandwidths and latencies."""
+FULL = (1.0, 0.4, 0.1, 0.03, 0.01)
+"""Shares of the memory beyond context and communicators."""
+
+
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
     """Small models on up to 24 accelerators."""
     model, n = draw(models()), draw(st.sampled_from((16, 8, 24, 4, 1)))
     job = draw(jobs(n * draw(st.sampled_from((1, 2, 6)))))
     return Question(model=model, cluster=draw(clusters()), num_accelerators=n, job=job)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[Question]:
+    """A question with other capacities, networks and rates of the accelerator, in any order."""
+    asked = draw(questions())
+    tiers = draw(st.lists(st.lists(st.sampled_from(FACTORS), min_size=6, max_size=6), min_size=1, max_size=3))
+    shares = draw(st.lists(st.sampled_from(FULL), min_size=1, max_size=4, unique=True))
+    return draw(st.permutations([_changed(asked, factors, share) for factors in tiers for share in shares]))
+
+
+def _changed(asked: Question, factors: list[float], share: float) -> Question:
+    """``factors``: of bandwidth and latency of the innermost tier, and of those around it; of memory and peaks."""
+    cluster, context = asked.cluster, float(asked.profile.context_bytes)
+    tiers = tuple(
+        replace(tier, bandwidth=tier.bandwidth * factors[2 * (n > 0)], latency=tier.latency * factors[2 * (n > 0) + 1])
+        for n, tier in enumerate(cluster.tiers)
+    )
+    memory = context + share * (cluster.accelerator.memory_bytes - context)
+    part = replace(
+        cluster.accelerator,
+        memory_bytes=memory,
+        memory_bandwidth=cluster.accelerator.memory_bandwidth * factors[4],
+        peak_flops={name: peak * factors[5] for name, peak in cluster.accelerator.peak_flops.items()},
+    )
+    return replace(asked, cluster=replace(cluster, accelerator=part, tiers=tiers))
 
 
 @st.composite

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, llama, mixtral, tier
+from tests.few import few
 from tests.planner.brute_force import estimates
+from tests.planner.small import alike, limits
 from tests.planner.test_brute_force import tight
 
 import shardplan
@@ -40,15 +44,60 @@ QUESTIONS = [
 ]  # fmt: skip
 
 
-def test_many_questions_have_the_answers_of_each() -> None:
+def _same(together: SearchAnswer, alone: SearchAnswer) -> None:
+    """Every field but the time that a search took, and functions, of which one is asked."""
+    for each in fields(SearchAnswer):
+        if each.compare and each.name != "search_time":
+            assert getattr(together, each.name) == getattr(alone, each.name), each.name
+    assert together.recommended == alone.recommended
+    assert together.fastest == alone.fastest
+    assert together.best_where(tp=1) == alone.best_where(tp=1)
+    assert together.to_rows() == alone.to_rows()
+
+
+@pytest.mark.parametrize("top", [1, 3])
+def test_many_questions_have_the_answers_of_each(top: int) -> None:
     """In their order, also where they differ in the model, whose pipelines they do not share then."""
-    for one, together in zip(QUESTIONS, search_many(QUESTIONS, top=3, limit=LIMIT, stack=None), strict=True):
-        alone = SearchAnswer.of(search_question(one, top=3, limit=LIMIT))
+    for one, together in zip(QUESTIONS, search_many(QUESTIONS, top=top, limit=LIMIT, stack=None), strict=True):
         assert together.question is one
-        assert [answer.plan for answer in together.estimates] == [answer.plan for answer in alone.estimates]
-        assert [answer.step_time for answer in together.estimates] == [answer.step_time for answer in alone.estimates]
-        for name in ("num_plans_evaluated", "num_plans_feasible", "rejected", "ties", "space"):
-            assert getattr(together, name) == getattr(alone, name), name
+        alone = SearchAnswer.of(search_question(one, top=top, limit=LIMIT, suggestions=False))
+        _same(together, alone)
+
+
+@few(6)
+@given(st.data())
+def test_all_that_is_read_of_an_answer_is_what_its_own_search_gives(data: st.DataObject) -> None:
+    asked, limit = data.draw(alike()), data.draw(limits())
+    try:
+        alone = [SearchAnswer.of(search_question(each, top=1, limit=limit, suggestions=False)) for each in asked]
+    except shardplan.ShardplanError as error:
+        with pytest.raises(type(error)):
+            next(search_many(asked, limit=limit, stack=None))
+        return
+    for together, one in zip(search_many(asked, limit=limit, stack=None), alone, strict=True):
+        _same(together, one)
+
+
+def test_what_is_read_of_a_found_plan_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest plan, that to take and their estimates; a search is made once, where something else is read."""
+    made: list[Question] = []
+
+    def counted(asked: Question, **given: Any) -> SearchResult:
+        made.append(asked)
+        return search_question(asked, **given)
+
+    monkeypatch.setattr("shardplan.api.many.search_question", counted)
+    (answer,) = search_many([question()], limit=LIMIT, stack=None)
+    assert answer.found_fastest is not None
+    assert answer.fastest is not None
+    assert answer.fastest.step_time == pytest.approx(answer.found_fastest.step_time, rel=1e-12)
+    assert answer.estimates
+    assert answer.recommended is not None
+    assert answer.suggestions == ()
+    assert not made
+    assert answer.ties is not None
+    assert answer.num_plans_feasible > 0
+    assert made == [question()]
 
 
 def test_a_question_without_an_answer_has_no_suggestions_among_many() -> None:
@@ -59,8 +108,8 @@ def test_a_question_without_an_answer_has_no_suggestions_among_many() -> None:
     assert answer.num_plans_evaluated > answer.num_plans_feasible == 0
 
 
-def test_answers_come_one_by_one() -> None:
-    """A question is read when its turn comes."""
+def test_questions_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardplan.api.many.MOST_AHEAD", 3)
     read: list[Question] = []
 
     def put() -> Iterator[Question]:
@@ -70,19 +119,27 @@ def test_answers_come_one_by_one() -> None:
 
     answers = search_many(put(), limit=LIMIT, stack=None)
     assert next(answers).question is QUESTIONS[0]
-    assert read == QUESTIONS[:1]
+    assert read == QUESTIONS[:3]
+    assert [each.question for each in answers] == QUESTIONS[1:]
+
+
+def test_questions_before_a_wrong_one_are_answered() -> None:
+    answers = search_many([question(), {"model": "llama-3.2-1b"}, question()], limit=LIMIT, stack=None)
+    assert next(answers).found_fastest is not None
+    with pytest.raises(InputError, match="cluster"):
+        next(answers)
 
 
 def test_a_stopped_search_has_given_the_answers_before_it() -> None:
     found: list[SearchResult] = []
 
     def read() -> None:
-        for answer in search_many(QUESTIONS, limit=LIMIT, stack=None, stop=lambda: len(found) == 2):
+        for answer in search_many(QUESTIONS, limit=LIMIT, stack=None, stop=lambda: len(found) >= 2):
             found.append(answer)  # noqa: PERF402  # each before the next is looked for
 
     with pytest.raises(SearchStopped):
         read()
-    assert [answer.question for answer in found] == QUESTIONS[:2]
+    assert [answer.question for answer in found] == QUESTIONS[:3]  # the third is answered with the first
 
 
 def test_no_time_is_no_search() -> None:

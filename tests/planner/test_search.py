@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +21,7 @@ from tests.strategies import clusters, jobs, models
 
 from shardplan import search
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
@@ -402,3 +404,29 @@ def test_a_suggestion_is_the_plan_that_its_own_search_recommends() -> None:
     assert own is not None
     assert larger.estimate.plan == own.plan
     assert larger.estimate.step_time == own.step_time
+
+
+def test_listed_plans_are_answered_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(asked: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
+        made.append(len(plans))
+        return estimate_plans(asked, plans)
+
+    monkeypatch.setattr("shardplan.planner.search.estimate_plans", counted)
+    result = search_question(question(memory=16 * GB), suggestions=False, top=5)
+    assert made == []
+    first = result.estimates[0]
+    assert sum(made) <= 2  # the recommended plan is answered with it
+    assert result.recommended is not None
+    assert sum(made) <= 2
+    every = [*result.estimates]
+    assert every[0] is first
+    assert len(made) == 2
+    assert every == [estimate_plan(result.question, each.plan) for each in every]
+    assert result.estimates == tuple(every)
+    assert result.estimates[1:3] == tuple(every[1:3])
+    assert result.estimates[-1] == every[-1]
+    assert pickle.loads(pickle.dumps(result.estimates)) == tuple(every)  # noqa: S301  # our own
+    with pytest.raises(IndexError):
+        result.estimates[5]

@@ -102,7 +102,7 @@ def test_constants_of_ones_own_are_read_again() -> None:
 def test_errors_of_a_profiles_own_runs_and_its_generation_are_read_again() -> None:
     """They make the band; a profile that moved no constant may have them too."""
     question = searched().question
-    features = replace(features_of(question), parameters=8e9)
+    features = features_of(question)._replace(parameters=8e9)
     run = Residual(id="mine", family="", features=features, time=0.25, memory=None)
     changes: tuple[dict[str, Any], ...] = ({"left_out_errors": (run,)}, {"generation": "volta", "step_time": 0.05})
     for change in changes:

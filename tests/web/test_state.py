@@ -24,6 +24,7 @@ QUESTIONS = st.builds(
     job=st.dictionaries(st.sampled_from(JOB), TEXT, max_size=4),
     sets=st.dictionaries(st.sampled_from(SETS), TEXT, max_size=3),
     locks=st.dictionaries(st.sampled_from(["tp", "pp", "recompute"]), TEXT, max_size=3),
+    software=st.just("") | TEXT,
     price=st.just("") | TEXT,
     pins=st.lists(TEXT, max_size=4, unique=True).map(tuple),
     show=st.just("") | TEXT,
@@ -56,6 +57,9 @@ def test_a_first_visit_is_a_question() -> None:
         ("sequence_length", PageQuestion(job={"sequence_length": "-1"})),
         ("precision", PageQuestion(job={"precision": "fp7"})),
         ("set.memory", PageQuestion(sets={"memory": "80 apples"})),
+        ("software", PageQuestion(software="kernels")),
+        ("software", PageQuestion(software="kernels=none")),
+        ("software", PageQuestion(software="kernel_names=eager")),
         ("config", PageQuestion(config="[1]")),
         ("config", PageQuestion(config="{")),
     ],
@@ -98,5 +102,11 @@ def test_suggested_changes_are_made() -> None:
     assert changed(asked, "leave tp free").locks == {"pp": "2"}
     assert changed(asked, "leave tp, pp free").locks == {}
     assert changed(asked, "keep states in host memory: --fix offload=optimizer").locks["offload"] == "optimizer"
+    other = changed(
+        PageQuestion(software="kernels=eager, moe_dispatcher=alltoall"),
+        "it saves 3 s: plan with --software moe_dispatcher=deepep.",
+    )
+    assert other.software == "kernels=eager, moe_dispatcher=deepep"
+    assert other.put().question.job.software.kernels == "eager"
     lighter = changed(asked, "keep both in bf16: --grad-dtype bf16 --moment-dtype bf16")
     assert lighter.job == {"grad_dtype": "bf16", "moment_dtype": "bf16"}

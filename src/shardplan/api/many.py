@@ -2,22 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
-from shardplan.api.answers import SearchAnswer
+from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.questions import PutQuestion, StackLike, ask, choices_of
-from shardplan.errors import InputError, check_kind, shown
+from shardplan.errors import InputError, ShardplanError, check_kind, shown
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.restrictions import Given
-from shardplan.planner.search import search_question
+from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike, in_groups
+from shardplan.planner.restrictions import Given, Restrictions, as_lists
+from shardplan.planner.search import check_top, search_question
 from shardplan.planner.stopping import Stop
 
 NEEDED = ("model", "cluster", "num_accelerators")
 """Arguments that every question has."""
+MOST_AHEAD: Final = 1024
+"""Questions that are read at a time, to answer those together that share what they can."""
+
+
+class ManyAnswer(SearchAnswer):
+    """The answer to one of many questions: its plans at once, and all else where it is read.
+
+    The fastest plan (``found_fastest``) and the plan to take (``found_to_take``) are known, with step time and memory;
+    both are None where nothing fits. Their estimates (``fastest``, ``recommended``) are made when they are read.
+    Everything else, such as ties, counts of plans that fit and further plans, is read from a search of the question on
+    its own, which is made once. Each is what :func:`search` gives.
+    """
+
+    found_fastest: FoundPlan | None
+    found_to_take: FoundPlan | None
+    _asked: _Asked
+    _not_searched: tuple[str, ...]
+
+    @classmethod
+    def of_found(cls, found: AlikeAnswer, asked: _Asked) -> ManyAnswer:
+        """What is known of the answer to a question."""
+        made = object.__new__(cls)
+        known = {"question": asked.put.question, "num_plans_evaluated": found.num_plans, "num_plans_pruned": 0}
+        nothing: dict[str, Any] = {"offers": (), "suggestions": (), "smallest": None}
+        plans = {"found_fastest": found.fastest, "found_to_take": found.to_take}
+        vars(made).update(known | nothing | plans | {"_asked": asked, "_not_searched": found.not_searched})
+        return made
+
+    @cached_property
+    def searched(self) -> SearchAnswer:
+        """A search of the question on its own."""
+        return self._asked.searched()
+
+    @cached_property
+    def estimates(self) -> Sequence[Estimate]:
+        """The fastest plans, as many as were asked for."""
+        if self.found_fastest is None or self._asked.top > 1:
+            return () if self.found_fastest is None else self.searched.estimates
+        return (self._estimate(self.found_fastest),)
+
+    @cached_property
+    def recommended(self) -> PlanAnswer | None:
+        """The most robust of the plans that tie with the fastest; None where nothing fits."""
+        if self.found_to_take is None:
+            return None
+        return self.fastest if self.found_to_take == self.found_fastest else self._estimate(self.found_to_take)
+
+    def _estimate(self, found: FoundPlan) -> PlanAnswer:
+        """A plan as the search answers it."""
+        put, assumptions = self._asked.put, (*self._asked.assumptions, *self._not_searched)
+        answer = estimate_plan(put.question, found.plan)
+        told = replace(answer, assumptions=(*assumptions, *answer.assumptions))
+        return PlanAnswer.of(told if put.stack is None else replace(told, framework=put.stack.label), put.question)
+
+
+def _read_later(name: str) -> cached_property[Any]:
+    """A field that is read from a search of the question."""
+    later = cached_property(lambda answer: getattr(answer.searched, name))
+    later.__set_name__(ManyAnswer, name)
+    return later
+
+
+for _field in fields(SearchAnswer):
+    if _field.name not in vars(ManyAnswer):
+        setattr(ManyAnswer, _field.name, _read_later(_field.name))
+
+
+class _Asked(NamedTuple):
+    """A question with what limits its plans."""
+
+    put: PutQuestion
+    choices: dict[str, Any]
+    top: int
+    known: KnownPipelines
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was assumed in putting it."""
+        restricted = {name for each in self.choices.values() for name in each or ()}
+        return (*self.put.assumptions, *switches_in_stack(self.put.stack, restricted))
+
+    def searched(self) -> SearchAnswer:
+        """The answer of a search of its own."""
+        question, stack = self.put.question, self.put.stack
+        found = search_question(
+            question, top=self.top, known=self.known, suggestions=False, stack=stack, **self.choices
+        )
+        return SearchAnswer.of(found.assuming(self.assumptions))
 
 
 def search_many(
@@ -29,28 +122,61 @@ def search_many(
     exclude: Given | None = None,
     stop: Stop | None = None,
     stack: StackLike = USUAL,
-) -> Iterator[SearchAnswer]:
-    """The answer to every question, in their order, each as it is found; the same as :func:`search` gives.
+) -> Iterator[ManyAnswer]:
+    """The answer to every question, in their order; the same as :func:`search` gives.
 
     A question is a mapping of arguments of :func:`search`, such as ``{"model": "llama-3.1-70b", "cluster": "dgx-h100",
     "num_accelerators": 512, "global_batch_size": 512}``, or a :func:`question`, whose job stays as it is. Plans are
     those that a framework can run: that of the mapping, ``stack``, or the usual one of the accelerator; with
     ``stack=None`` no framework limits them.
 
-    Questions about one model share its pipelines, however much they differ in size, network, job and constants. An
-    answer names its changes where nothing fits only if it is asked for them (``SearchAnswer.suggestions`` stay empty).
-    ``stop`` is asked between pieces of work; raises ``SearchStopped`` where it says yes, all earlier answers given.
+    Questions that differ in nothing but memory and rates of the accelerator and bandwidths and latencies of the network
+    are answered together, in a small part of the time of a search each; for that, up to 1,024 questions are read ahead.
+    An answer holds its fastest plan and the plan to take, and makes the rest when it is read (:class:`ManyAnswer`). It
+    names no changes where nothing fits (``SearchAnswer.suggestions`` stay empty). ``stop`` is asked between pieces of
+    work; raises ``SearchStopped`` where it says yes, all earlier answers given.
     """
-    known = KnownPipelines()
     check_kind("questions", questions, Iterable, hint="a list of mappings or questions")
+    check_top(top)
     choices = choices_of(fix=fix, limit=limit, exclude=exclude)
-    restricted = {name for each in choices.values() for name in each or ()}
-    for each in questions:
-        put = _put(each, stack)
-        found = search_question(
-            put.question, top=top, stop=stop, known=known, suggestions=False, stack=put.stack, **choices
-        )
-        yield SearchAnswer.of(found.assuming((*put.assumptions, *switches_in_stack(put.stack, restricted))))
+    source, known = iter(questions), KnownPipelines()
+    while True:
+        asked, wrong = _read(source, partial(_asked, choices=choices, stack=stack, top=top, known=known))
+        yield from _answers(asked, stop)
+        if wrong is not None:
+            raise wrong
+        if not asked:
+            return
+
+
+def _read(source: Iterator[object], put: Callable[[object], _Asked]) -> tuple[list[_Asked], ShardplanError | None]:
+    """The next questions, up to one with which something is wrong, and what that is."""
+    found: list[_Asked] = []
+    try:
+        found.extend(put(each) for each in islice(source, MOST_AHEAD))
+    except ShardplanError as error:
+        return found, error
+    return found, None
+
+
+def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]:
+    """The answers to some questions in their order; those of a group when the first of them is due."""
+    groups = in_groups([each.put.question for each in asked], [each.put.stack for each in asked])
+    group_of = {number: group for group in groups for number in group}
+    found: dict[int, AlikeAnswer] = {}
+    for number, each in enumerate(asked):
+        if number not in found:
+            group = [asked[other].put.question for other in group_of[number]]
+            limits = Restrictions(**{name: as_lists(value) for name, value in each.choices.items()})
+            answers = best_of_alike(
+                group, restrictions=limits, stack=each.put.stack, known=each.known, to_take=True, stop=stop
+            )
+            found |= dict(zip(group_of[number], answers, strict=True))
+        yield ManyAnswer.of_found(found.pop(number), each)
+
+
+def _asked(each: object, *, choices: dict[str, Any], stack: StackLike, top: int, known: KnownPipelines) -> _Asked:
+    return _Asked(_put(each, stack), choices, top, known)
 
 
 def _put(asked: object, stack: StackLike) -> PutQuestion:

@@ -11,8 +11,12 @@ from shardplan.calibration.constants import Free, Vector, profiles_at
 from shardplan.calibration.fit import Evidence
 from shardplan.calibration.predict import PosedRun, log_ratios
 
-TIER_WEIGHT: Final = {"A": 1.0, "A-": 0.8, "B": 0.3}
-"""A run described in full, with one minor gap, with a gap that matters; one that states no tier counts in full."""
+TIER_WEIGHT: Final = {"A": 1.0, "A-": 0.8, "B": 0.1}
+"""A run described in full, with one minor gap, with a gap that matters; one that states no tier counts in full.
+
+What a gap hides moves all runs of a source one way, most often to longer times, so that many of them do not make up for
+it: with 0.3 in place of 0.1, left-out errors of tiers A and A- are 5.9 % in the median, with 0.1 5.1 % (dense 5.3 and
+4.7), and those of all tiers 6.5 and 6.2 %."""
 
 
 def evidence_of(

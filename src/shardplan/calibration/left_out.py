@@ -124,7 +124,7 @@ def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitt
     ``fitted``: the error of its step time by constants that were fitted to all runs.
     """
     run = case.asked.run
-    exact = replace(features_of(case.asked.question, plan=case.asked.plan), shares=shares)
+    exact = features_of(case.asked.question, plan=case.asked.plan)._replace(shares=shares)
     time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
     return Residual(
         id=run.id,
@@ -150,7 +150,7 @@ def with_gap_factors(
 
     ``others``: runs that all predictions had seen, each unless it is the run itself.
     """
-    return tuple(replace(run, gap_factor=_gap_factor(run, *seen)) for run, seen in _seen(runs, groups, others))
+    return tuple(run._replace(gap_factor=_gap_factor(run, *seen)) for run, seen in _seen(runs, groups, others))
 
 
 def _gap_factor(run: Residual, seen: Sequence[Residual], terms: Vector, sources: Places) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.inputs.readers.typed import whole
@@ -23,9 +24,7 @@ NameArgument = Annotated[
 LONGEST = 2**31
 LengthFlag = Annotated[
     str | None,
-    typer.Option(
-        metavar="N", help="Tokens of a sequence, for the FLOP per token. Default: the model's own, 8192 at most."
-    ),
+    flag("Tokens of a sequence, for the FLOP per token. Default: the model's own, 8192 at most.", metavar="N"),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.pick import picked
@@ -23,11 +24,11 @@ FilesArgument = Annotated[
 ]
 PicksFlag = Annotated[
     str | None,
-    typer.Option(
-        metavar="N[,N...]",
-        help="Plan of each file, from 1, or `recommended`: one for all or one for each; of a single file, those to "
+    flag(
+        "Plan of each file, from 1, or `recommended`: one for all or one for each; of a single file, those to "
         "compare. Default: the recommended one; of a single file the fastest with it, or the first two.",
-        rich_help_panel="Plan file",
+        panel="Plan file",
+        metavar="N[,N...]",
     ),
 ]
 

@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags, PickFlag, PlanFlags, QuestionFlags
 from shardplan.cli.pick import picked_from
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 FromFlag = Annotated[
     Path | None,
-    typer.Option(
+    flag(
+        "Start from a plan file in place of MODEL; flags replace what it has.",
         "--from",
+        panel="Plan file",
         metavar="FILE",
-        help="Start from a plan file in place of MODEL; flags replace what it has.",
-        rich_help_panel="Plan file",
     ),
 ]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.pick import picked_from
@@ -34,50 +35,44 @@ PlanArgument = Annotated[
     typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan` or `estimate` wrote."),
 ]
 TimesFlag = Annotated[
-    Path | None, typer.Option("--times", metavar="FILE", help="Simulate a case with times of its own, not a plan.")
+    Path | None, flag("Simulate a case with times of its own, not a plan.", "--times", metavar="FILE")
 ]
 ScheduleFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "Schedule in place of the plan's: a name that `shardplan schedules` lists, or a PyTorch schedule file.",
         metavar="NAME|FILE.csv",
-        help="Schedule in place of the plan's: a name that `shardplan schedules` lists, or a PyTorch schedule file.",
     ),
 ]
 StagesFlag = Annotated[
-    Path | None,
-    typer.Option("--stages", metavar="FILE", help="Measured times of the stages in place of the estimate's, as CSV."),
+    Path | None, flag("Measured times of the stages in place of the estimate's, as CSV.", "--stages", metavar="FILE")
 ]
-JitterFlag = Annotated[
-    str, typer.Option(metavar="SHARE", help="Relative spread of the time of every pass, such as 0.02.")
-]
-SeedFlag = Annotated[str, typer.Option(metavar="N", help="Random seed of the jitter.")]
+JitterFlag = Annotated[str, flag("Relative spread of the time of every pass, such as 0.02.", metavar="SHARE")]
+SeedFlag = Annotated[str, flag("Random seed of the jitter.", metavar="N")]
 
 SlowRankFlag = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="N=FACTOR", help="Rank of the pipeline, from 0, whose passes take FACTOR times as long: 3=1.2."
-    ),
+    flag("Rank of the pipeline, from 0, whose passes take FACTOR times as long: 3=1.2.", metavar="N=FACTOR"),
 ]
 SlowReplicaFlag = Annotated[
     list[str] | None,
-    typer.Option(
+    flag(
+        "Data-parallel replica, from 0, whose passes take FACTOR times as long; the others wait for it.",
         metavar="N=FACTOR",
-        help="Data-parallel replica, from 0, whose passes take FACTOR times as long; the others wait for it.",
     ),
 ]
 ReplicasFlag = Annotated[
     str | None,
-    typer.Option(
-        metavar="N",
-        help="Data-parallel replicas, each with its own jitter, that wait for one another. Default: one, or enough for "
+    flag(
+        "Data-parallel replicas, each with its own jitter, that wait for one another. Default: one, or enough for "
         "--slow-replica.",
+        metavar="N",
     ),
 ]
 ImbalanceFlag = Annotated[
     str | None,
-    typer.Option(
-        metavar="RATIO",
-        help="Tokens of the most loaded rank of experts relative to the mean, in place of the job's: 1.3.",
+    flag(
+        "Tokens of the most loaded rank of experts relative to the mean, in place of the job's: 1.3.", metavar="RATIO"
     ),
 ]
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
@@ -15,7 +16,7 @@ from shardplan.records import plain
 StackArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
 ]
-FieldsFlag = Annotated[bool, typer.Option("--fields", help="List what --software sets, with values and defaults.")]
+FieldsFlag = Annotated[bool, flag("List what --software sets, with values and defaults.", "--fields")]
 
 
 @with_flags

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.cli.flags.completion import one_of
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
 from shardplan.errors import InputError, UnknownNameError
@@ -28,21 +29,14 @@ RunsArgument = Annotated[
 ]
 ByFlag = Annotated[
     str,
-    typer.Option(
+    flag(
+        f"Group errors by {', '.join(GROUPS)} (dense or MoE).",
+        panel="Output",
         metavar="NAME",
-        help=f"Group errors by {', '.join(GROUPS)} (dense or MoE).",
-        rich_help_panel="Output",
         autocompletion=one_of(GROUPS),
     ),
 ]
-HtmlFlag = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write a report with figures to this file.",
-        rich_help_panel="Output",
-    ),
-]
+HtmlFlag = Annotated[str | None, flag("Write a report with figures to this file.", panel="Output", metavar="FILE")]
 
 
 @with_flags

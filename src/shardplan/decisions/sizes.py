@@ -134,12 +134,7 @@ def _last(count: int, fits: Callable[[int], bool]) -> int | None:
     while place + 1 < count and place - found < NEXT_RUNGS:
         place += 1
         found = place if fits(place) else found
-    return found if found >= 0 else _next(count // 2 + 1, count, fits)
-
-
-def _next(first: int, count: int, fits: Callable[[int], bool]) -> int | None:
-    """The first of those from ``first`` that fits."""
-    return next((place for place in range(first, count) if fits(place)), None)
+    return found if found >= 0 else next((n for n in range(count // 2 + 1, count) if fits(n)), None)
 
 
 def _near(seen: Mapping[int, R | None], size: int) -> list[R]:

@@ -32,7 +32,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
@@ -48,7 +47,7 @@ from shardplan.frameworks.layer_kinds import recurrent_share
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import EVEN, PLAIN, Features, Residual, Shares, read_residuals
 
-UNCERTAIN = tuple(field.name for field in fields(Shares))
+UNCERTAIN = Shares._fields
 LOW, HIGH = 0.1, 0.9
 LENGTHS = {"time": 3.0, "memory": 1.0}
 """Length of likeness. In units of what is expected of them, errors of step times are those of other parts, formats and
@@ -235,7 +234,7 @@ def shipped_errors(quantity: str) -> KnownErrors:
 
 def _gaps(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
     """Respects in which a question lies outside the published runs, whatever its plan."""
-    return _gaps_of(known, replace(asked, shares=EVEN, plan=PLAIN), part)
+    return _gaps_of(known, asked._replace(shares=EVEN, plan=PLAIN), part)
 
 
 @lru_cache(maxsize=1024)
@@ -253,7 +252,7 @@ def plan_factors(question: Question) -> Callable[[Plan], float]:
     known, own, features = shipped_errors("time"), own_runs(question, "time"), features_of(question)
 
     def factor(plan: Plan) -> float:
-        (gap,) = _gap_of_plan(known, own, replace(features, plan=plan))
+        (gap,) = _gap_of_plan(known, own, features._replace(plan=plan))
         return gap.factor
 
     return factor
@@ -275,8 +274,8 @@ def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Se
 
 def _ends_of_published(known: KnownErrors, asked: Features) -> tuple[float, float]:
     """Quantiles of the published errors; of a part without runs the furthest of those of the parts that have some."""
-    like = replace(asked, **ANYWHERE)  # none of these is likeness
-    ends = [_quantiles(known, replace(like, generation=each[0], accelerator=each[1])) for each in _parts(known, asked)]
+    like = asked._replace(**ANYWHERE)  # none of these is likeness
+    ends = [_quantiles(known, like._replace(generation=each[0], accelerator=each[1])) for each in _parts(known, asked)]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
@@ -332,7 +331,7 @@ def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray
 
     Questions beyond the largest measured scale are taken as at that: what is measured there is the nearest there is.
     """
-    return table.squared(replace(asked, accelerators=scale), (*LIKELY, "accelerators"))
+    return table.squared(asked._replace(accelerators=scale), (*LIKELY, "accelerators"))
 
 
 def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:

@@ -262,7 +262,7 @@ def _evidence(known: _Known, plan: Plan) -> tuple[NearRun, ...]:
     """The nearest measured runs, those of a given profile among them."""
     profile = known.question.given_profile
     own = () if profile is None else profile.left_out_errors
-    return near_runs(replace(known.features, plan=plan), shipped_errors("time").table, own)
+    return near_runs(known.features._replace(plan=plan), shipped_errors("time").table, own)
 
 
 def _reason(priced: PricedPlan) -> str | None:

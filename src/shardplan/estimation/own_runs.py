@@ -7,7 +7,7 @@ generation says so by errors of its own; or worse, where nothing tells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def own_runs(question: Question, quantity: str) -> tuple[Residual, ...]:
     if profile is None or profile.generation not in (generation, "default"):
         return ()
     runs = [run for run in profile.left_out_errors if run.features.generation == generation and run.has(quantity)]
-    return tuple(replace(run, family=f"own:{run.id}") for run in runs)
+    return tuple(run._replace(family=f"own:{run.id}") for run in runs)
 
 
 def doubts_of(question: Question, quantity: str, own: Sequence[Residual]) -> tuple[Gap, ...]:

@@ -43,7 +43,7 @@ class StateMemory:
     gradients: Numbers
     optimizer: Numbers
     fleeting: Numbers
-    """Of the gradients, those that can come as activations go: all, or none where whole ones wait to be reduced."""
+    """Of the gradients, those that can come as activations go: all, or none where buffers for them are always there."""
     early: Numbers
     """Of these, the ones that exist when layers begin to run backward: the head's."""
     whole: Numbers
@@ -72,6 +72,9 @@ class ActivationMemory:
     """Of the activations, those that are gone when the last layer has run backward."""
     frees_gradients: Flags
     """Whether gradients come as activations go, with the sharding that allows it."""
+    first_share: Numbers
+    """Share of the gradients that exist before activations go: those of a chunk, whose micro-batches all add to them,
+    or none of the only micro-batch."""
 
     @cached_property
     def total(self) -> Numbers:
@@ -120,12 +123,13 @@ class StageMemory:
 def gradients_at_peak(gradients: Numbers, fleeting: Numbers, early: Numbers, kept: ActivationMemory) -> Numbers:
     """All gradients, or where some come as activations go, what these need beyond those that are gone by then. [bytes]
 
-    The peak is that of the loss, without gradients; of the first layer that runs backward, with those of the head; or
-    of the last layer, with all of them. ``early``: those of the head.
+    The peak is that of the loss, without gradients; of the first layer that runs backward, with those of the head, or
+    of all micro-batches of the first chunk; or of the last layer, with all of them. ``early``: those of the head.
     """
     if not any_holds(kept.frees_gradients) or (is_zero(fleeting) and is_zero(early)):
         return gradients
-    beyond = np.maximum(early, fleeting - kept.waiting) - kept.loss
+    first = np.maximum(early, kept.first_share * fleeting)
+    beyond = np.maximum(first, fleeting - kept.waiting) - kept.loss
     return where(kept.frees_gradients, (gradients - fleeting) + np.maximum(beyond, 0.0), gradients)
 
 
@@ -151,7 +155,7 @@ def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states:
     whole = whole + unsharded_gradient_bytes(early, states.layer, job, numbers)
     comes_late: Flags = False
     if job.software.frees_gradients:
-        comes_late = numbers.shards_gradients | np.equal(numbers.replicas, 1)
+        comes_late = numbers.scatters_gradients | np.equal(numbers.replicas, 1)
     return StateMemory(
         weights=resident.weights,
         gradients=resident.gradients,
@@ -184,9 +188,22 @@ def activation_memory(
         loss=_loss_beyond(question, numbers, around, stage, recomputed + passing),
         passing=passing,
         waiting=waiting,
-        frees_gradients=software.frees_gradients & np.equal(numbers.num_microbatches, 1),
+        frees_gradients=software.frees_gradients and _runs_forward_first(numbers, in_flight),
+        first_share=where(np.equal(numbers.num_microbatches, 1), 0.0, 1 / np.asarray(numbers.vp)),
         on_host=_waiting_on_host(numbers, stage, in_flight, work, share),
     )
+
+
+def _runs_forward_first(numbers: PlanNumbers, in_flight: Numbers) -> Flags:
+    """Whether chunks run backward one after the other: with all micro-batches in flight, or in one interleaved group.
+
+    Ranks that alternate within that group do so in its last chunk alone.
+    """
+    all_in_flight = np.greater_equal(in_flight, numbers.num_microbatches)
+    if numbers.schedule not in (None, "interleaved"):
+        return all_in_flight
+    one_group = np.less_equal(numbers.num_microbatches, numbers.microbatch_group_size)
+    return all_in_flight | (np.greater(numbers.vp, 1) & one_group)
 
 
 def _waiting_on_host(

@@ -12,11 +12,12 @@ One number serves all accelerators: with constants fitted without the generation
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardplan.inputs.readers.residuals import Residual, read_residuals
 
@@ -34,12 +35,16 @@ def difference_sd(residuals: Iterable[Residual]) -> float:
     for run in residuals:
         if run.setting and run.time is not None:
             groups.setdefault((run.family, run.features.accelerator, run.setting), []).append(run.time)
-    pairs = [(abs(a - b), 2 / (len(errors) - 1)) for errors in groups.values() for a, b in combinations(errors, 2)]
-    return _quantile(pairs, ONE_SD) if pairs else UNKNOWN_SD
+    several = [errors for errors in groups.values() if len(errors) > 1]
+    apart = [abs(a - b) for errors in several for a, b in combinations(errors, 2)]
+    weights = [2 / (len(errors) - 1) for errors in several]
+    num_pairs = [len(errors) * (len(errors) - 1) // 2 for errors in several]
+    return _quantile(np.asarray(apart), np.repeat(weights, num_pairs), ONE_SD) if apart else UNKNOWN_SD
 
 
-def _quantile(pairs: Sequence[tuple[float, float]], share: float) -> float:
-    values, weights = np.asarray(sorted(pairs)).T
+def _quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
+    order = np.lexsort((weights, values))
+    values, weights = values[order], weights[order]
     return float(np.interp(share * weights.sum(), np.cumsum(weights) - weights / 2, values))
 
 

@@ -54,6 +54,8 @@ class PlanNumbers:
     """Whether optimizer states are sharded (zero1 and up)."""
     shards_gradients: Flags
     """Whether gradients are reduced to shards in every micro-batch; otherwise they are whole to the last one."""
+    scatters_gradients: Flags
+    """Whether each rank keeps a shard of the gradients after the last micro-batch (zero2 and up)."""
     shards_weights: Flags
     """Whether weights are shards between steps (zero3, hsdp, hpz)."""
     weight_gathers: Numbers

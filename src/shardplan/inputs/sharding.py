@@ -77,6 +77,7 @@ def sharding_fields(
     return {
         "shards_optimizer": _are(kinds, "optimizer"),
         "shards_gradients": reduced,
+        "scatters_gradients": gradients,
         "shards_weights": weights,
         "weight_gathers": gathers,
         "sharding_degree": whole,

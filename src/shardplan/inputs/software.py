@@ -183,9 +183,9 @@ class Software:
     frees_gradients: bool = field(
         default=False, metadata=about("Free gradients after the update, so that they come as activations go.")
     )
-    """Whether gradients are freed after the update (``zero_grad`` of PyTorch), so that those of the only micro-batch of
-    a step come as its activations go; otherwise there is room for them all the time (buffers of Megatron, DeepSpeed and
-    PyTorch's DistributedDataParallel)."""
+    """Whether gradients are freed after the update (``zero_grad`` of PyTorch), so that they come as activations go
+    where all micro-batches run forward before any runs backward; otherwise there is room for them all the time (buffers
+    of Megatron, DeepSpeed and PyTorch's DistributedDataParallel)."""
     flat_gradients: bool = field(
         default=False, metadata=about("Frozen weights next to adapters have gradients where weights are sharded.")
     )

@@ -91,6 +91,14 @@ class Family:
         """Ranks over which each kind of sharding shards at every point (0: all replicas)."""
         return np.stack([degrees_at(degree, self.points) for _, degree in self.shardings])
 
+    @cached_property
+    def is_lightest(self) -> NDArray[np.bool_]:
+        """Which points have the smallest micro-batch of all with their degrees: of their plans most fit."""
+        keys, positions = self.points["layout"], self.points["position"]
+        least = np.full(int(keys.max()) + 1, positions.max())
+        np.minimum.at(least, keys, positions)
+        return np.asarray(positions == least[keys])
+
     def num_chunks(self) -> NDArray[np.int64]:
         """How many numbers of chunks per rank every point may have."""
         one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, concatenated, different, gather
+from shardplan.arrays import Numbers, coded, concatenated, different, distinct, first_of, gather
 from shardplan.costs.groups import groups_of, joined_groups
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
@@ -133,6 +133,13 @@ Columns = tuple[PlanNumbers, Loads, Around]
 
 
 def _columns(question: Question, tables: Tables, plans: Listed) -> Columns:
+    """Prices of plans, those that differ in chunks per rank alone priced once."""
+    _, cell = distinct(*coded(plans.points, plans.slots, plans.shardings))
+    loads, around = _prices(question, tables, plans.at(first_of(cell, int(cell.max()) + 1)))
+    return _numbers(tables, plans), gather(loads, cell), gather(around, cell)
+
+
+def _prices(question: Question, tables: Tables, plans: Listed) -> tuple[Loads, Around]:
     """Prices of plans, those of a placement together: blocks once for all, what goes through the network for each."""
     family, numbers = tables.family, _numbers(tables, plans)
     placements = family.points["placement"][plans.points]
@@ -151,7 +158,7 @@ def _columns(question: Question, tables: Tables, plans: Listed) -> Columns:
         logits=num_logits(question, numbers),
     )
     blocks = price_blocks(question, numbers, joined).map(BlockLoad.of)
-    return numbers, Loads(blocks=blocks, states=concatenated(states, lengths)), around
+    return Loads(blocks=blocks, states=concatenated(states, lengths)), around
 
 
 def _step(question: Question, tables: Tables, plans: Listed, columns: Columns) -> Step:

@@ -19,7 +19,6 @@ model chunks on a rank. Where several are as simple, the fastest.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import Numbers
 from shardplan.estimation.band import band_of, plan_factor, plan_factors
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.perturbation import GROUPS
@@ -97,61 +97,86 @@ def complexity_of(plan: Plan, num_layers: int) -> Complexity:
     return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others), plan.vp
 
 
-def recommended_of(question: Question, priced: PricedPlans, fastest: int | None) -> int:
-    """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good."""
-    tied = priced.tied
-    roomy = tied[_has_headroom(question, priced)[tied]]
-    alike = _most_robust(question, priced, roomy if len(roomy) else tied)
-    layers = question.model.num_hidden_layers
+class PlanFacts:
+    """What decides between priced plans besides their times, looked up once for plans that are the same or alike."""
+
+    def __init__(self, question: Question, priced: PricedPlans) -> None:
+        self._priced, self._factor_of = priced, plan_factors(question)
+        self._num_layers = question.model.num_hidden_layers
+        self._complexities: dict[bytes, Complexity] = {}
+        self._kinds = priced.kinds(np.arange(len(priced.step_time)))
+        """A number for each plan, the same for plans of one kind."""
+        self._factors = np.full(int(self._kinds.max(initial=0)) + 1, np.inf)
+        """How much larger errors are where nobody measured a plan of a kind; infinite where it is not known yet."""
+
+    def pessimistic_times(self, plans: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Step time where constants are worse and plans that nobody measured take longer. [s]
+
+        Infinite where it is not alike in that with the shortest: what was not measured is looked up from the smallest
+        time without it on, until no other can be.
+        """
+        sure, kinds = self._priced.pessimistic_time[plans], self._kinds[plans]
+        while True:
+            times = _pessimistic_time(self._priced, plans, self._factors[kinds])
+            unknown = np.isinf(times)
+            near = np.flatnonzero(unknown & (sure <= times.min(initial=np.inf) * (1 + ALIKE_TIME)))
+            if not len(near):
+                return times
+            first = near[sure[near].argmin()]
+            self._factors[kinds[first]] = self._factor_of(self._priced.plan(int(plans[first])))
+
+    def complexity(self, index: int) -> Complexity:
+        """Of the plan at ``index``."""
+        place = self._priced.positions[:, index].tobytes()
+        if place not in self._complexities:
+            self._complexities[place] = complexity_of(self._priced.plan(index), self._num_layers)
+        return self._complexities[place]
+
+
+def recommended_of(
+    question: Question,
+    priced: PricedPlans,
+    fastest: int | None,
+    *,
+    among: NDArray[np.intp] | None = None,
+    facts: PlanFacts | None = None,
+) -> int:
+    """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good.
+
+    ``among``: the plans that answer the question, where others are priced with them; ``facts``: those of ``priced``,
+    where they are known.
+    """
+    tied = priced.tied if among is None else priced.tied_among(among)
+    roomy = tied[has_headroom(question, priced.peak_memory_bytes[tied])]
+    known = facts or PlanFacts(question, priced)
+    candidates = roomy if len(roomy) else tied
+    times = known.pessimistic_times(candidates)
+    alike = candidates[times <= times.min() * (1 + ALIKE_TIME)].tolist()
 
     def order(index: int) -> tuple[object, ...]:
-        return (*complexity_of(priced.plan(index), layers), index != fastest, priced.step_time[index])
+        time = float(f"{priced.step_time[index]:.12g}")  # sums in another order
+        return (*known.complexity(index), index != fastest, time, index)
 
     return min(alike, key=order)
-
-
-def _most_robust(question: Question, priced: PricedPlans, plans: NDArray[np.intp]) -> list[int]:
-    """Those of the smallest pessimistic time, and those that are alike in it.
-
-    What was not measured is looked up once for plans of one kind, from the smallest time without it on, until no other
-    can be less.
-    """
-    kinds, sure = priced.kinds(plans), priced.pessimistic_time[plans]
-    least = np.full(kinds.max() + 1, np.inf)
-    np.minimum.at(least, kinds, sure)
-    times, limit = np.full(len(plans), np.inf), np.inf
-    of_kinds, factor_of = _by_kind(kinds), plan_factors(question)
-    for kind in np.argsort(least, kind="stable"):
-        if least[kind] > limit:
-            break
-        here = of_kinds[kind]
-        factor = factor_of(priced.plan(int(plans[here[0]])))
-        times[here] = _pessimistic_time(priced, plans[here], factor)
-        limit = min(limit, float(times[here].min()) * (1 + ALIKE_TIME))
-    return [int(index) for index in plans[times <= limit]]
 
 
 def pessimistic_times(question: Question, priced: PricedPlans) -> NDArray[np.float64]:
     """Step time of all plans where constants are worse and plans that nobody measured take longer. [s]"""
     every = np.arange(len(priced.step_time))
-    times, factor_of = np.empty(len(every)), plan_factors(question)
-    for here in _by_kind(priced.kinds(every)):
-        times[here] = _pessimistic_time(priced, here, factor_of(priced.plan(int(here[0]))))
-    return times
+    kinds, factor_of = priced.kinds(every), plan_factors(question)
+    _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+    factors = np.asarray([factor_of(priced.plan(index)) for index in first.tolist()])
+    return _pessimistic_time(priced, every, factors[kind] if len(every) else 1.0)
 
 
-def _by_kind(kinds: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Positions of the plans of every kind, ascending; kinds are numbered from zero without a gap."""
-    order = np.argsort(kinds, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
+def _lost_to_evidence(priced: PricedPlans, plans: NDArray[np.intp], factors: Numbers) -> NDArray[np.float64]:
+    lost: NDArray[np.float64] = priced.factor ** np.sqrt(np.maximum(np.square(factors) - 1, 0.0)) - 1
+    return priced.step_time[plans] * lost
 
 
-def _lost_to_evidence(priced: PricedPlans, plans: NDArray[np.intp], factor: float) -> NDArray[np.float64]:
-    return priced.step_time[plans] * (priced.factor ** math.sqrt(max(factor**2 - 1, 0.0)) - 1)
-
-
-def _pessimistic_time(priced: PricedPlans, plans: NDArray[np.intp], factor: float) -> NDArray[np.float64]:
-    lost = np.vstack([priced.lost[:, plans], _lost_to_evidence(priced, plans, factor)])
+def _pessimistic_time(priced: PricedPlans, plans: NDArray[np.intp], factors: Numbers) -> NDArray[np.float64]:
+    """``factors``: how much larger errors of these plans are where nobody measured one like them."""
+    lost = np.vstack([priced.lost[:, plans], _lost_to_evidence(priced, plans, factors)])
     return priced.step_time[plans] + np.sqrt((lost**2).sum(axis=0))
 
 
@@ -172,14 +197,15 @@ def ties_of(
     return Ties(
         factor=priced.factor,
         num_plans=len(counted.tied),
-        num_with_headroom=int(np.count_nonzero(_has_headroom(question, counted)[counted.tied])),
+        num_with_headroom=int(np.count_nonzero(has_headroom(question, counted.peak_memory_bytes)[counted.tied])),
         taken=recommended[1],
         robustness={priced.plan(index): _robustness(question, priced, index) for index in told},
     )
 
 
-def _has_headroom(question: Question, priced: PricedPlans) -> NDArray[np.bool_]:
-    return priced.peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
+def has_headroom(question: Question, peak_memory_bytes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether plans fit at the upper end of the band of their memory too."""
+    return peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
 
 
 def _robustness(question: Question, priced: PricedPlans, index: int) -> Robustness:

@@ -58,7 +58,7 @@ def search_question(
     and of those that fit only some are counted. [s]
     """
     started = time.perf_counter()
-    _check_top(top)
+    check_top(top)
     check_number(simulate_top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions, stack)
@@ -157,7 +157,8 @@ def _estimates(question: Question, priced: PricedPlans, listed: Sequence[int], b
     return Answers(len(listed), read), Answers(1, lambda _places: read([chosen]))
 
 
-def _check_top(top: int) -> None:
+def check_top(top: int) -> None:
+    """Raises InputError where no plan is listed."""
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise InputError(
             f"top is {str(top)[:40]}; a search lists at least one plan",

@@ -44,7 +44,12 @@ class PricedPlans:
     @property
     def tied(self) -> NDArray[np.intp]:
         """Positions of those that tie with the fastest, itself among them."""
-        return np.flatnonzero(self.step_time <= self.step_time.min() * self.factor * (1 + SAME))
+        return self.tied_among(np.arange(len(self.step_time)))
+
+    def tied_among(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of ``plans`` that tie with the fastest of them."""
+        times = self.step_time[plans]
+        return plans[times <= times.min() * self.factor * (1 + SAME)]
 
     def kinds(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
         """A number for each of ``plans``, the same where they differ in placement and recomputed layers alone."""
@@ -69,6 +74,16 @@ class PricedPlans:
             peak_memory_bytes=self.peak_memory_bytes[plans],
         )
 
+    def among(self, tables: Sequence[Table]) -> PricedPlans:
+        """Those that are finite in ``tables``, which hold the plans of these."""
+        numbers = {id(each): number for number, each in enumerate(self.tables)}
+        number, sharding, slot, _, point = self.positions
+        kept = np.zeros(len(number), dtype=bool)
+        for table in tables:
+            here = np.flatnonzero(number == numbers.get(id(table.tables), -1))
+            kept[here] = np.isfinite(table.best[sharding[here], slot[here], point[here]])
+        return self.at(np.flatnonzero(kept), self.step_time[kept])
+
     def plan(self, index: int) -> Plan:
         """The plan at ``index``."""
         number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
@@ -88,6 +103,20 @@ class PricedPlans:
 
 SAME = 1e-12
 """Times that differ by less are the same: sums in another order."""
+
+
+def tied_cells(tables: Sequence[Table]) -> list[Cell]:
+    """Those whose best plan ties with the fastest of ``tables``."""
+    fastest = min((float(table.best.min()) for table in tables), default=np.inf)
+    if not np.isfinite(fastest):
+        return []
+    limit = fastest * tie_factor()
+    found = ((table, np.argwhere(table.best <= limit).tolist()) for table in tables)
+    return [
+        Cell(table.tables, (sharding, slot, point), float(table.best[sharding, slot, point]))
+        for table, positions in found
+        for sharding, slot, point in positions
+    ]
 
 
 def priced_plans(question: Question, tables: Sequence[Table], listed: Sequence[Cell]) -> PricedPlans | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, read_document
-from shardplan.sweeps.fields import RECOMMENDED, WHICH_PLAN, GridField, field_of
+from shardplan.sweeps.fields import GridField, field_of
 from shardplan.sweeps.ranges import values_of
 
 MOST_QUESTIONS: Final = 10_000_000
@@ -95,10 +95,8 @@ class SweepGrid:
 
     @property
     def group_size(self) -> int:
-        """Questions in a row that are answered together; each plan to take is searched on its own."""
+        """Questions in a row that are answered together."""
         size = 1
-        if any(RECOMMENDED in each for axis in self.axes if WHICH_PLAN in axis.fields for each in axis.values):
-            return size
         for axis in sorted(self.axes, key=self._rank, reverse=True):
             if not {*axis.fields} <= {*TOGETHER} or size * len(axis.values) > MOST_TOGETHER:
                 return size

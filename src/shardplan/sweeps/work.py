@@ -9,8 +9,7 @@ from typing import Any
 from shardplan.errors import ShardplanError
 from shardplan.inputs.job import Job
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.related.alike import best_of_alike
-from shardplan.planner.search import search_question
+from shardplan.planner.related.alike import best_of_alike, estimates_of
 from shardplan.sweeps.grid import TOGETHER, SweepGrid
 from shardplan.sweeps.questions import PutPoint, put
 from shardplan.sweeps.rows import Row, answered_row, asked_row, failed_row
@@ -54,35 +53,18 @@ def _answered(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> 
 def _answers(puts: Sequence[PutPoint]) -> Iterable[Row]:
     if not puts:
         return ()
-    if puts[0].is_recommended:
-        return [_recommended(each) for each in puts]
+    first, questions = puts[0], [each.question for each in puts]
+    wanted = first.is_recommended
     try:
         found = best_of_alike(
-            [each.question for each in puts], restrictions=puts[0].restrictions, stack=puts[0].stack, known=KNOWN
+            questions, restrictions=first.restrictions, stack=first.stack, known=KNOWN, to_take=wanted
         )
+        plans = [each.to_take if wanted else each.fastest for each in found]
+        answers = estimates_of(questions, plans, first.stack)
     except Exception as error:  # noqa: BLE001  # as above
         return [_failed(error)] * len(puts)
-    return [answered_row(each, *answer) for each, answer in zip(puts, found, strict=True)]
-
-
-def _recommended(asked: PutPoint) -> Row:
-    """The answer with the plan to take: a search of its own, which prices all plans that tie with the fastest."""
-    limits = asked.restrictions
-    try:
-        found = search_question(
-            asked.question,
-            top=1,
-            fix=limits.fix,
-            limit=limits.limit,
-            exclude=limits.exclude,
-            known=KNOWN,
-            suggestions=False,
-            stack=asked.stack,
-            prune=True,
-        )
-    except Exception as error:  # noqa: BLE001  # as above
-        return _failed(error)
-    return answered_row(asked, found.recommended, found.num_plans_valid)
+    pairs = zip(puts, answers, found, strict=True)
+    return [answered_row(each, answer, known.num_plans) for each, answer, known in pairs]
 
 
 def _failed(error: Exception) -> Row:

@@ -27,7 +27,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, list_models
 from shardplan.inputs.readers.names import names_meant
 from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.inputs.readers.typed import values_of, whole
+from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
+from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class PageQuestion:
     stack: str = USUAL
     job: Mapping[str, str] = field(default_factory=dict)
     """Given fields of the job."""
+    software: str = ""
+    """Given behaviour of the framework: ``kernels=eager, cuda_graphs=none``."""
     sets: Mapping[str, str] = field(default_factory=dict)
     """Replaced values of the cluster."""
     locks: Mapping[str, str] = field(default_factory=dict)
@@ -174,10 +177,13 @@ class PageQuestion:
         for name, text in self.job.items():
             with about_field(name):
                 fields |= values_of(Job, {name: switched(name, text)})
+        with about_field("software"):
+            pairs = pairs_of("--software", [each.strip() for each in self.software.split(",") if each.strip()])
+            software = dict(assigned(Software, name, text) for name, text in pairs)
         with about_field("stack"):
             stack = None if self.stack == ANY else named("stack", self.stack)
         try:
-            return ask(model, cluster, count, stack=stack, **fields)
+            return ask(model, cluster, count, stack=stack, software=software, **fields)
         except ShardplanError as error:
             raise FieldError(error, blamed(error, (*fields, "gpus", "config" if self.config else "model"))) from None
 
@@ -195,7 +201,7 @@ class PageQuestion:
         return replace(self, **changes)
 
 
-OWN: Final = ("model", "config", "cluster", "accelerator", "gpus", "stack", "price", "show")
+OWN: Final = ("model", "config", "cluster", "accelerator", "gpus", "stack", "software", "price", "show")
 ALWAYS: Final = ("model", "cluster", "gpus")
 """Fields that an address names even where they are the usual ones."""
 

@@ -331,6 +331,13 @@ def test_options_that_agree_are_taken(tmp_path: Path) -> None:
     assert asked(tmp_path, options="overlap=none,p2p_scatter_gather").question.job.software.split_transfers
 
 
+def test_exchanges_beside_backward_products_are_a_word_of_overlap(tmp_path: Path) -> None:
+    """Megatron-LM of 2022 overlaps them, the stack of 2019 to 2022 does not say so."""
+    old = {"framework": "megatron-lm", "attention": "unfused", "precision": "fp16"}
+    assert not asked(tmp_path, **old).question.job.software.async_tp_backward
+    assert asked(tmp_path, options="overlap=tp_backward", **old).question.job.software.async_tp_backward
+
+
 def test_unknown_options_and_those_without_effect_are_reported(tmp_path: Path) -> None:
     one = asked(tmp_path, options="colour=blue;limit_all_gathers=true;overlap=tp,tides", weather="rain")
     assert "option colour=blue" in one.ignored

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
 
 
 def test_an_error_beyond_belief_is_written_as_the_largest_that_is_read() -> None:
-    (found,) = read(residual_row(replace(RUN, time=-12.0)))
+    (found,) = read(residual_row(RUN._replace(time=-12.0)))
     assert found.time == -LARGEST_ERROR
 
 

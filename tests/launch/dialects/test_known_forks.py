@@ -144,3 +144,43 @@ def test_what_is_recognised_but_not_read_is_refused_by_name(tmp_path: Path) -> N
     """
     with pytest.raises(InputError, match="NeuronX Distributed Training"):
         read(tmp_path, "a.yaml", text)
+
+
+def test_accumulation_of_a_fork_counts_in_the_batch(tmp_path: Path) -> None:
+    line = """
+    deepspeed --num_gpus 8 train.py --model-parallel-size 2 --num-layers 4 --hidden-size 64 --num-attention-heads 4 \\
+        --batch-size 2 --gradient-accumulation-steps 4 --fp16 --use_qlora --lora_rank 8
+    """
+    found = read(tmp_path, "run.sh", line)
+    assert values(found, "gradient_accumulation", "dp", "global_batch_size", "train") == (4, 4, 32, "lora")
+    assert "quantised weights are not priced" in " ".join(found.not_understood)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("trainer: {devices: 8, num_nodes: 1}\nrun: {model_type: other}\n", "SageMaker HyperPod"),
+        ("trainer: {devices: 8, num_nodes: 1}\nmodel: {name: other}\n", "no framework"),
+        ("per_device_batch_size: 1\nsteps: 500\nlearning_rate: 0.1\n", "no framework"),
+        ("max_target_length: 100\nmodel: other\n", "no framework"),
+    ],
+)
+def test_a_key_that_others_have_too_makes_no_framework(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        read(tmp_path, "a.yaml", text)
+
+
+def test_null_on_a_line_of_nemo_is_none(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("model: {virtual_pipeline_model_parallel_size: 4}\n")
+    line = """
+    torchrun --nproc_per_node 8 megatron_gpt_pretraining.py --config-name conf trainer.num_nodes=1 trainer.devices=8 \\
+        model.micro_batch_size=1 model.tensor_model_parallel_size=2 model.virtual_pipeline_model_parallel_size={vp}
+    """
+    assert read(tmp_path, "run.sh", line.format(vp="null")).value("vp") == 1
+    assert read(tmp_path, "run.sh", line.format(vp="2")).value("vp") == 2
+
+
+def test_a_fragment_of_dimensions_leaves_the_plan_open(tmp_path: Path) -> None:
+    found = read(tmp_path, "size.sh", 'ARGS="--num-layers 8 --hidden-size 512 --num-attention-heads 8"')
+    assert values(found, "num_hidden_layers", "hidden_size") == (8, 512)
+    assert {"tp", "precision", "recompute", "optimizer", "gated"} <= set(found.missing)

@@ -113,3 +113,53 @@ def test_a_script_under_a_scheduler_knows_what_was_asked_for(tmp_path: Path) -> 
     )
     found = read(tmp_path, "job.sh", "#!/bin/bash\n#SBATCH --nodes=4\nsrun bash inner.sh\n")
     assert values(found, "num_accelerators", "gradient_accumulation") == (32, 2)
+
+
+def test_a_path_that_is_not_decided_holds_no_options(tmp_path: Path) -> None:
+    """``1.0 $PWD/data`` is data; a variable alone in a word may hold options where a sourced file is not read."""
+    line = (
+        "source away.sh\ntorchrun --nproc_per_node 8 pretrain.py --tensor-model-parallel-size 2 --num-layers 4 {more}"
+    )
+    assert "vp" not in read(tmp_path, "a.sh", line.format(more="--data-path 1.0 $DATA/text")).missing
+    assert "vp" in read(tmp_path, "b.sh", line.format(more="--data-path 1.0 $DATA")).missing
+
+
+def test_options_that_a_script_reads_from_a_command_are_open(tmp_path: Path) -> None:
+    text = """
+    read -ra MODEL_ARGS <<< "$(python args.py)"
+    torchrun --nproc_per_node 8 pretrain.py --tensor-model-parallel-size 2 --colocate ${MODEL_ARGS[@]}
+    """
+    assert read(tmp_path, "run.sh", text).missing["vp"] == ("cmd:read MODEL_ARGS",)
+
+
+def test_a_file_of_accelerate_that_is_not_at_hand_decides(tmp_path: Path) -> None:
+    line = "accelerate launch --config_file $CONFIG.yaml --gradient_accumulation_steps 4 train.py --bf16 True"
+    found = read(tmp_path, "run.sh", line)
+    assert found.value("gradient_accumulation") == 4
+    assert found.missing["sharding"] == ("file:<env:CONFIG>.yaml",)
+    assert "overlap_dp" not in found.facts
+
+
+def test_a_program_in_a_folder_of_evaluations_trains_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="trains nothing"):
+        read(tmp_path, "run.sh", "deepspeed project/eval/model_vqa.py --model-path checkpoints/one")
+
+
+def test_the_text_of_a_shell_with_several_lines_is_a_script(tmp_path: Path) -> None:
+    """The program with a launcher is read, and not the one that evaluates after it."""
+    text = """
+    srun --nodes=2 bash -c "
+    echo start $1 | head -n 1
+    torchrun --nproc_per_node 4 --nnodes 2 train.py --per_device_train_batch_size 2 --bf16 True --run_name $1
+    lm_eval --model hf --tasks one
+    "
+    """
+    found = read(tmp_path, "run.sh", text)
+    assert values(found, "num_accelerators", "micro_batch_size", "precision") == (8, 2, "bf16")
+
+
+def test_other_names_of_sections_and_parts(tmp_path: Path) -> None:
+    found = read(tmp_path, "a.json", '{"zero_optimization": {"stage": 1}, "bfloat16": {"enabled": true}}')
+    assert values(found, "precision", "sharding") == ("bf16", "zero1")
+    text = "distributed_type: MULTI_GPU\ncompute_environment: LOCAL_MACHINE\nnum_processes: 8\nuse_cpu: true\n"
+    assert "host's processor" in " ".join(read(tmp_path, "b.yaml", text).not_understood)

@@ -85,8 +85,10 @@ def open_page(browser: Browser, server: str) -> Iterator[Open]:
 
 
 def is_fault(message: Any) -> bool:
-    """Whether the console reports a fault: a refused question (422) is an answer, and older requests are aborted."""
-    is_meant = any(text in message.text for text in ("status of 422", "htmx:afterRequest", "htmx:sendAbort"))
+    """Whether the console reports a fault: a refused question (413, 422) is an answer, older requests are aborted."""
+    is_meant = any(
+        text in message.text for text in ("status of 413", "status of 422", "htmx:afterRequest", "htmx:sendAbort")
+    )
     return message.type in ("error", "warning") and not is_meant
 
 

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -108,11 +110,24 @@ def test_a_click_on_a_point_shows_that_plan(page: Page) -> None:
     page.wait_for_selector("[data-one]")
 
 
+def test_leaving_a_field_does_not_ask_again_what_was_asked_while_typing(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    box = page.get_by_label("Accelerators", exact=True)
+    box.fill("256")
+    settled(page, "gpus=256")
+    later: list[str] = []
+    page.on("request", lambda request: later.append(request.url) if "/answer" in request.url else None)
+    box.press("Tab")
+    change(page, "Sequence length", "4k")
+    settled(page, "sequence_length=4k")
+    assert len(later) == 1
+
+
 def test_an_error_is_at_its_field(page: Page) -> None:
     change(page, "Sequence length", "many")
     page.wait_for_selector(".panel.error")
     expect(page.get_by_label("Sequence length")).to_have_attribute("aria-invalid", "true")
-    assert "sequence" in page.inner_text("#error-sequence_length")
+    assert "Sequence length is 'many'" in page.inner_text("#error-sequence_length")
     change(page, "Sequence length", "4k")
     settled(page, "sequence_length=4k")
     expect(page.get_by_label("Sequence length")).not_to_have_attribute("aria-invalid", "true")
@@ -142,12 +157,17 @@ def test_tokens_and_price_give_days_and_money(page: Page) -> None:
     assert "accelerator-hours" in text
 
 
-def test_a_pasted_model_travels_in_the_link(page: Page, open_page: Open) -> None:
-    config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text())
-    config["num_hidden_layers"] = 24
-    page.get_by_text("Use a config.json").click()
+def paste(page: Page, **changed: Any) -> None:
+    """Puts a model of one's own into the form."""
+    config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text()) | {"num_hidden_layers": 24} | changed
+    if not page.get_by_label("Text of a config.json").is_visible():
+        page.get_by_text("Use a config.json").click()
     page.get_by_label("Text of a config.json").fill(json.dumps(config))
     page.keyboard.press("Tab")
+
+
+def test_a_pasted_model_travels_in_the_link(page: Page, open_page: Open) -> None:
+    paste(page)
     expect(page).to_have_url(re.compile("#config="))
     answered(page)
     size = page.inner_text("#answer .quiet")
@@ -155,6 +175,40 @@ def test_a_pasted_model_travels_in_the_link(page: Page, open_page: Open) -> None
     again = open_page(page.url)
     answered(again)
     assert again.inner_text("#answer .quiet") == size
+    again.get_by_role("link", name="Audit").click()
+    answered(again)
+
+
+def test_a_model_that_is_too_large_for_a_link_stays_in_its_tab(page: Page, open_page: Open, tmp_path: Path) -> None:
+    random = Random(1)  # noqa: S311  # text that does not compress
+    paste(page, quantization_config={"ignore": [f"layers.{number}.{random.random()}" for number in range(2000)]})
+    expect(page).to_have_url(re.compile("#config-kept-"))
+    answered(page)
+    size = page.inner_text("#answer .quiet")
+    assert "this tab keeps the model" in page.inner_text("[data-config-state]")
+    page.get_by_role("button", name="Copy link").click()
+    assert "save the session" in page.inner_text("[data-copy-link]")
+    for view in ("Export", "Plan"):
+        page.get_by_role("link", name=view, exact=True).click()
+        answered(page)
+    page.reload()
+    answered(page)
+    assert page.inner_text("#answer .quiet") == size
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save session").click()
+    download.value.save_as(tmp_path / "plan.json")
+    other = open_page(page.url)
+    other.wait_for_selector(".panel.error")
+    assert "open the session" in other.inner_text(".panel.error")
+    other.locator("[data-open-session]").set_input_files(tmp_path / "plan.json")
+    answered(other)
+    assert other.inner_text("#answer .quiet") == size
+
+
+def test_a_file_that_is_too_large_is_refused_in_words(page: Page) -> None:
+    paste(page, remarks="x" * 5_000_000)
+    page.wait_for_selector(".panel.error")
+    assert "4,194,304 bytes" in page.inner_text(".panel.error")
 
 
 def test_a_session_is_saved_and_opened(page: Page, tmp_path: Path) -> None:

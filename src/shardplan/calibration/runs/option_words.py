@@ -82,4 +82,10 @@ OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "moe_a2a_1f1b": {"overlap_ep": True},
     "none": {"overlap_dp": False, "overlap_tp": False, "overlap_pp": False, "overlap_ep": False},
 }
-"""Words of ``overlap`` and the fields that they set."""
+"""Words of ``overlap`` and the fields of a plan that they set."""
+
+SOFTWARE_OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "p2pscattergather": {"split_transfers": True},
+    "tpbackward": {"async_tp_backward": True},
+}
+"""Words of ``overlap`` that set fields of the software: ``p2p_scatter_gather`` and ``tp_backward``."""

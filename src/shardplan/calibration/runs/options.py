@@ -30,6 +30,7 @@ from shardplan.calibration.runs.option_words import (
     OVERLAPS,
     RESHARDED,
     ROUTER_PARTS,
+    SOFTWARE_OVERLAPS,
     SOFTWARE_WORDS,
 )
 from shardplan.errors import InputError
@@ -90,10 +91,9 @@ def _overlap(choices: Choices, key: str, value: str) -> None:
     words: dict[str, str] = {}
     chosen: dict[str, bool] = {}
     for word in (word.strip() for word in value.split(",") if word.strip()):
-        settings = OVERLAP_WORDS.get(folded(word), {})
-        if folded(word) == "p2pscattergather":
-            choices.state(key, "software", split_transfers=True)
-        elif not settings:
+        settings, runs = OVERLAP_WORDS.get(folded(word), {}), SOFTWARE_OVERLAPS.get(folded(word), {})
+        choices.state(key, "software", **runs)
+        if not (settings or runs):
             choices.not_known(key, word, one_of(OVERLAPS), guess(word, OVERLAP_NAMES))
         for name, flag in settings.items():
             if chosen.setdefault(name, flag) != flag:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from shardplan.cli.calibration.kernels import profile_from_kernels
 from shardplan.cli.calibration.profile_file import profile_name
 from shardplan.cli.calibration.runs import MOST_ERROR, profile_from_runs
 from shardplan.cli.calibration.shipped import refit_shipped
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError, shown
@@ -22,51 +23,42 @@ MOST_SEED = 2**31
 HOLDOUT = "0.3"
 
 
-def _option(text: str, *names: str, panel: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
-
-
 RunsArgument = Annotated[
     str | None,
     typer.Argument(metavar="RUNS.csv", show_default=False, help="Measured runs of one accelerator, a row for each."),
 ]
 AcceleratorFlag = Annotated[
     str | None,
-    _option(
+    flag(
         "What was measured (see `shardplan accelerators`). Default: the accelerator that all rows name.",
         panel="Fit",
         metavar="NAME|FILE",
     ),
 ]
-OutFlag = Annotated[str | None, _option("File to write the profile to.", panel="Output", metavar="FILE")]
+OutFlag = Annotated[str | None, flag("File to write the profile to.", panel="Output", metavar="FILE")]
 HoldoutFlag = Annotated[
     str,
-    _option(
+    flag(
         "Share of the runs that the fit does not see, to check it, in whole configurations; 0: none.",
         panel="Fit",
         metavar="SHARE",
     ),
 ]
-SeedFlag = Annotated[str, _option("Random seed that selects the held-out runs.", panel="Fit", metavar="N")]
+SeedFlag = Annotated[str, flag("Random seed that selects the held-out runs.", panel="Fit", metavar="N")]
 PoorFitFlag = Annotated[
     bool,
-    _option(
+    flag(
         f"Write the profile even where its median error on the runs it was fitted to is above {MOST_ERROR:.0%}.",
         "--accept-poor-fit",
         panel="Fit",
     ),
 ]
 TemplateFlag = Annotated[
-    bool,
-    _option(
-        "Print a file of measured runs to start from: the header and two rows.",
-        "--template",
-        panel="Fit",
-    ),
+    bool, flag("Print a file of measured runs to start from: the header and two rows.", "--template", panel="Fit")
 ]
 DefaultsFlag = Annotated[
     bool,
-    _option(
+    flag(
         "For developers: fit all shipped constants again from the published runs, with every family left out once. "
         "Takes two or three minutes on one core.",
         "--defaults",
@@ -74,26 +66,24 @@ DefaultsFlag = Annotated[
     ),
 ]
 WriteFlag = Annotated[
-    bool, _option("Replace the shipped profiles and left-out errors.", "--write", panel="Shipped constants")
+    bool, flag("Replace the shipped profiles and left-out errors.", "--write", panel="Shipped constants")
 ]
 MicrobenchFlag = Annotated[
     bool,
-    _option(
-        "Time kernels on this machine with torch, and collectives under torchrun.", "--microbench", panel="Kernels"
-    ),
+    flag("Time kernels on this machine with torch, and collectives under torchrun.", "--microbench", panel="Kernels"),
 ]
 DeviceFlag = Annotated[
-    str | None, _option("cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME")
+    str | None, flag("cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME")
 ]
 ClusterFlag = Annotated[
     str | None,
-    _option(
+    flag(
         "What the collectives run on (see `shardplan clusters`). Default: the usual cluster of the accelerator.",
         panel="Kernels",
         metavar="NAME|FILE",
     ),
 ]
-SizesFlag = Annotated[str, _option("small (under a minute) or full.", panel="Kernels", metavar="NAME")]
+SizesFlag = Annotated[str, flag("small (under a minute) or full.", panel="Kernels", metavar="NAME")]
 
 
 @with_flags

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.completion import named
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import (
     ClusterFlags,
@@ -36,13 +36,10 @@ if TYPE_CHECKING:
 MOST_CLUSTERS: Final = 20
 JOULES_PER_KWH: Final = 3.6e6
 OperationsFlags = Annotated[Given, FlagsOf(Operations, "Operations")]
-AssumptionsFlag = Annotated[
-    bool, typer.Option("--assumptions", help="Also print all that was assumed.", rich_help_panel="Output")
-]
+AssumptionsFlag = Annotated[bool, flag("Also print all that was assumed.", "--assumptions", panel="Output")]
 
 
-def _limit(name: str, text: str, metavar: str) -> Any:
-    return typer.Option(name, help=text, metavar=metavar, rich_help_panel="Budget: the others are worked out")
+_limit = partial(flag, panel="Budget: the others are worked out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,25 +48,29 @@ class BudgetFlags:
 
     clusters: Annotated[
         str | None,
-        typer.Option(
+        flag(
+            "Clusters (see `shardplan clusters`), or paths of files; several are set side by side.",
             "--cluster",
             "--clusters",
+            panel="Cluster",
             metavar="NAME|FILE[,...]",
-            help="Clusters (see `shardplan clusters`), or paths of files; several are set side by side.",
-            rich_help_panel="Cluster",
             autocompletion=named("clusters"),
         ),
     ] = None
-    days: Annotated[str | None, _limit("--days", "The run takes at most this many days.", "N")] = None
-    num_accelerators: Annotated[str | None, _limit("--gpus", "It uses exactly this many accelerators.", "N")] = None
-    money: Annotated[str | None, _limit("--money", "It costs this at most: 50M.", "N")] = None
-    energy: Annotated[str | None, _limit("--energy", "It takes this at most: 20GWh; bare in kWh.", "VALUE")] = None
+    days: Annotated[str | None, _limit("The run takes at most this many days.", "--days", metavar="N")] = None
+    num_accelerators: Annotated[
+        str | None, _limit("It uses exactly this many accelerators.", "--gpus", metavar="N")
+    ] = None
+    money: Annotated[str | None, _limit("It costs this at most: 50M.", "--money", metavar="N")] = None
+    energy: Annotated[str | None, _limit("It takes this at most: 20GWh; bare in kWh.", "--energy", metavar="VALUE")] = (
+        None
+    )
     batch_ramp: Annotated[
         str | None,
-        typer.Option(
+        flag(
+            "A batch, or batch x sequence length, until a number of tokens is done: 512x4096:252M,1024:2.87T.",
+            panel="Job",
             metavar="BATCH[xLENGTH]:TOKENS,...",
-            help="A batch, or batch x sequence length, until a number of tokens is done: 512x4096:252M,1024:2.87T.",
-            rich_help_panel="Job",
         ),
     ] = None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 from shardplan.cli.figure_files import table_text
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
 
 
-def _file(text: str) -> Any:
-    return typer.Option(metavar="FILE", help=text, show_default=False, rich_help_panel="Output")
+_file = partial(flag, panel="Output", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)

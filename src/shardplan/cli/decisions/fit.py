@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
 from shardplan.errors import InputError
@@ -18,16 +17,13 @@ if TYPE_CHECKING:
 
 LargestFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "What is to be as large as it fits: sequence_length, micro_batch_size or layers.",
+        panel="Search",
         metavar="NAME",
-        help="What is to be as large as it fits: sequence_length, micro_batch_size or layers.",
-        rich_help_panel="Search",
     ),
 ]
-SmallestFlag = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="What is to be as small as it fits: gpus.", rich_help_panel="Search"),
-]
+SmallestFlag = Annotated[str | None, flag("What is to be as small as it fits: gpus.", panel="Search", metavar="NAME")]
 
 
 @with_flags

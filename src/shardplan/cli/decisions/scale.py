@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
 from shardplan.inputs.readers.typed import number
 
 LeastGainFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "What an added accelerator must bring to pay, relative to one at the smallest size. Default: 0.5.",
+        panel="Search",
         metavar="SHARE",
-        help="What an added accelerator must bring to pay, relative to one at the smallest size. Default: 0.5.",
-        rich_help_panel="Search",
     ),
 ]
 

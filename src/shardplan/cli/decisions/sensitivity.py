@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
 from shardplan.inputs.readers.typed import number
 
 FactorFlag = Annotated[
     str | None,
-    typer.Option(
-        metavar="FACTOR",
-        help="Every parameter is divided and multiplied by this. Default: 1.25.",
-        rich_help_panel="Search",
-    ),
+    flag("Every parameter is divided and multiplied by this. Default: 1.25.", panel="Search", metavar="FACTOR"),
 ]
 
 

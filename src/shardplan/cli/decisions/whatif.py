@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag, QuestionFlags, SpaceFlags, StackFlag
 from shardplan.cli.pick import picked_from
@@ -18,11 +19,11 @@ from shardplan.inputs.readers.typed import pairs_of
 FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
 ChangeFlag = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
+    flag(
+        "A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
         "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200. Can be repeated.",
-        rich_help_panel="Change",
+        panel="Change",
+        metavar="NAME=VALUE",
     ),
 ]
 

@@ -8,32 +8,29 @@ fields of a record (:mod:`shardplan.cli.flags.records`). A flag that is not give
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from shardplan.cli.flags.completion import listed_by, named
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.records import DETAILS, FlagsOf, Given
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.outputs.target import JSON, JsonTarget, OwnFile
 
-
-def _search(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Search", **more)
+_search = partial(flag, panel="Search")
 
 
-def _output(name: str, text: str, **more: Any) -> Any:
-    return typer.Option(name, help=text, show_default=False, rich_help_panel="Output", **more)
+_output = partial(flag, panel="Output", show_default=False)
 
 
-def _cluster(text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel="Cluster", **more)
+_cluster = partial(flag, panel="Cluster")
 
 
-def _override(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel=f"Cluster{DETAILS}", metavar="VALUE", **more)
+_override = partial(flag, panel=f"Cluster{DETAILS}", metavar="VALUE")
 
 
 ModelArgument = Annotated[
@@ -48,31 +45,31 @@ ModelArgument = Annotated[
 ]
 StackFlag = Annotated[
     str | None,
-    typer.Option(
-        "--stack",
-        metavar="NAME|FILE",
-        help="Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION for a version, "
+    flag(
+        "Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION for a version, "
         "`any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
-        rich_help_panel="Job",
+        "--stack",
+        panel="Job",
+        metavar="NAME|FILE",
         autocompletion=listed_by("frameworks.stack", "list_stacks"),
     ),
 ]
 ProfileFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
         "--profile",
+        panel=f"Job{DETAILS}",
         metavar="FILE|GENERATION",
-        help="Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
-        rich_help_panel=f"Job{DETAILS}",
         autocompletion=listed_by("inputs.profile", "generations"),
     ),
 ]
 PickFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "Number of a plan of the file, from 1, or `recommended`. Default: recommended, if there is one.",
+        panel="Plan file",
         metavar="N",
-        help="Number of a plan of the file, from 1, or `recommended`. Default: recommended, if there is one.",
-        rich_help_panel="Plan file",
     ),
 ]
 
@@ -89,11 +86,11 @@ class SoftwareFlags:
 
     software: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A behaviour of the framework in place of its default: kernels=eager,cuda_graphs=none "
+        flag(
+            "A behaviour of the framework in place of its default: kernels=eager,cuda_graphs=none "
             "(see `shardplan stacks --fields`).",
-            rich_help_panel=f"Job{DETAILS}",
+            panel=f"Job{DETAILS}",
+            metavar="NAME=VALUE",
         ),
     ] = None
 
@@ -105,9 +102,7 @@ class ClusterFlags:
     cluster: Annotated[
         str | None,
         _cluster(
-            "Name (see `shardplan clusters`), or path of a file.",
-            metavar="NAME|FILE",
-            autocompletion=named("clusters"),
+            "Name (see `shardplan clusters`), or path of a file.", metavar="NAME|FILE", autocompletion=named("clusters")
         ),
     ] = None
     accelerator: Annotated[
@@ -143,8 +138,7 @@ class OverrideFlags:
         str | None, _override("Dense peaks by number format: bf16=989,fp8=1979 (TFLOP/s) or bf16=1.2PFLOP/s.")
     ] = None
     price: Annotated[
-        str | None,
-        _override("Of one accelerator for an hour: 2.5 (USD). Default: a public quote, where one is known."),
+        str | None, _override("Of one accelerator for an hour: 2.5 (USD). Default: a public quote, where one is known.")
     ] = None
 
 
@@ -190,12 +184,12 @@ class SearchFlags(SpaceFlags):
     ] = None
     prune: Annotated[
         bool,
-        typer.Option(
-            "--prune",
-            help="Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
+        flag(
+            "Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
             "time; how many plans fit is no longer known.",
+            "--prune",
+            panel="Search",
             show_default=False,
-            rich_help_panel="Search",
         ),
     ] = False
 
@@ -205,10 +199,10 @@ class DetailFlags:
     """How much of the answer is printed."""
 
     explain: Annotated[
-        bool, _output("--explain", "Also print the reasons: what limits the plan, alternatives, nearest measured runs.")
+        bool, _output("Also print the reasons: what limits the plan, alternatives, nearest measured runs.", "--explain")
     ] = False
-    assumptions: Annotated[bool, _output("--assumptions", "Also print all that was assumed.")] = False
-    all: Annotated[bool, _output("--all", "Print everything.")] = False
+    assumptions: Annotated[bool, _output("Also print all that was assumed.", "--assumptions")] = False
+    all: Annotated[bool, _output("Print everything.", "--all")] = False
 
     @property
     def explains(self) -> bool:
@@ -227,16 +221,13 @@ class OutputFlags:
 
     json: Annotated[
         str | None,
-        typer.Option(
+        flag(
+            "Write the answer as JSON to a file, or to standard output (-) in place of text.",
+            panel="Output",
             metavar="FILE|-",
-            help="Write the answer as JSON to a file, or to standard output (-) in place of text.",
-            rich_help_panel="Output",
         ),
     ] = None
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace files that shardplan did not write.", rich_help_panel="Output"),
-    ] = False
+    force: Annotated[bool, flag("Replace files that shardplan did not write.", "--force", panel="Output")] = False
 
     def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
         """Where the file of ``flag`` goes; that of ``--json`` where none is named."""

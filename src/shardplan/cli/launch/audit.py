@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags
 from shardplan.inputs.readers.typed import whole
@@ -15,10 +16,6 @@ from shardplan.inputs.readers.typed import whole
 if TYPE_CHECKING:
     from shardplan.inputs.cluster import Cluster
     from shardplan.inputs.model import ModelConfig
-
-
-def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
 FileArgument = Annotated[
@@ -30,39 +27,41 @@ ArgsArgument = Annotated[
 ]
 ModelFlag = Annotated[
     str | None,
-    _option("Model, where the file does not have its dimensions: name or path.", "Question", metavar="NAME|FILE"),
+    flag("Model, where the file does not have its dimensions: name or path.", panel="Question", metavar="NAME|FILE"),
 ]
 ClusterFlag = Annotated[
-    str | None, _option("Cluster: name (see `shardplan clusters`) or path of a file.", "Question", metavar="NAME|FILE")
+    str | None,
+    flag("Cluster: name (see `shardplan clusters`) or path of a file.", panel="Question", metavar="NAME|FILE"),
 ]
 GpusFlag = Annotated[
     str | None,
-    _option(
+    flag(
         "Number of accelerators, where the file does not state it.",
-        "Question",
         "--gpus",
         "--num-accelerators",
+        panel="Question",
         metavar="N",
     ),
 ]
 EnvFlag = Annotated[
-    list[str] | None, _option("Value of an environment variable. Can be repeated.", "Question", metavar="NAME=VALUE")
+    list[str] | None, flag("Value of an environment variable. Can be repeated.", panel="Question", metavar="NAME=VALUE")
 ]
 GivenFlag = Annotated[
     list[str] | None,
-    _option("Value that the file leaves open: vocab_size=128256. Can be repeated.", "Question", metavar="KEY=VALUE"),
+    flag("Value that the file leaves open: vocab_size=128256. Can be repeated.", panel="Question", metavar="KEY=VALUE"),
 ]
-EntryFlag = Annotated[str | None, _option("Function of a configuration in Python.", "Question", metavar="NAME")]
+EntryFlag = Annotated[str | None, flag("Function of a configuration in Python.", panel="Question", metavar="NAME")]
 ObservedFlag = Annotated[
     list[str] | None,
-    _option(
+    flag(
         'Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
-        "Question",
+        panel="Question",
         metavar="TEXT",
     ),
 ]
 KeepFlag = Annotated[
-    str | None, _option("Fields of the plan that improvements leave as they are: tp,pp.", "Question", metavar="FIELDS")
+    str | None,
+    flag("Fields of the plan that improvements leave as they are: tp,pp.", panel="Question", metavar="FIELDS"),
 ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.pick import picked_from
@@ -26,27 +27,26 @@ NAMES = "megatron-lm, megatron-bridge, nemo, torchtitan, deepspeed, accelerate, 
 PlanArgument = Annotated[
     Path, typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan` or `estimate` wrote.")
 ]
-ToFlag = Annotated[str, typer.Option("--to", metavar="NAME", show_default=False, help=f"Framework: {NAMES}.")]
+ToFlag = Annotated[str, flag(f"Framework: {NAMES}.", "--to", metavar="NAME", show_default=False)]
 OutFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "Write the launch script here, and files that belong to it next to it. Default: print them.",
         "--out",
+        panel="Output",
         metavar="FILE",
-        help="Write the launch script here, and files that belong to it next to it. Default: print them.",
-        rich_help_panel="Output",
     ),
 ]
 VersionFlag = Annotated[
-    str | None,
-    typer.Option("--version", metavar="V", help="Version of the framework: main, 0.3.0. Default: that of the plan."),
+    str | None, flag("Version of the framework: main, 0.3.0. Default: that of the plan.", "--version", metavar="V")
 ]
 ExportFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "Plan for a framework and write its launch files: a NAME of `shardplan export`. FILE: NAME.sh.",
         "--export",
+        panel="Output",
         metavar="NAME[=FILE]",
-        help="Plan for a framework and write its launch files: a NAME of `shardplan export`. FILE: NAME.sh.",
-        rich_help_panel="Output",
     ),
 ]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.launch.audit import ClusterFlag, EnvFlag, GivenFlag, ModelFlag, named_cluster, named_model, pairs
@@ -24,20 +25,20 @@ NewArgument = Annotated[
 ]
 FrameworkFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "Framework of plan files that name none: megatron-lm, torchtitan, deepspeed ...",
         "--framework",
+        panel="Question",
         metavar="NAME",
-        help="Framework of plan files that name none: megatron-lm, torchtitan, deepspeed ...",
-        rich_help_panel="Question",
     ),
 ]
 BandwidthFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
+        "Reading of checkpoints, per accelerator: 0.15GB/s.",
         "--checkpoint-bandwidth",
+        panel="Question",
         metavar="VALUE",
-        help="Reading of checkpoints, per accelerator: 0.15GB/s.",
-        rich_help_panel="Question",
     ),
 ]
 

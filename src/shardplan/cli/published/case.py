@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from shardplan.cli.flags.flag import flag
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.fields import dataclass
 
@@ -28,19 +27,16 @@ class CaseFlags:
 
     input: Annotated[
         Path | None,
-        typer.Option(
+        flag(
+            "A case as a JSON or YAML file, or a reference file; flags that are given replace what it has.",
+            panel="Case",
             metavar="FILE",
-            help="A case as a JSON or YAML file, or a reference file; flags that are given replace what it has.",
-            rich_help_panel="Case",
         ),
     ] = None
     case: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|N", help="Which case of a reference file: its name, or its number from 1.",
-            rich_help_panel="Case",
-        ),
-    ] = None  # fmt: skip
+        flag("Which case of a reference file: its name, or its number from 1.", panel="Case", metavar="NAME|N"),
+    ] = None
 
 
 def read_case(flags: CaseFlags, method: Method) -> Case:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.fields import dataclass
 
 
@@ -34,10 +36,10 @@ class CalculatorFlags:
     ] = None
     cluster: Annotated[
         str,
-        typer.Option(
+        flag(
+            "Accelerators and network of our own estimate next to it; memory and node size are the calculator's.",
+            panel="Our estimate",
             metavar="NAME|FILE",
-            help="Accelerators and network of our own estimate next to it; memory and node size are the calculator's.",
-            rich_help_panel="Our estimate",
         ),
     ] = "dgx-h100"
 
@@ -51,16 +53,10 @@ class SearcherFlags:
     )
     model: Annotated[Path | None, _text("Case", "Its description of the model, a JSON file.", metavar="FILE")] = None
     output: Annotated[
-        str | None,
-        _text("Output", "Its result file: every configuration with its time, as JSON.", metavar="FILE|-"),
+        str | None, _text("Output", "Its result file: every configuration with its time, as JSON.", metavar="FILE|-")
     ] = None
-    workers: Annotated[
-        str,
-        typer.Option(metavar="N", help="Number of worker processes.", rich_help_panel="Search"),
-    ] = "1"
-    top: Annotated[
-        str, typer.Option(metavar="N", help="Number of configurations to show.", rich_help_panel="Search")
-    ] = "10"
+    workers: Annotated[str, flag("Number of worker processes.", panel="Search", metavar="N")] = "1"
+    top: Annotated[str, flag("Number of configurations to show.", panel="Search", metavar="N")] = "10"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +64,7 @@ class LayerFlags:
     """A linear layer of the data-movement model."""
 
     device: Annotated[
-        str | None,
-        _text("Layer", "H100 SXM5, or an accelerator by name. [default: H100 SXM5]", metavar="NAME"),
+        str | None, _text("Layer", "H100 SXM5, or an accelerator by name. [default: H100 SXM5]", metavar="NAME")
     ] = None
     d_in: Annotated[str | None, _text("Layer", "Inputs.")] = None
     d_out: Annotated[str | None, _text("Layer", "Outputs.")] = None
@@ -89,8 +84,7 @@ class LimitsFlags:
     """The limits curve of the data-movement model."""
 
     limits: Annotated[
-        bool | None,
-        _text("Limits", "The best utilisation against training compute, in place of a layer.", metavar=""),
+        bool | None, _text("Limits", "The best utilisation against training compute, in place of a layer.", metavar="")
     ] = None
     min_flop: Annotated[
         str | None, _text("Limits", "Training compute at which the curve begins. [default: 1e20]", metavar="FLOP")
@@ -103,8 +97,7 @@ class LimitsFlags:
         str | None, _text("Limits", "Within which a run must end: 30days, 720h. [default: 3 months]", metavar="TIME")
     ] = None
     out: Annotated[
-        Path | None,
-        _text("Output", "Write the curve there as a page, a picture and a table.", metavar="DIR"),
+        Path | None, _text("Output", "Write the curve there as a page, a picture and a table.", metavar="DIR")
     ] = None
     variants: Annotated[
         bool | None, _text("Limits", "Show how batch size, shape, links and latency move the cliff.", metavar="")
@@ -135,13 +128,11 @@ class SearchedFlags:
         ),
     ] = None
     explain: Annotated[
-        bool | None,
-        _text("Search", "Show every operator of a layer under the best configuration.", metavar=""),
+        bool | None, _text("Search", "Show every operator of a layer under the best configuration.", metavar="")
     ] = None
 
 
-def _degree(text: str) -> Any:
-    return _text("One configuration", text)
+_degree = partial(_text, "One configuration")
 
 
 @dataclass(frozen=True, kw_only=True)

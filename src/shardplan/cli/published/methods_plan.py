@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from shardplan.cli.flags.completion import listed_by
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.plan import SearchFlags
 from shardplan.errors import InputError
 from shardplan.inputs.readers.typed import whole
@@ -25,11 +24,11 @@ OURS = "shardplan"
 
 MethodFlag = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Ask another method in place of our search (see `shardplan methods`): the question in its terms, what it "
+    flag(
+        "Ask another method in place of our search (see `shardplan methods`): the question in its terms, what it "
         "ignores, its configurations, and our estimate of each.",
-        rich_help_panel="Search in detail",
+        panel="Search in detail",
+        metavar="NAME",
         autocompletion=listed_by("published.catalogue", "list_methods"),
     ),
 ]
@@ -55,10 +54,10 @@ def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, t
 
 def _check_flags(name: str, search: SearchFlags) -> None:
     """Another method searches a space of its own."""
-    for flag in ("fix", "limit", "exclude", "simulate-top"):
-        if getattr(search, flag.replace("-", "_")):
+    for name_of_flag in ("fix", "limit", "exclude", "simulate-top"):
+        if getattr(search, name_of_flag.replace("-", "_")):
             raise InputError(
-                f"--{flag} is given with --method {name:.60}",
+                f"--{name_of_flag} is given with --method {name:.60}",
                 rule="--fix, --limit, --exclude and --simulate-top are of our own search",
-                hint=f"leave out --{flag}, or --method",
+                hint=f"leave out --{name_of_flag}, or --method",
             )

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from shardplan.cli.figure_files import FigureFiles
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError, UnknownNameError
@@ -21,34 +22,30 @@ ALL: Final = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose study: subramanian2024, of arXiv 2410.00273.")]
 FigureFlag = Annotated[
     list[str] | None,
-    typer.Option(
+    flag(
+        "Show the table of this figure: F1, ..., F8, several as F1,F3 or F1..F3, or all. Can be repeated.",
+        panel="Study",
         metavar="F1..F8",
-        help="Show the table of this figure: F1, ..., F8, several as F1,F3 or F1..F3, or all. Can be repeated.",
-        rich_help_panel="Study",
     ),
 ]
 OutFlag = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Write each figure there as a page (HTML), a picture (PNG) and a table (CSV); all of them where none is "
+    flag(
+        "Write each figure there as a page (HTML), a picture (PNG) and a table (CSV); all of them where none is "
         "named. Needs the extra 'plots'.",
-        rich_help_panel="Output",
+        panel="Output",
+        metavar="DIR",
     ),
 ]
 CorrectedFlag = Annotated[
     str | None,
-    typer.Option(
-        metavar="[NAMES]",
-        help="Correct Q1, Q2, Q3, Q5 and Q11 of its known errors, or those named: Q2,Q11.",
-        rich_help_panel="Study",
+    flag(
+        "Correct Q1, Q2, Q3, Q5 and Q11 of its known errors, or those named: Q2,Q11.", panel="Study", metavar="[NAMES]"
     ),
 ]
-SystemFlag = Annotated[
-    str, typer.Option(metavar="NAME", help="System whose configurations F3 shows.", rich_help_panel="Study")
-]
-DomainFlag = Annotated[str, typer.Option(metavar="N", help="Its scale-up domain: 4, 8 or 64.", rich_help_panel="Study")]
-WorkersFlag = Annotated[str, typer.Option(metavar="N", help="Number of worker processes.", rich_help_panel="Study")]
+SystemFlag = Annotated[str, flag("System whose configurations F3 shows.", panel="Study", metavar="NAME")]
+DomainFlag = Annotated[str, flag("Its scale-up domain: 4, 8 or 64.", panel="Study", metavar="N")]
+WorkersFlag = Annotated[str, flag("Number of worker processes.", panel="Study", metavar="N")]
 
 
 @with_flags

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.fields import dataclass
 from shardplan.outputs.target import HTML, SVG, TRACE, JsonTarget, check_one_on_stdout, check_together
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from shardplan.simulation.timeline import StepTimeline
 
 
-def _file(text: str) -> Any:
-    return typer.Option(metavar="FILE", help=text, show_default=False, rich_help_panel="Output")
+_file = partial(flag, panel="Output", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.simulate import plan_of_file
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 PANEL: Final = "Measured step"
 
 
-def _measured(*names: str, text: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=PANEL, show_default=False, **more)
+_measured = partial(flag, panel=PANEL, show_default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +30,20 @@ class MeasuredFlags:
     measured: Annotated[
         bool,
         _measured(
-            "--measured",
-            text="The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
+            "The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
             "or a CSV of passes.",
+            "--measured",
         ),
     ] = False
     against: Annotated[
-        Path | None, _measured("--against", metavar="PLAN.json", text="Compare it with a plan of this plan file.")
+        Path | None, _measured("Compare it with a plan of this plan file.", "--against", metavar="PLAN.json")
     ] = None
     step: Annotated[
-        str | None,
-        _measured("--step", metavar="N", text="The step of the files. Default: the last complete one."),
+        str | None, _measured("The step of the files. Default: the last complete one.", "--step", metavar="N")
     ] = None
     stages_out: Annotated[
         str | None,
-        _measured(
-            "--stages-out",
-            metavar="FILE",
-            text="Write measured times of the stages as CSV for `simulate --stages`.",
-        ),
+        _measured("Write measured times of the stages as CSV for `simulate --stages`.", "--stages-out", metavar="FILE"),
     ] = None
 
     def check_unused(self) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.errors import InputError
 from shardplan.outputs.target import HTML, PNG, JsonTarget
 
-
-def _option(text: str, *, metavar: str, panel: str = "Plot") -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+_option = partial(flag, panel="Plot")
 
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that is complete.")]
@@ -25,10 +25,7 @@ WhereFlag = Annotated[
     list[str] | None, _option("Draw these rows only: memory=80. Can be repeated.", metavar="FIELD=VALUE")
 ]
 OutFlag = Annotated[Path | None, _option("File: .html for a page, .png for a picture.", metavar="FILE", panel="Output")]
-ForceFlag = Annotated[
-    bool,
-    typer.Option("--force", help="Replace a file that shardplan did not write.", rich_help_panel="Output"),
-]
+ForceFlag = Annotated[bool, flag("Replace a file that shardplan did not write.", "--force", panel="Output")]
 
 
 def plot(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.errors import InputError, shown
 from shardplan.inputs.readers.typed import whole
 
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 MOST_WORKERS = 1024
 
 
-def _option(text: str, *names: str, metavar: str | None = None, panel: str = "Sweep") -> object:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+_option = partial(flag, panel="Sweep", show_default=False)
 
 
 GridArgument = Annotated[

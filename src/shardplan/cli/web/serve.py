@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import typer
-
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.records import FlagsOf, Given
 from shardplan.errors import InputError
@@ -14,9 +13,7 @@ from shardplan.inputs.readers.typed import values_of
 from shardplan.web.settings import ServerSettings
 
 ServerFlags = Annotated[Given, FlagsOf(ServerSettings, "Server")]
-OpenFlag = Annotated[
-    bool, typer.Option("--open", help="Open the app in the browser.", rich_help_panel="Server", show_default=False)
-]
+OpenFlag = Annotated[bool, flag("Open the app in the browser.", "--open", panel="Server", show_default=False)]
 
 
 @with_flags

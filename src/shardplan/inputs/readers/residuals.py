@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
-from typing import Any, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from shardplan.errors import InputError, shown
-from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.plan import Plan
@@ -30,8 +28,7 @@ GENERATIONS = get_args(Generation)
 BITS = ("4", "8", "16", "32")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shares:
+class Shares(NamedTuple):
     """Shares of a predicted step whose prediction is least certain."""
 
     host: float = 0.0
@@ -54,8 +51,7 @@ PLAIN = Plan()
 """A plan whose every field has its default."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Features:
+class Features(NamedTuple):
     """What makes runs alike."""
 
     accelerator: str
@@ -77,8 +73,7 @@ class Features:
     """Share of the layers that have a state-space mixer, linear attention or a short convolution."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Residual:
+class Residual(NamedTuple):
     """Error of a run predicted by constants that have not seen it: ln(predicted / measured)."""
 
     id: str
@@ -148,8 +143,15 @@ CELLS = (
     "setting",
 )  # fmt: skip
 """Cells that every row has."""
-NUMBERS = ("log_time_ratio", "log_memory_ratio", "measured_step_time_s", "predicted_step_time_s")
-"""Those that are empty where nothing was measured."""
+NUMBERS: Final = ("parameters", "accelerators", "sequence_length", "global_batch_size", "recurrent", "gap_factor")
+"""Fields that are numbers and called as their cells."""
+MEASURED: Final = {
+    "time": "log_time_ratio",
+    "memory": "log_memory_ratio",
+    "measured_step_time": "measured_step_time_s",
+    "predicted_step_time": "predicted_step_time_s",
+}
+"""Fields whose cell is empty where nothing was measured, and that cell."""
 
 
 def residuals_from_rows(rows: Iterable[object], where: str, generation: str = "default") -> tuple[Residual, ...]:
@@ -167,38 +169,24 @@ def read_residuals() -> tuple[Residual, ...]:
         return ()
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
-    return tuple(_shipped_residual(dict(zip(head, row, strict=True))) for row in rows)
+    cells = dict(zip(head, zip(*rows, strict=True), strict=True))
+    columns: dict[str, Iterable[Any]] = {
+        **cells,
+        **{name: map(float, cells[name]) for name in NUMBERS},
+        **{name: map(float, cells[f"{name}_share"]) for name in Shares._fields},
+        **{name: (float(each) if each else None for each in cells[cell]) for name, cell in MEASURED.items()},
+        "bits": map(int, cells["bits"]),
+        "moe": (each == "yes" for each in cells["moe"]),
+        "plan": map(plan_from_cell, cells["plan"]),
+    }
+    columns["shares"] = _rows_of(Shares, columns)
+    columns["features"] = _rows_of(Features, columns)
+    return tuple(_rows_of(Residual, columns))
 
 
-def _shipped_residual(row: Mapping[str, str]) -> Residual:
-    shares = (float(row["host_share"]), float(row["communication_share"]), float(row["attention_share"]))
-    features = Features(
-        accelerator=row["accelerator"],
-        generation=row["generation"],
-        bits=int(row["bits"]),
-        moe=row["moe"] == "yes",
-        parameters=float(row["parameters"]),
-        accelerators=float(row["accelerators"]),
-        sequence_length=float(row["sequence_length"]),
-        global_batch_size=float(row["global_batch_size"]),
-        plan=plan_from_cell(row["plan"]),
-        shares=Shares(host=shares[0], communication=shares[1], attention=shares[2]),
-        trained=row["trained"],
-        recurrent=float(row["recurrent"]),
-    )
-    time, memory, measured, predicted = (float(row[name]) if row[name] else None for name in NUMBERS)
-    return Residual(
-        id=row["id"],
-        family=row["family"],
-        features=features,
-        time=time,
-        memory=memory,
-        setting=row["setting"],
-        measured_step_time=measured,
-        predicted_step_time=predicted,
-        gap_factor=float(row["gap_factor"]),
-        tier=row["tier"],
-    )
+def _rows_of(kind: Any, columns: Mapping[str, Iterable[Any]]) -> Iterable[Any]:
+    """Named tuples of columns that are called as their fields."""
+    return map(kind, *(columns[name] for name in kind._fields))
 
 
 def _named(row: object, place: int) -> str:
@@ -227,7 +215,7 @@ def _cells(row: object) -> Mapping[str, Any]:
 
 
 def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
-    shares = Shares(**{field.name: _number(row, f"{field.name}_share", least=0, most=1) for field in fields(Shares)})
+    shares = Shares(**{name: _number(row, f"{name}_share", least=0, most=1) for name in Shares._fields})
     features = Features(
         accelerator=_text(row, "accelerator"),
         generation=_choice(row, "generation", GENERATIONS if generation == "default" else (generation,)),

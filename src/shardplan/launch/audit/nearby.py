@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ from shardplan.planner.robustness import recommended_of
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey
+from shardplan.planner.tied import tied_cells
 from shardplan.validity.rules import broken_rules
 
 MOST: Final = 3
@@ -100,35 +102,41 @@ def _searched(
     """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
     kept = _values(plan, keep)
     degrees = {name: value for name, value in _values(plan, DEGREES).items() if name not in kept}
-    for survey in _surveys(question, stack, kept, degrees, stop):
-        cells = different_cells(survey.tables, MOST)
-        priced = survey.with_prices(cells)
-        yield from priced.plans(cells)
-        if priced.priced is not None:
-            yield priced.priced.plan(recommended_of(question, priced.priced, fastest=None))
+    for survey, lists in _surveys(question, stack, kept, degrees, stop):
+        listed = [different_cells(tables, MOST) for tables in lists]
+        tied = [cell for tables in lists for cell in tied_cells(tables)]
+        priced = survey.with_prices([*chain.from_iterable(listed), *tied])
+        for tables, cells in zip(lists, listed, strict=True):
+            yield from priced.plans(cells)
+            if priced.priced is not None and cells:
+                among = priced.priced.among(tables)
+                yield among.plan(recommended_of(question, among, fastest=None))
 
 
 def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
 
 
+Lists = list[tuple[Table, ...]]
+"""Of the plans of a survey those from which a list is made; others of them are infinite."""
+
+
 def _surveys(
     question: Question, stack: Stack | None, kept: dict[str, Any], degrees: dict[str, Any], stop: Stop | None
-) -> Iterator[Survey]:
-    """The best plans with what is kept, and the best with these degrees too; none of what contradicts the question."""
+) -> Iterator[tuple[Survey, Lists]]:
+    """Plans with what is kept, and plans with these degrees too; none of what contradicts the question."""
     all_kept = _space(question, stack, kept)
     near = _space(question, stack, kept | degrees) if degrees else None
     if all_kept is not None and near is not None and _is_part(near, all_kept, degrees):
         wanted = [Listing(MOST), _ListingWith(MOST, wanted=degrees)]
         survey = _survey(question, all_kept, wanted, stop)
         if survey is not None:
-            yield survey
-            yield replace(survey, tables=tuple(_only(each, degrees) for each in survey.tables))
+            yield survey, [survey.tables, tuple(_only(each, degrees) for each in survey.tables)]
         return
     for space in (all_kept, near):
         survey = None if space is None else _survey(question, space, [Listing(MOST)], stop)
         if survey is not None:
-            yield survey
+            yield survey, [survey.tables]
 
 
 def _space(question: Question, stack: Stack | None, fixed: dict[str, Any]) -> Space | None:

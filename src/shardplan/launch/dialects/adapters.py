@@ -8,7 +8,7 @@ from typing import Final
 
 from shardplan.inputs.words import LORA_MATRICES
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, state
+from shardplan.launch.dialects.settings import Settings, state
 from shardplan.launch.dialects.values import degree, precision, switch
 from shardplan.words import folded
 
@@ -22,6 +22,43 @@ _TRAINED: Final = re.compile(r"tune_(?:mm_)?(?:vision|mlp|llm|language|audio)\w*
 """Switches without which a part of a model keeps its weights."""
 BESIDES: Final = ("modules_to_save", "lora_modules_to_save", "additional_target", "lora_target_parameters")
 """What trains besides the matrices of adapters."""
+
+
+FOUR_BITS: Final = ("load_in_4bit", "use_4bit_quantization")
+BITS: Final = ("quantization_bit", "quant_bits", "load_in_bits", "bits")
+QUANTISED: Final = (*FOUR_BITS, *BITS, "load_in_8bit", "use_8bit_quantization", "q_lora", "quantize")
+"""Switches and numbers of bits of weights next to adapters, mostly of bitsandbytes."""
+DOUBLED: Final = ("bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant", "use_nested_quant")
+"""Whether scales are quantised too."""
+_FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?")
+"""Names of models whose weights are stored so."""
+
+
+def packed_facts(facts: Facts, settings: Settings, *, doubled: bool) -> None:
+    """Weights of 4 bits next to adapters; of others it says that they are not priced.
+
+    ``doubled``: whether scales are quantised too where nothing is said of that.
+    """
+    given = [settings.first(name) for name in _spelled(QUANTISED)]
+    few = next((each for each in given if each is not None and _is_few(each.value)), None)
+    model = facts.value("model")
+    if few is None:
+        if _FEW_BITS.fullmatch(str(model or "")):
+            facts.doubt(f"{model}: quantised weights are not priced")
+        return
+    name = few.name.rpartition(".")[2].replace("-", "_")
+    is_four = name in FOUR_BITS or (name in BITS and degree(few.value) == 4)  # bits
+    if not is_four or facts.value("train") != "lora" or facts.value("precision") in ("fp8", "mxfp8", "nvfp4"):
+        facts.doubt(f"{few.place}: quantised weights are not priced")
+        return
+    said = settings.first(*_spelled(DOUBLED))
+    doubles = doubled if said is None else switch(said.value) is True
+    facts.state("base_weights", "nf4-dq" if doubles else "nf4", few.place, few.name)
+
+
+def _is_few(value: object) -> bool:
+    bits = degree(value)
+    return bits in (2, 3, 4, 8) if bits is not None and bits > 1 else bool(switch(value))
 
 
 def targets_of(value: object) -> str | None:
@@ -77,45 +114,6 @@ def frozen_facts(facts: Facts, settings: Settings) -> None:
             settings.seen.add(name)
         if (frozen and is_on) or (trained and switch(each.value) is False):
             facts.doubt(f"{each.place}: weights that are frozen are priced as trained")
-
-
-FOUR_BITS: Final = ("use_4bit_quantization", "load_in_4bit")
-NUM_BITS: Final = ("load_in_bits", "quantization_bit", "quant_bits", "bits")
-QUANTISED: Final = ("q_lora", *FOUR_BITS, "use_8bit_quantization", "load_in_8bit", *NUM_BITS, "quantize")
-"""Switches of weights in few bits, and numbers of their bits."""
-DOUBLED: Final = ("bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant", "use_nested_quant")
-"""Whether scales of weights in 4 bits are quantised too."""
-_FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?")
-"""Names of models whose weights are stored so."""
-
-
-def quantised_facts(facts: Facts, settings: Settings, *, doubled: bool = False) -> None:
-    """Weights in 4 bits next to adapters, as bitsandbytes has them; of others it says that they are not priced.
-
-    ``doubled``: whether scales are quantised too where nothing is said of that.
-    """
-    given = (settings.first(*_spelled((name,))) for name in QUANTISED)
-    few = next((each for each in given if each is not None and _is_few(each.value)), None)
-    model = facts.value("model")
-    is_read = facts.value("train") == "lora" and facts.value("precision") not in ("fp8", "mxfp8", "nvfp4")
-    if few is not None and _is_four_bits(few) and is_read:
-        said = settings.first(*_spelled(DOUBLED))
-        doubles = doubled if said is None else switch(said.value) is True
-        facts.state("base_weights", "nf4-dq" if doubles else "nf4", few.place, few.name)
-    elif few is not None:
-        facts.doubt(f"{few.place}: quantised weights are not priced")
-    elif _FEW_BITS.fullmatch(str(model or "")):
-        facts.doubt(f"{model}: quantised weights are not priced")
-
-
-def _is_four_bits(setting: NamedSetting) -> bool:
-    name = setting.name.rpartition(".")[2].replace("-", "_")
-    return name in FOUR_BITS or (name in NUM_BITS and degree(setting.value) == 4)  # bits
-
-
-def _is_few(value: object) -> bool:
-    bits = degree(value)
-    return bits in (2, 3, 4, 8) if bits is not None and bits > 1 else bool(switch(value))
 
 
 def copy_facts(facts: Facts, settings: Settings) -> None:

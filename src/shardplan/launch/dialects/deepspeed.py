@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, quantised_facts
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
 from shardplan.launch.dialects.unread_names import unsaid
@@ -140,7 +140,7 @@ def _adapters(facts: Facts, options: Settings) -> None:
         facts.miss("train", (f"{parts.place} {parts.value}: adapters in a part of the model",))
     adapter_facts(facts, options)
     frozen_facts(facts, options)
-    quantised_facts(facts, options)
+    packed_facts(facts, options, doubled=False)
     if "train" not in facts and rank is not None and whole(rank.value) and not any(n in options for n in ADAPTERS):
         facts.note(f"{rank.place} {rank.value}: low-rank adapters; whether all weights train too is the script's")
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))

@@ -123,6 +123,7 @@ def _nemo(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
     """Overrides of hydra, over the configuration that the line names; it decides what the line does not state."""
     facts = begin(ask, NEMO.name, NEMO.version)
     settings, option = Settings.of_options(launch.pairs()), options.get("config-name", "config_name")
+    option = None if option is None else replace(option, words=option.words[:1])
     named = NamedSetting(name="config-name", value=f"{launch.program}'s configuration", place="", needs=())
     if option is not None and option.value is not None:
         name = option.value.removesuffix(".yaml").removesuffix(".yml")

@@ -14,6 +14,7 @@ from shardplan.launch.dialects import deepspeed
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch
 from shardplan.launch.dialects.known import refuse_by_command, refused_command
+from shardplan.launch.dialects.launching.besides import TRAINS, is_beside
 from shardplan.launch.dialects.launching.launches import Launch, launches
 from shardplan.launch.dialects.launching.world import world
 from shardplan.launch.dialects.lines import other_facts, setting_of
@@ -126,33 +127,12 @@ def _placeholders(file: str) -> Iterator[tuple[int, str]]:
             yield number, shortened(line.strip(), 60)
 
 
-BESIDES: Final = re.compile(
-    r"convert|conversion|to_huggingface|to_maxtext|preprocess|prepare|inference|generat|eval|benchmark_lm|decode"
-    r"|logit_checker|hub[-_]sync|download|upload|merge|plot|tokeniz"
-)
-"""Names of programs that come before or after a training, and do not train."""
-
-
-TRAINS: Final = re.compile(r"train|tun(?:e|ing)|sft")
-"""What the name of a program that trains may hold besides."""
-
-
-EVALUATES: Final = frozenset({"eval", "evals", "evaluation"})
-"""Folders of programs that do not train."""
-
-
-def _is_beside(program: str) -> bool:
-    """Whether a program does not train, by its name or its folder."""
-    *folders, name = program.split("/")
-    return BESIDES.search(name) is not None or not EVALUATES.isdisjoint(folders)
-
-
 def _chosen(found: Sequence[Launch]) -> Launch | None:
     """The last launch with a launcher in front or with degrees; the one that trains comes last in most files.
 
     Programs that convert, prepare or evaluate train only where their name says so too.
     """
-    training = [each for each in found if not _is_beside(each.program.lower())]
+    training = [each for each in found if not is_beside(each.program)]
     training = training or [each for each in found if TRAINS.search(each.program.rpartition("/")[2].lower())]
     ranked = [each for each in training if megatron.is_megatron(_options(each)[0]) or each.launchers]
     return next(reversed(ranked or training), None)

@@ -38,6 +38,11 @@ class PointNumbers:
         """Micro-batches of a replica at every point."""
         return self.question.job.global_batch_size // (self.dp * self.family.points["micro_batch_size"])
 
+    @cached_property
+    def _columns(self) -> dict[str, NDArray[np.float64]]:
+        """Fields of all points that the search combines freely."""
+        return {name: self.family.points[name].astype(np.float64) for name in GRID}
+
     def by_placement(self, points: NDArray[np.intp]) -> Iterator[tuple[PlanNumbers, NDArray[np.intp]]]:
         """Listed points (sorted by placement) in numbers, those of each placement apart."""
         placements = self.family.points["placement"][points]
@@ -48,7 +53,7 @@ class PointNumbers:
 
     def of(self, points: NDArray[np.intp], slots: NDArray[np.intp] | None) -> PlanNumbers:
         """Listed points in numbers; recomputation by slot, on an axis of its own."""
-        columns = {name: self.family.points[name][points].astype(np.float64) for name in GRID}
+        columns = {name: values.take(points) for name, values in self._columns.items()}
         fields: dict[str, Any] = dict(columns)
         fields["dp"] = self.dp[points]
         fields["edp"] = self.question.num_accelerators // (columns["pp"] * columns["ep"] * columns["etp"])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, all_hold, columns_coded, different, distinct, first_of, gather
+from shardplan.arrays import Flags, Numbers, all_hold, columns_coded, different, distinct, first_of, gather, where
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.step import Step, WorkOfStages
@@ -148,17 +148,6 @@ class TablePiece:
     num_kinds: int
     _known: dict[Reads, WorkOfStages] = field(default_factory=dict)
 
-    def within(self, tables: Tables, columns: NDArray[np.intp]) -> TablePiece:
-        """Some of its points, priced by other tables of the same family."""
-        at = PointGroup(
-            tables=tables,
-            points=self.at.points[columns],
-            slots=self.at.slots,
-            depths=self.at.depths,
-            shards=self.at.shards[:, columns],
-        )
-        return TablePiece.of(at, self.layouts if len(self.layouts) == 1 else self.layouts[columns])
-
     @classmethod
     def of(cls, at: PointGroup, layouts: NDArray[np.intp]) -> TablePiece:
         """Plans of points with layouts that have as many kinds of stage."""
@@ -241,6 +230,12 @@ class TablePiece:
         """Where the plans are valid and fit, by kind of sharding, slot and point."""
         return self._each(all_hold([self._memory.fits, self.valid]))
 
+    @cached_property
+    def peaks(self) -> NDArray[np.float64]:
+        """Of one rank of the fullest stage, by kind of sharding, slot and point; infinite where no memory will do."""
+        kept = all_hold([self._memory.host_fits, self.valid])
+        return self._each(where(kept, self._memory.peak_memory_bytes, np.inf))
+
     def outcomes(self) -> list[PieceOutcome]:
         """Outcome of the plans under every kind of sharding that any of them may have."""
         return [
@@ -252,10 +247,6 @@ class TablePiece:
         """Of one rank of the fullest stage, under one of the kinds of sharding; infinite where plans are not valid."""
         with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
             return np.divide(self._each(self._memory.peak_memory_bytes)[number], self._each(self.valid)[number])
-
-    def valid_under(self, sharding: int) -> NDArray[np.bool_]:
-        """Where the plans are valid under a kind of sharding, by slot and point."""
-        return self._each(self.valid)[self.at.shardings.tolist().index(sharding)]
 
     def _each(self, values: Any) -> NDArray[Any]:
         """One value for every kind of sharding, slot and point."""

@@ -138,6 +138,11 @@ class Tables:
         """Which block every point has."""
         return self.block_keys[1]
 
+    @property
+    def key_of_point(self) -> NDArray[np.intp]:
+        """Which set of degrees and placement every point has."""
+        return self.layout_keys[1]
+
     @of_whole
     def blocks(self) -> Parts[BlockLoad]:
         """Work and activations of every part on every block."""
@@ -271,6 +276,10 @@ class Tables:
         table: Made = known[1]
         return table
 
+    def work_table(self, depths: Depths) -> tuple[StageWork, Rows]:
+        """Work of every composition on every block that plans of these depths have, and where each is."""
+        return self._latest("work", depths, self._work)
+
     def work_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the work of stages at some places is, all at one of ``depths``."""
         _, rows = self._latest("work", depths, self._work)
@@ -279,13 +288,13 @@ class Tables:
     def work_at(self, depths: Depths, rows: NDArray[np.intp], slots: NDArray[np.intp], reads: Reads) -> StageWork:
         """Work of stages at these rows."""
         work, _ = self._latest("work", depths, self._work)
-        return self._gathered(self._read(work, reads), rows, slots)
+        return self._gathered(self.read(work, reads), rows, slots)
 
     def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points, for who reads times."""
-        return self._gathered(self._read(self.whole[1], "times"), self.block_keys[1][points], slots)
+        return self._gathered(self.read(self.whole[1], "times"), self.block_keys[1][points], slots)
 
-    def _read(self, work: StageWork, reads: Reads) -> StageWork:
+    def read(self, work: StageWork, reads: Reads) -> StageWork:
         """What is read of some work; for times bytes too where they go to the host."""
         if reads == "memory":
             return work.memory
@@ -320,6 +329,11 @@ class Tables:
         return [
             [times[..., rows.at(*self._found(depths, (chunks, points), key))] for chunks in group] for group in groups
         ]
+
+    def charge_table(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
+        """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
+        _, charges, rows = self._latest("charges", depths, self._charges)
+        return charges, rows
 
     def charge_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the charges of stages at some places are, under every sharding alike."""

@@ -59,5 +59,5 @@ def bound_and_promise(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.f
     passes = numbers.num_microbatches
     bubble = (passes + bubble_of_equal(numbers)) / (passes + least_bubble(numbers))
     found = (whole_step(tables.question, each) for each in (least, least * bubble))
-    bound, promise = (np.broadcast_to(each, (len(slots), len(points))) for each in found)
+    bound, promise = (np.broadcast_to(each, (*np.shape(each)[:-2], len(slots), len(points))) for each in found)
     return bound, promise

@@ -117,7 +117,7 @@ class PrunedFamily:
         self.bound = bound.copy()
         self.is_close = np.zeros(shape, dtype=bool)
         """Where the bound is the closer one, of pipelines."""
-        self.is_lightest = _first_of_each(family.points["layout"], family.points["position"])
+        self.is_lightest = family.is_lightest
         """The smallest micro-batch of every set of degrees, of whose plans most fit."""
         self.may_fit = family.recomputes
         """Where a plan fits, as far as that is known."""
@@ -254,10 +254,3 @@ def _price_some(
         chosen |= each.of_use(first, limit)
     each.price(chosen, stop)
     return left
-
-
-def _first_of_each(keys: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where the position is the smallest of those with the same key."""
-    least = np.full(int(keys.max()) + 1, positions.max())
-    np.minimum.at(least, keys, positions)
-    return positions == least[keys]

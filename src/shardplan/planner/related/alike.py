@@ -4,56 +4,79 @@ Plans, pipelines and the memory of every plan are the same for such questions; t
 which plans fit, and nothing else: plans fall into classes, by the smallest capacity in which they fit, and the
 fastest plan of a capacity is that of its own class or of a smaller one. Systems, each with the rates of its
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
-is the same for all systems whose accelerators have the same rates. A plan is left out of the pricing only where a
-bound shows that it is slower than one that fits as small a memory (``planner.pruning.bounds``). So the fastest plan
-is that of an exhaustive search of each question.
+is the same for all systems whose accelerators have the same rates.
+
+The memory of plans and their step are found only where a bound (``planner.pruning.bounds``) does not show that they
+are slower than plans that fit as small a memory, by more than a tie where ties are asked for. Plans that are left are
+priced under the systems to which they may be of use (``planner.related.pairs``). So the fastest plan, and the plan to
+take, are those of an exhaustive search of each question.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, all_hold
+from shardplan.arrays import different
 from shardplan.costs.network import Network
 from shardplan.costs.roofline import MachineRates
 from shardplan.estimation.estimate import Estimate, estimate_plans, with_memory_of
+from shardplan.estimation.perturbation import GROUPS, profiles_of, with_profiles
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import whole_step
+from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.listed import outcomes, with_chunks
 from shardplan.planner.points import families
-from shardplan.planner.pricing.pieces import TablePiece, pieces_of
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.bounds import least_of_piece, least_of_points
-from shardplan.planner.related.leaders import Leaders, Place
+from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
+from shardplan.planner.related.pairs import Index, Pairs, step_times
+from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of
 from shardplan.planner.space import declare
+from shardplan.planner.stopping import Stop
+from shardplan.planner.tied import SAME, PricedPlans
 
 NUM_AXES = 2
 """Axes of the plans behind that of the networks: slots of recomputation (or kinds of sharding), and points."""
-MOST_SYSTEMS = 16
+MOST_SYSTEMS = 32
 """Systems that stand side by side: their arrays stay small."""
+FIRST = 16
+"""Points of every system that are looked at first, so that others have something to be slower than."""
+SOME_TIES = 8
+"""Ties of every question that are asked first how robust they are."""
 Rates = tuple[object, ...]
 """Of an accelerator and its network: what tells systems apart."""
 
 
-class Fastest(NamedTuple):
-    """The fastest plan of a question."""
+class FoundPlan(NamedTuple):
+    """A plan that fits, with what a search ranks plans by."""
 
-    estimate: Estimate | None
+    plan: Plan
+    step_time: float
+    """[s]"""
+    peak_memory_bytes: float
+
+
+class AlikeAnswer(NamedTuple):
+    """What is found for a question."""
+
+    fastest: FoundPlan | None
     """None where nothing fits."""
-    num_plans_evaluated: int
+    to_take: FoundPlan | None
+    """The plan that a search recommends; None where nothing fits, or where it is not asked for."""
+    num_plans: int
     """Valid plans, each priced, or shown to be slower; their number depends on neither memory nor network."""
+    not_searched: tuple[str, ...]
+    """Candidates that are left out because there are too many."""
 
 
 def best_of_alike(
@@ -62,22 +85,61 @@ def best_of_alike(
     restrictions: Restrictions | None = None,
     stack: Stack | None = None,
     known: KnownPipelines | None = None,
-) -> list[Fastest]:
+    to_take: bool = False,
+    stop: Stop | None = None,
+) -> list[AlikeAnswer]:
     """The fastest plan of each of ``questions``, which differ in memory and rates of accelerator and network alone.
 
-    Each answer is that of a search of its own. Raises InputError as ``search`` does.
+    ``to_take``: whether the plan to take is found too. Each answer is that of a search of its own. Raises InputError as
+    ``search`` does, and ``SearchStopped`` where ``stop`` says yes.
     """
     known = known or KnownPipelines()
     space = declare(questions[0], restrictions or Restrictions(), stack)
-    found: dict[int, Fastest] = {}
     every = list(families(questions[0], space, Counter()))
     num_plans = sum(family.num_plans() for family in every)
+    found: dict[int, AlikeAnswer] = {}
     for numbers in _by_system(questions):
-        asked = _Asked.of([questions[number] for number in numbers])
-        plans = asked.fastest([_Both.of(asked, family, known) for family in every])
-        estimates = _estimates(asked.questions, plans, stack)
-        found |= {number: Fastest(each, num_plans) for number, each in zip(numbers, estimates, strict=True)}
+        search = _Search(_Slice.of([questions[number] for number in numbers]), every, known, stop)
+        plans = search.answers(to_take=to_take)
+        found |= {
+            number: AlikeAnswer(*each, num_plans, space.not_searched)
+            for number, each in zip(numbers, plans, strict=True)
+        }
     return [found[number] for number in range(len(questions))]
+
+
+RATES: Final = ("memory_bytes", "memory_bandwidth", "peak_flops", "bandwidth", "latency")
+"""Fields of accelerators and tiers in which questions that are answered together may differ."""
+TOLD: Final = ("sources", "marks", "notes", "assumptions", "price_per_hour")
+"""Fields of clusters and accelerators that no plan depends on."""
+
+
+def in_groups(questions: Sequence[Question], stacks: Sequence[Stack | None]) -> list[list[int]]:
+    """Positions of questions, each with the framework of its plans: those together that ``best_of_alike`` answers."""
+    known: dict[Any, list[tuple[Any, list[int]]]] = {}
+    for number, (question, stack) in enumerate(zip(questions, stacks, strict=True)):
+        others = known.setdefault(_what_shapes_plans(question), [])
+        whole = question.given_profile, stack
+        group = next((group for other, group in others if other == whole), None)
+        if group is None:
+            others.append((whole, group := []))
+        group.append(number)
+    return [group for others in known.values() for _, group in others]
+
+
+def _what_shapes_plans(question: Question) -> tuple[Any, ...]:
+    """Everything but rates, memory and constants."""
+    cluster, part = question.cluster, question.cluster.accelerator
+    tiers = tuple(_values(tier) for tier in cluster.tiers)
+    peaks = tuple(sorted(part.peak_flops))
+    return question.model, question.job, question.num_accelerators, _values(part), peaks, _values(cluster), tiers
+
+
+def _values(record: Any) -> tuple[Any, ...]:
+    """Values of a record of the hardware that shape plans; records inside it left out."""
+    names = (each.name for each in fields(record) if each.name not in (*RATES, *TOLD, "accelerator", "tiers"))
+    values = (getattr(record, name) for name in names)
+    return tuple(tuple(sorted(value.items())) if isinstance(value, Mapping) else value for value in values)
 
 
 def _by_system(questions: Sequence[Question]) -> Iterator[list[int]]:
@@ -101,11 +163,17 @@ def _rates_of_accelerator(question: Question) -> Rates:
     return accelerator.memory_bandwidth, accelerator.peak(recipe.matmul), accelerator.peak(recipe.dense_math)
 
 
+Found = tuple[FoundPlan | None, FoundPlan | None]
+"""The fastest plan, and the plan to take."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _Slice:
     """Questions side by side."""
 
     questions: tuple[Question, ...]
+    of_systems: tuple[Question, ...]
+    """A question of every system."""
     systems: tuple[int, ...]
     """System of every question, by number."""
     capacities: tuple[int, ...]
@@ -118,7 +186,7 @@ class _Asked:
     """The same with all systems."""
 
     @classmethod
-    def of(cls, questions: Sequence[Question]) -> _Asked:
+    def of(cls, questions: Sequence[Question]) -> _Slice:
         """Questions that differ in memory and rates alone."""
         systems = {_rates(question): question for question in questions}
         order = {rates: number for number, rates in enumerate(systems)}
@@ -127,6 +195,7 @@ class _Asked:
         alone = questions[int(np.argmax(memory))]
         return cls(
             questions=tuple(questions),
+            of_systems=tuple(systems.values()),
             systems=tuple(order[_rates(question)] for question in questions),
             capacities=tuple(capacities.tolist()),
             usable=usable,
@@ -134,83 +203,197 @@ class _Asked:
             joint=alone if len(systems) == 1 else _side_by_side(alone, [*systems.values()]),
         )
 
-    def fastest(self, tables: Sequence[_Both]) -> list[Plan | None]:
-        """The fastest plan of every question."""
-        leaders = Leaders(1 + max(self.systems), len(self.usable))
-        for family, both in enumerate(tables):
-            for piece in (piece for _, pieces in pieces_of(both.memory) for piece in pieces):
-                self._look_at(both, family, piece, leaders)
-        places = [leaders.best(*each) for each in zip(self.systems, self.capacities, strict=True)]
-        return self._plans(tables, places)
+    def under_every_profile(self) -> Question:
+        """All systems under the constants as they are, then all under each group of worse ones."""
+        profiles = [each for each in profiles_of(self.alone) for _ in self.of_systems]
+        worse = with_profiles(self.alone, profiles, num_axes=NUM_AXES)
+        joint = _side_by_side(self.alone, [*self.of_systems] * (1 + len(GROUPS)))
+        network = replace(worse.network, rates=joint.network.rates)
+        return replace(worse, given_network=network, given_rates=joint.given_rates)
 
-    def _look_at(self, both: _Both, family: int, piece: TablePiece, leaders: Leaders) -> None:
-        """Plans of a piece that could be the fastest for some question."""
-        classes = {sharding: self._classes(piece, sharding) for sharding in piece.at.shardings}
-        bound = np.asarray(least_of_points(both.times, piece.at.points, piece.at.slots))
-        columns = _columns(leaders.may_lead(bound, np.minimum.reduce([*classes.values()])))
-        if not len(columns):
-            return
-        near = piece.within(both.times, columns)
-        for sharding, of_all in classes.items():
-            self._look_closer(near, sharding, of_all[:, columns], family, leaders)
 
-    def _look_closer(
-        self, piece: TablePiece, sharding: int, classes: NDArray[np.intp], family: int, leaders: Leaders
-    ) -> None:
-        """Plans of a piece under a kind of sharding whose slowest stage might be fast enough."""
-        columns = _columns(leaders.may_lead(self._spread(least_of_piece(self.joint, piece), classes), classes))
-        if 0 < len(columns) < len(piece.at.points):
-            piece, classes = piece.within(piece.at.tables, columns), classes[:, columns]
-        if len(columns):
-            times, at = self._spread(whole_step(self.joint, piece.step(sharding, "times").busiest), classes), piece.at
-            leaders.look_at(times, classes, family=family, sharding=sharding, slots=at.slots, points=at.points)
+class _Search:
+    """A search for the answers to questions side by side."""
 
-    def _classes(self, piece: TablePiece, sharding: int) -> NDArray[np.intp]:
-        """The smallest capacity in which each plan fits, by slot and point; their number where it fits none."""
-        step = piece.step(sharding, "memory")
-        kept = all_hold([step.host_fits, piece.valid_under(sharding)])
-        classes = np.searchsorted(self.usable, step.peak_memory_bytes)
-        shape = len(piece.at.slots), len(piece.at.points)
-        return np.broadcast_to(np.where(kept, classes, len(self.usable)), shape)
+    def __init__(self, asked: _Slice, every: Sequence[Family], known: KnownPipelines, stop: Stop | None) -> None:
+        self._asked, self._stop = asked, stop
+        self._families = [_Pools(asked, number, family, known, stop) for number, family in enumerate(every)]
+        self._kept: list[Fitting] = []
+        self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
+        """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
 
-    def _spread(self, times: Numbers, classes: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Step times by system, slot and point. [s]"""
-        return np.broadcast_to(times, (1 + max(self.systems), *classes.shape))
+    def answers(self, *, to_take: bool) -> list[Found]:
+        """The fastest plan of every question, and the plan to take if it is asked for."""
+        factor = tie_factor() if to_take else 1.0
+        for points in (_Pools.first_points, _Pools.other_points):
+            for each in self._families:
+                each.fill(points(each), self._limits(factor))
+                self._keep(each.price(each.promising(self._limits(1.0))), factor)
+                self._keep(each.price(self._limits(1.0)), factor)
+        if to_take:
+            return self._with_plans_to_take()
+        kept = self._found(self._limits(1.0))
+        priced = self._priced(kept)
+        rows = (self._fastest(kept, number) for number in range(len(self._asked.questions)))
+        return [(None if row is None else _found(priced, row), None) for row in rows]
 
-    def _plans(self, tables: Sequence[_Both], places: Sequence[Place | None]) -> list[Plan | None]:
-        """Of every question the fastest plan over the chunks per rank at its place."""
-        found: list[Plan | None] = [None] * len(places)
-        for family, both in enumerate(tables):
-            here = [number for number, place in enumerate(places) if place is not None and place[0] == family]
-            cells = [*dict.fromkeys(_cell(places[number]) for number in here)]
-            if not cells:
-                continue
-            plans, cell = with_chunks(both.times, *np.asarray(cells, dtype=np.intp).T)
-            step = outcomes(self.joint, both.times, plans)
-            times = np.broadcast_to(step.step_time, (*step.step_time.shape[:-1], len(plans)))
-            times = np.broadcast_to(times.reshape(-1, len(plans)), (1 + max(self.systems), len(plans)))
-            for number in here:
-                fits = step.fits & (step.peak_memory_bytes <= self.usable[self.capacities[number]])
-                of_cell = np.flatnonzero(fits & (cell == cells.index(_cell(places[number]))))
-                best = of_cell[times[self.systems[number], of_cell].argmin()]
-                found[number] = plans.plan(both.times, int(best))
+    def _limits(self, factor: float) -> Limits:
+        """Times within a factor of the fastest known."""
+        least = np.minimum.accumulate(self._least, axis=1) * (factor * (1 + SAME))
+        return np.pad(least, ((0, 0), (0, 1)), constant_values=-np.inf)
+
+    def _keep(self, found: Sequence[Fitting], factor: float) -> None:
+        """Takes notice of plans that have been priced."""
+        for each in found:
+            np.minimum.at(self._least, (each.systems, each.classes), each.step_time)
+            self._kept.append(each.within(self._limits(factor)))
+
+    def _found(self, limits: Limits) -> Fitting:
+        """All plans within limits, in the order in which a search names equally fast ones."""
+        return Fitting.joined([each.within(limits) for each in self._kept]).in_order()
+
+    def _of_question(self, kept: Fitting, number: int) -> Index:
+        """Plans that fit for a question."""
+        asked = self._asked
+        return np.flatnonzero((kept.systems == asked.systems[number]) & (kept.classes <= asked.capacities[number]))
+
+    def _fastest(self, kept: Fitting, number: int) -> int | None:
+        """The fastest plan of a question, the first of equal ones."""
+        rows = self._of_question(kept, number)
+        times = kept.step_time[rows]
+        return int(rows[(times <= times.min() * (1 + SAME)).argmax()]) if len(rows) else None
+
+    def _priced(self, kept: Fitting, lost: NDArray[np.float64] | None = None) -> PricedPlans:
+        return PricedPlans(
+            tables=tuple(each.times for each in self._families),
+            factor=tie_factor(),
+            positions=kept.places,
+            step_time=kept.step_time,
+            lost=np.zeros((len(GROUPS), len(kept.systems))) if lost is None else lost,
+            peak_memory_bytes=kept.peak_memory_bytes,
+        )
+
+    def _with_plans_to_take(self) -> list[Found]:
+        """The fastest plan of every question and the plan to take, of all that may be as robust."""
+        limits = self._robust_limits()
+        for each in self._families:
+            self._kept += each.price(limits)
+        kept = self._found(limits)
+        priced = self._priced(kept, self._lost(kept))
+        facts = PlanFacts(self._asked.alone, priced)
+        return [self._answer(number, kept, priced, facts) for number in range(len(self._asked.questions))]
+
+    def _answer(self, number: int, kept: Fitting, priced: PricedPlans, facts: PlanFacts) -> Found:
+        fastest, rows = self._fastest(kept, number), self._of_question(kept, number)
+        if fastest is None:
+            return None, None
+        question = self._asked.questions[number]
+        best = recommended_of(question, priced, fastest, among=rows, facts=facts)
+        return _found(priced, fastest), _found(priced, best)
+
+    def _robust_limits(self) -> Limits:
+        """Steps of plans that may be as robust as some tie of every question take no longer; no longer than ties."""
+        asked, ties = self._asked, self._found(self._limits(tie_factor()))
+        limits = self._limits(tie_factor())
+        some = [self._some_with_headroom(ties, number) for number in range(len(asked.questions))]
+        rows = different(np.concatenate(some))
+        near = ties.at(rows)
+        priced = self._priced(near, self._lost(near))
+        times = pessimistic_times(asked.alone, priced)
+        found = np.full_like(limits, -np.inf)
+        for number, own in enumerate(some):
+            place = asked.systems[number], asked.capacities[number]
+            most = times[np.searchsorted(rows, own)].min(initial=np.inf) * (1 + ALIKE_TIME)
+            found[place] = max(found[place], min(limits[place], most))
+        return np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1]
+
+    def _some_with_headroom(self, ties: Fitting, number: int) -> Index:
+        """Some of the fastest ties of a question that have headroom."""
+        rows = self._of_question(ties, number)
+        times = ties.step_time[rows]
+        roomy = has_headroom(self._asked.questions[number], ties.peak_memory_bytes[rows])
+        roomy &= times <= times.min(initial=np.inf) * tie_factor()
+        return rows[roomy][np.argsort(times[roomy], kind="stable")[:SOME_TIES]]
+
+    def _lost(self, kept: Fitting) -> NDArray[np.float64]:
+        """How much longer steps take where a group of constants is worse: groups by plans. [s]"""
+        found = np.zeros((len(GROUPS), len(kept.systems)))
+        for number, each in enumerate(self._families):
+            here = np.flatnonzero(kept.places[0] == number)
+            if len(here):
+                found[:, here] = self._lost_of(each.times, kept.at(here))
         return found
 
+    def _lost_of(self, tables: Tables, kept: Fitting) -> NDArray[np.float64]:
+        """The same of plans of one family."""
+        _, sharding, slot, layout, point = kept.places
+        points = different(point)
+        worse = Tables(
+            question=self._asked.under_every_profile(), family=tables.family.within(points), known=tables.known
+        )
+        num_profiles = 1 + len(GROUPS)
+        systems = np.concatenate([kept.systems + n * len(self._asked.of_systems) for n in range(num_profiles)])
+        pairs = Pairs(
+            systems, *(np.tile(each, num_profiles) for each in (slot, layout, np.searchsorted(points, point)))
+        )
+        wanted = np.tile(sharding, num_profiles) == np.arange(len(tables.family.shardings))[:, None]
+        times = step_times(worse, pairs, wanted, self._stop).min(axis=0).reshape(num_profiles, -1)
+        lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
+        return lost
 
-@dataclass(frozen=True, kw_only=True)
-class _Both:
-    """A family priced for one system, of which memory is read, and for all of them."""
 
-    memory: Tables
-    times: Tables
+def _found(priced: PricedPlans, index: int) -> FoundPlan:
+    return FoundPlan(priced.plan(index), float(priced.step_time[index]), float(priced.peak_memory_bytes[index]))
 
-    @classmethod
-    def of(cls, asked: _Asked, family: Family, known: KnownPipelines) -> _Both:
-        """Of the plans of a family."""
-        times = Tables(question=asked.joint, family=family, known=known)
-        if asked.joint is asked.alone:
-            return cls(memory=times, times=times)
-        return cls(memory=Tables(question=asked.alone, family=family, known=known), times=times)
+
+class _Pools:
+    """The plans of a family, of which those that may be of use are priced."""
+
+    def __init__(self, asked: _Slice, number: int, family: Family, known: KnownPipelines, stop: Stop | None) -> None:
+        self._number, self._family, self._usable, self._stop = number, family, asked.usable, stop
+        self.times = Tables(question=asked.joint, family=family, known=known)
+        shape = len(asked.of_systems), *family.recomputes.shape
+        self._bound, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        self._seen = np.zeros(family.num_points, dtype=bool)
+        self._pools: list[tuple[Index, Pool]] = []
+
+    def first_points(self) -> Index:
+        """Those that promise most to any system, of small micro-batches, of which most fit."""
+        points = np.flatnonzero(self._family.is_lightest)
+        if len(points) <= FIRST:
+            return points
+        promise = np.where(self._family.recomputes, self._promise, np.inf).min(axis=1)[:, points]
+        return points[different(np.argpartition(promise, FIRST, axis=1)[:, :FIRST])]
+
+    def other_points(self) -> Index:
+        """Those that have not been looked at."""
+        return np.flatnonzero(~self._seen)
+
+    def fill(self, points: Index, limits: Limits) -> None:
+        """Finds the memory of plans of some points that may be of use."""
+        self._seen[points] = True
+        bound = self._bound[:, :, points]
+        cells = (bound <= limits[:, :1, None] * (1 + ROUNDING)).any(axis=0) & self._family.recomputes[:, points]
+        held = np.flatnonzero(cells.any(axis=0))
+        if len(held):
+            points, cells = points[held], cells[:, held]
+            pool = Pool(self.times.within(points, cells), self._usable, self._stop)
+            pool.fill(bound[:, :, held], limits)
+            self._pools.append((points, pool))
+
+    def promising(self, limits: Limits) -> Limits:
+        """Limits within which some plans are that have been filled in last; no higher than these."""
+        return self._pools[-1][1].promising(limits) if self._pools else limits
+
+    def price(self, limits: Limits) -> list[Fitting]:
+        """Plans that have not been priced and may be within limits."""
+        return [self._of_family(points, pool.price(limits)) for points, pool in self._pools]
+
+    def _of_family(self, points: Index, kept: Fitting) -> Fitting:
+        """Plans of a pool at their places."""
+        places = kept.places.copy()
+        places[0], places[-1] = self._number, points[kept.places[-1]]
+        return kept._replace(places=places)
 
 
 def _side_by_side(question: Question, systems: Sequence[Question]) -> Question:
@@ -223,31 +406,22 @@ def _side_by_side(question: Question, systems: Sequence[Question]) -> Question:
     )
 
 
-def _columns(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Points at which any flag is set."""
-    return np.flatnonzero(flags.any(axis=(0, 1)))
-
-
-def _cell(place: Place | None) -> tuple[int, int, int]:
-    """Sharding, slot of recomputation and point."""
-    assert place is not None
-    _, point, sharding, slot = place
-    return sharding, slot, point
-
-
-def _estimates(
-    questions: Sequence[Question], plans: Sequence[Plan | None], stack: Stack | None
+def estimates_of(
+    questions: Sequence[Question], plans: Sequence[FoundPlan | None], stack: Stack | None
 ) -> list[Estimate | None]:
-    """The full answers; a plan of several capacities is answered once for each system."""
+    """The full answers for a plan of each of some questions that differ in memory and rates alone.
+
+    A plan of several capacities is answered once for each system.
+    """
     of_system: dict[Rates, list[int]] = {}
     for number, question in enumerate(questions):
         if plans[number] is not None:
             of_system.setdefault(_rates(question), []).append(number)
     found: list[Estimate | None] = [None] * len(plans)
     for numbers in of_system.values():
-        chosen = {number: plan for number in numbers if (plan := plans[number]) is not None}
-        different = [*dict.fromkeys(chosen.values())]
-        answers = dict(zip(different, estimate_plans(questions[numbers[0]], different), strict=True))
+        chosen = {number: each.plan for number in numbers if (each := plans[number]) is not None}
+        different_plans = [*dict.fromkeys(chosen.values())]
+        answers = dict(zip(different_plans, estimate_plans(questions[numbers[0]], different_plans), strict=True))
         for number, plan in chosen.items():
             answer = with_memory_of(answers[plan], questions[number])
             found[number] = answer if stack is None else replace(answer, framework=stack.label)

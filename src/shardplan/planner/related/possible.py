@@ -48,12 +48,13 @@ def can_have_plans(question: Question, restrictions: Restrictions) -> bool:
 
 
 def can_fit(question: Question, space: Space) -> bool:
-    r"""Whether the fullest accelerator can hold its share of weights and optimizer states, s bytes in all.
+    r"""Whether the fullest accelerator can hold its share of weights, gradients and optimizer states, s bytes in all.
 
     .. math:: s / N + b \le m
 
     with b bytes of the framework and m bytes that tensors can fill. Someone holds each of them, the fullest
-    accelerator no less than the mean. It is no more than necessary: what is gathered or kept comes on top.
+    accelerator no less than the mean. It is no more than necessary: what is gathered or kept comes on top. Gradients
+    count where there is room for them all the time (``Software.frees_gradients``).
     """
     offloads = space.axes.get("offload", (Plan().offload,))
     least = min(_state_bytes(question, Plan(offload=offload)) for offload in offloads)
@@ -62,10 +63,12 @@ def can_fit(question: Question, space: Space) -> bool:
 
 
 def _state_bytes(question: Question, plan: Plan) -> float:
-    """Weights and optimizer states of one copy of the model."""
+    """Weights, gradients that stay and optimizer states of one copy of the model."""
     numbers = PlanNumbers.of(plan, 1, question.job)
     states = parameters_of_parts(question, numbers).map(lambda held: model_states(held, question.job, numbers))
-    return float(states.total(whole_model(question.model), lambda each: each.weights + each.optimizer))
+    kept = 0.0 if question.job.software.frees_gradients else 1.0
+    held = states.map(lambda each: each.weights + each.optimizer + kept * each.gradients)
+    return float(held.total(whole_model(question.model), lambda each: each))
 
 
 def _products(factors: Iterable[Iterable[int]], number: int) -> set[int]:

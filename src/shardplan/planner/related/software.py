@@ -14,6 +14,7 @@ from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import OF_EXPERTS
 
 
 class OtherSoftware(NamedTuple):
@@ -37,6 +38,8 @@ def other_software(question: Question, now: Estimate, stack: Stack) -> Iterator[
     """The plan of ``now`` under every other value that its framework has and allows for it, where that matters."""
     can, software, plan = stack.can_run, question.job.software, now.plan
     for field, values in ({} if can is None or can.software is None else can.software).items():
+        if field in OF_EXPERTS and not question.model.is_moe:
+            continue
         old = getattr(software, field)
         for new in (value for value in values if value != old):
             changed: dict[str, Any] = {field: new}

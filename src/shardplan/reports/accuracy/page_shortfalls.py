@@ -88,15 +88,11 @@ def _worst(rows: Sequence[Record], heading: Section, *, is_memory: bool = False)
                 *([row["meter"]] if is_memory else []),
                 as_factor(row["in_sample"]),
                 *([as_factor(row["left_out"]) if row["left_out"] else ""] if has_left_out else []),
-                _cause_or_note(row) if is_memory else as_note(row),
+                (row["cause"] or f"not known. {as_note(row)}".strip()) if is_memory else as_note(row),
             ]
             for row in rows
         ],
     )
-
-
-def _cause_or_note(row: Record) -> str:
-    return row["cause"] or f"not known. {as_note(row)}".strip()
 
 
 def _not_fitting(rows: Sequence[Record]) -> Iterator[Section]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardplan.decisions.searching import Answered
+from shardplan.web.figures.panels import ROOM_FOR_LABELS
 
 
 def varied_figure(name: str, answers: Sequence[tuple[str, Answered]]) -> list[dict[str, Any]]:
@@ -42,7 +43,11 @@ def varied_figure(name: str, answers: Sequence[tuple[str, Answered]]) -> list[di
             "title": "step time with its band, and tp x cp x pp",
             "figure": {
                 "data": [step],
-                "layout": {"xaxis": axis, "yaxis": {"title": {"text": "step time [s]"}, "rangemode": "tozero"}},
+                "layout": {
+                    "xaxis": axis,
+                    "yaxis": {"title": {"text": "step time [s]"}, "rangemode": "tozero"},
+                    "margin": ROOM_FOR_LABELS,
+                },
             },
         },
         {

@@ -116,12 +116,16 @@ def _layout(panel: Panel) -> dict[str, Any]:
         "xaxis": _axis(panel.x, values_along(panel, "x")),
         "yaxis": _axis(panel.y, left),
     }
+    if any(series.labels for series in panel.series):
+        found["margin"] = ROOM_FOR_LABELS
     if panel.right is not None:
         right = _axis(panel.right, values_along(panel, "y", is_on_right=True))
         found["yaxis2"] = {**right, "overlaying": "y", "side": "right", "showgrid": False}
     return found
 
 
+ROOM_FOR_LABELS: Final = {"l": 56, "r": 64, "t": 16, "b": 48}
+"""Margins of a figure whose last points have texts at their right. [pixels]"""
 MOST_TICKS: Final = 9
 FEW_DECADES: Final = 300.0
 LARGE: Final = 1e13

@@ -64,10 +64,8 @@ async def the_answer(request: Request) -> HTMLResponse:
 
 
 def _texts(found: PageAnswer, question: PageQuestion, to: str) -> dict[str, Any]:
-    """What the template shows. Raises InputError where there is no plan."""
-    estimate = found.estimate(question.show) if question.show else found.best
-    if estimate is None:
-        raise InputError("no plan of the search fits", rule="a plan is exported", hint="see on Plan what would fit")
+    """What the template shows. Raises NothingFitsError where there is no plan."""
+    estimate = found.shown(question.show)
     plan = {"plan": ", ".join(plan_words(estimate)), "step": format_time(estimate.step_time)}
     try:
         return {**plan, "refused": "", "hint": "", **_files(found, estimate, to)}

@@ -23,7 +23,7 @@ from shardplan.web.planning.changes import changed
 from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
 from shardplan.web.planning.table import plan_table
-from shardplan.web.planning.verdict import memory, verdict
+from shardplan.web.planning.verdict import defaults, memory, verdict
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, plan_code, question_of
 from shardplan.web.work.answering import answer
@@ -91,6 +91,7 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
         "often": often,
         "changes": changes,
         "account": account_sentences(result),
+        "defaults": defaults(found.put.question),
     }
 
 

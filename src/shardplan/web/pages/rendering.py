@@ -51,10 +51,17 @@ def templates() -> Environment:
     )
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}
     found.filters["here"] = _here
+    found.filters["sentence"] = _sentence
     found.globals["static"] = static_url
     found.globals["version"] = VERSION
     found.globals["plotly"] = f"/plotly.min.js?v={version('plotly')}"
     return found
+
+
+def _sentence(clause: str) -> str:
+    """A clause of an error with a capital; a name, such as llama-3.1-70b or tp=4, stays as it is written."""
+    first = clause.partition(" ")[0]
+    return clause[:1].upper() + clause[1:] if first.isalpha() else clause
 
 
 @pass_context

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.stopping import Stop
@@ -60,16 +59,8 @@ class SeenStep:
         return self.question.key(what, self.question.show, self.schedule)
 
     def plan(self, found: PageAnswer) -> Plan:
-        """The plan that is shown. Raises InputError where nothing fits and none is named."""
-        if self.question.show:
-            return found.estimate(self.question.show).plan
-        if found.best is None:
-            raise InputError(
-                "no plan of the search fits",
-                rule="a step is that of a plan",
-                hint="see on Plan what would fit, or name a plan: tp=8;pp=4",
-            )
-        return found.best.plan
+        """The plan that is shown. Raises NothingFitsError where nothing fits and none is named."""
+        return found.shown(self.question.show).plan
 
 
 async def worked(request: Request, seen: SeenStep, what: str, work: Callable[[PageAnswer, Plan, Stop], Any]) -> Any:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from shardplan.api.questions import PutQuestion
-from shardplan.errors import ShardplanError
+from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import switches_in_stack
@@ -22,6 +22,19 @@ LISTED: Final = 24
 """Plans of the table."""
 
 
+class NothingFitsError(InputError):
+    """A view is about the plan to take, and no plan fits: Plan shows what would."""
+
+    def __init__(self) -> None:
+        """The same words in every view."""
+        super().__init__(
+            "no plan of the search fits",
+            rule="this view shows a plan that fits, or one that is named",
+            hint="see on Plan what would fit, or name a plan: tp=8;pp=4",
+        )
+        self.is_of_fit = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class PageAnswer:
     """A search for a page."""
@@ -34,6 +47,13 @@ class PageAnswer:
     def best(self) -> Estimate | None:
         """The plan to take; None where nothing fits."""
         return self.result.recommended
+
+    def shown(self, code: str) -> Estimate:
+        """The plan that is named, or else the one to take. Raises ``ShardplanError``, and NothingFitsError."""
+        found = self.estimate(code) if code else self.best
+        if found is None:
+            raise NothingFitsError
+        return found
 
     def estimate(self, code: str) -> Estimate:
         """One plan as an answer to the same question. Raises ``ShardplanError`` where it breaks a rule."""
@@ -70,4 +90,6 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
 def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> PageAnswer:
     """The result with what was assumed."""
     assumed = (*put.assumptions, *switches_in_stack(put.stack, set(locks)))
-    return PageAnswer(put=put, result=result.stating_what_was_not_searched().assuming(assumed), locks=locks)
+    told = result.stating_what_was_not_searched().assuming(assumed)
+    tuple(told.estimates)  # made in this thread, in one pass: pages read them in the event loop
+    return PageAnswer(put=put, result=told, locks=locks)

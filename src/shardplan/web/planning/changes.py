@@ -17,7 +17,7 @@ def changed(question: PageQuestion, text: str) -> PageQuestion:
     names = freed[1].split(", ") if freed else []
     made = question.with_values(locks={name: value for name, value in question.locks.items() if name not in names})
     for flag, value in FLAG.findall(text):
-        made = _with_flag(made, flag.replace("-", "_"), value)
+        made = _with_flag(made, flag.replace("-", "_"), value.rstrip("."))
     return made
 
 
@@ -26,6 +26,10 @@ def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:
         return question.with_values(gpus=value)
     if name in JOB:
         return question.with_values(job={**question.job, name: value})
+    if name == "software":
+        given = [each.strip() for each in question.software.split(",") if each.strip()]
+        kept = [each for each in given if each.partition("=")[0].strip() != value.partition("=")[0]]
+        return question.with_values(software=", ".join([*kept, value]))
     if name == "fix":
         field, _, wanted = value.partition("=")
         return question.with_values(locks={**question.locks, field: wanted})

@@ -2,10 +2,10 @@
 
 import { forget } from "./charts.js";
 
-const MOST_FRAGMENT = 8192;
+const SHOWN = [401, 403, 408, 413, 422, 503, 504]; // come as a panel, which htmx shows (htmx-config of the page)
 const answer = () => document.getElementById("answer");
 const state = () => document.getElementById("state");
-export const form = () => document.getElementById("question") ?? document.querySelector("form[hx-get]");
+export const form = () => document.getElementById("question") ?? document.querySelector("form[hx-get], form[hx-post]");
 let pending = null;
 
 const isAnswer = (event) => event.detail.target === answer();
@@ -19,6 +19,17 @@ function stale(isStale, continues = false) {
 if (matchMedia("(max-width: 900px)").matches) {
   for (const each of document.querySelectorAll("details[data-folds]")) each.open = false; // the verdict comes first
 }
+
+// A field that is left after a pause in typing was asked about already.
+let asked = "";
+document.addEventListener("htmx:confirm", (event) => {
+  const { elt, triggeringEvent: by } = event.detail;
+  if (elt !== form() || !isAnswer(event)) return;
+  const own = [...elt.elements].filter((each) => elt.contains(each)); // and none of the answer, which asks by itself
+  const fields = JSON.stringify(own.map((each) => (each.type === "checkbox" ? each.checked : each.value)));
+  if (fields === asked && by?.isTrusted && by.type !== "submit") event.preventDefault();
+  asked = fields;
+});
 
 // The request of the answer: an older one is aborted, the answer that is shown is marked until the new one is there.
 document.addEventListener("htmx:beforeRequest", (event) => {
@@ -41,10 +52,10 @@ document.addEventListener("htmx:sendError", (event) => {
 });
 document.addEventListener("htmx:responseError", (event) => {
   const { status } = event.detail.xhr;
-  if (isAnswer(event) && ![422, 503, 504].includes(status)) failed(`The server answered with an error (${status}).`);
+  if (isAnswer(event) && !SHOWN.includes(status)) failed(`The server answered with an error (${status}).`);
 });
 
-function failed(text) {
+export function failed(text) {
   const panel = document.createElement("div");
   panel.className = "panel error";
   panel.setAttribute("role", "alert");
@@ -56,6 +67,7 @@ function failed(text) {
   again.addEventListener("click", ask);
   panel.append(title, again);
   answer().replaceChildren(panel);
+  return panel;
 }
 
 export function ask() {
@@ -114,138 +126,25 @@ document.addEventListener("click", async (event) => {
   if (set) setField(...set.dataset.set.split(/=(.*)/s).slice(0, 2));
   const copy = event.target.closest("[data-copy]");
   if (copy) copied(copy, document.getElementById(copy.dataset.copy).textContent);
-  const copyLink = event.target.closest("[data-copy-link]");
-  if (copyLink) copied(copyLink, location.href);
-  if (event.target.closest("[data-save]")) saveSession();
   if (event.target.closest("[data-again]")) ask();
 });
 
-async function copied(button, text) {
-  const before = button.textContent;
+export async function copied(button, text) {
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    told(button, "Copied");
   } catch {
-    button.textContent = "Press Ctrl+C";
+    told(button, "Press Ctrl+C");
     getSelection().selectAllChildren(document.getElementById(button.dataset.copy) ?? button);
   }
-  setTimeout(() => (button.textContent = before), 1500);
 }
 
-// An uploaded model: it travels in the body of requests, and compressed in the fragment of the address.
-const config = () => form()?.elements.config;
-let reading = readFragment();
-
-async function piped(bytes, stream) {
-  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
-}
-
-async function packed(text) {
-  const bytes = await piped(new TextEncoder().encode(text), new CompressionStream("deflate-raw"));
-  let binary = "";
-  for (const byte of bytes) binary += String.fromCharCode(byte);
-  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
-}
-
-async function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
-  return new TextDecoder().decode(await piped(bytes, new DecompressionStream("deflate-raw")));
-}
-
-async function readFragment() {
-  const found = location.hash.match(/^#config=([\w-]+)$/);
-  if (!found || !config()) return;
-  try {
-    config().value = await unpacked(found[1]);
-    const group = config().closest("details");
-    if (group) group.open = true;
-  } catch {
-    saidOfConfig("The model in this link is not complete: copy the whole link.");
-  }
-}
-
-function saidOfConfig(text) {
-  const place = document.querySelector("[data-config-state]");
-  if (place) place.textContent = text;
-}
-
-async function keepFragment() {
-  if (!config()) return;
-  const text = config().value.trim() ? await packed(config().value.trim()) : "";
-  const fits = text.length <= MOST_FRAGMENT;
-  const hash = text && fits ? `#config=${text}` : "";
-  history.replaceState(history.state, "", location.pathname + location.search + hash);
-  if (text) {
-    saidOfConfig(fits ? "A link to this page has the model in it." : "Too large for a link: save the session as a file.");
-  } else saidOfConfig("");
-}
-
-document.addEventListener("htmx:replacedInHistory", keepFragment);
-document.addEventListener("htmx:configRequest", (event) => {
-  if (reading) { // the model in the address first
-    const waiting = reading;
-    reading = null;
-    if (location.hash.startsWith("#config=")) {
-      event.preventDefault();
-      waiting.then(ask);
-      return;
-    }
-  }
-  if (!config()?.value.trim()) {
-    delete event.detail.parameters.config;
-    return;
-  }
-  event.detail.verb = "post";
-  event.detail.useUrlParams = false;
-  event.detail.headers["Content-Type"] = "application/x-www-form-urlencoded";
-});
-
-async function takeConfig(file) {
-  if (!file) return;
-  const text = await file.text();
-  try {
-    config().value = JSON.stringify(JSON.parse(text));
-  } catch {
-    config().value = text;
-  }
-  ask();
-}
-
-document.addEventListener("change", (event) => {
-  if (event.target.matches("[data-file]")) {
-    event.stopPropagation();
-    takeConfig(event.target.files[0]);
-  } else if (event.target.matches("[data-open-session]")) openSession(event.target.files[0]);
-}, true);
-for (const kind of ["dragover", "dragleave", "drop"]) {
-  document.addEventListener(kind, (event) => {
-    const place = document.querySelector("[data-drop]");
-    if (!place || !event.dataTransfer?.types.includes("Files")) return;
-    event.preventDefault();
-    place.classList.toggle("over", kind === "dragover");
-    if (kind === "dragover") place.closest("details").open = true;
-    if (kind === "drop") takeConfig(event.dataTransfer.files[0]);
-  });
-}
-
-// A session is a plan file with the address of its page in it.
-async function saveSession() {
-  const body = new URLSearchParams(new FormData(form()));
-  const found = await fetch("plan.json", { method: "POST", body });
-  if (!found.ok) return failed("The session is saved once the question has an answer.");
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await found.blob());
-  link.download = "plan.json";
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
-
-async function openSession(file) {
-  if (!file) return;
-  const found = await fetch("open", { method: "POST", body: await file.text(), headers: { "Content-Type": "application/json" } });
-  if (!found.ok) return failed((await found.json()).error.message);
-  const { query, config: text } = await found.json();
-  location.assign(`${location.pathname}?${query}${text ? `#config=${await packed(text)}` : ""}`);
+// What came of a press, on the button for a moment and to screen readers.
+export function told(button, text) {
+  button.dataset.title ??= button.textContent;
+  button.textContent = text;
+  state().textContent = text;
+  setTimeout(() => (button.textContent = button.dataset.title), 2500);
 }
 
 export function sendLater() {

@@ -34,7 +34,7 @@ function themed(value) {
 }
 
 function layoutOf(figure) {
-  const axis = { gridcolor: token("--line"), zerolinecolor: token("--line"), linecolor: token("--line"), automargin: true };
+  const axis = { gridcolor: token("--line"), zerolinecolor: token("--line"), linecolor: token("--line"), automargin: true, minorloglabels: "complete" };
   const own = themed(figure.layout ?? {});
   const axes = Object.keys({ xaxis: 0, yaxis: 0, ...own }).filter((key) => /^[xy]axis\d*$/.test(key));
   return {

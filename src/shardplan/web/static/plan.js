@@ -17,9 +17,10 @@ function addLooked(name, value) {
   lookedAt.append(input);
 }
 
+// Asked by its place, not by the form, whose request is that of the answer.
 function part(path, id) {
   const place = document.getElementById(id);
-  if (place) htmx.ajax("GET", path, { source: form(), target: place, swap: "innerHTML", values: {} });
+  if (place) htmx.ajax("GET", path, { source: place, target: place, swap: "innerHTML", values: new FormData(form()) });
 }
 
 function togglePin(code) {
@@ -88,8 +89,18 @@ document.addEventListener("input", (event) => {
 
 // The picture of the space.
 const TONES = ["--c1", "--c4", "--c2", "--c6", "--c3", "--c5", "--c8", "--c9", "--c10"];
-const TICKS = [-3, -2, -1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power));
+const POWERS = [-3, -2, -1, 0, 1, 2, 3, 4, 5].map((power) => 10 ** power);
+const TICK_ROOM = 48; // pixels of a label
 let colour = null;
+
+// Powers of ten, with 2 and 5 between them where there is room.
+function logAxis(title, values, pixels) {
+  const decades = Math.log10(values.reduce((a, b) => Math.max(a, b), 0) / values.reduce((a, b) => Math.min(a, b), Infinity));
+  const between = [[1, 2, 5], [1, 3], [1]].find((each) => each.length * (decades + 1) * TICK_ROOM <= pixels) ?? [1];
+  const tickvals = POWERS.flatMap((power) => between.map((each) => each * power));
+  const ticktext = tickvals.map((each) => Number(each.toPrecision(1)).toLocaleString("en"));
+  return { type: "log", tickmode: "array", tickvals, ticktext, tickangle: 0, title: { text: title } };
+}
 
 function traces(points, name) {
   const values = points.dimensions[name] ?? points.time.map(() => "");
@@ -111,7 +122,7 @@ function traces(points, name) {
   return kinds.flatMap((kind, index) => [of(kind, false, index), of(kind, true, index)]).filter((each) => each.x.length);
 }
 
-function figure(points, name) {
+function figure(points, name, width) {
   const data = traces(points, name);
   if (points.best) {
     data.push({
@@ -126,11 +137,10 @@ function figure(points, name) {
   const annotations = points.usable
     ? [{ xref: "paper", x: 1, y: Math.log10(points.usable), xanchor: "right", yanchor: "bottom", text: "usable memory", showarrow: false, font: { color: "var(--bad)" } }]
     : [];
-  const axis = { type: "log", tickmode: "array", tickvals: TICKS, ticktext: TICKS.map((each) => `${Number(each.toPrecision(1))}`) };
   return {
     data,
     layout: {
-      xaxis: { ...axis, title: { text: "step time [s]" } }, yaxis: { ...axis, title: { text: "peak memory [GB]" } },
+      xaxis: logAxis("step time [s]", points.time, width), yaxis: logAxis("peak memory [GB]", points.memory, 800),
       hovermode: "closest", shapes, annotations, margin: { l: 64, r: 16, t: 8, b: 48 },
       legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0, font: { size: 11 } },
     },
@@ -147,7 +157,7 @@ async function drawSpace() {
   const names = Object.keys(points.dimensions);
   select.replaceChildren(...names.map((name) => new Option(name.replaceAll("_", " "), name)));
   select.value = names.includes(colour) ? colour : names[0] ?? "";
-  const again = () => draw(place, figure(points, select.value));
+  const again = () => draw(place, figure(points, select.value, place.clientWidth));
   select.addEventListener("change", (event) => {
     event.stopPropagation();
     colour = select.value;

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from collections.abc import Hashable, Iterable
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
 MOST_ANSWERS: Final = 1024
@@ -54,8 +53,8 @@ class AnswerCache:
         self.num_bytes -= 0 if gone is None else gone.num_bytes
 
 
-SHARED: Final = (type, ModuleType, BuiltinFunctionType)
-"""What an answer refers to and does not own."""
+SHARED: Final = frozenset((type, ModuleType, BuiltinFunctionType))
+"""Kinds of what an answer refers to and does not own."""
 MOST_OBJECTS: Final = 100_000
 
 
@@ -68,27 +67,19 @@ def size_of(value: Any) -> int:
     seen: set[int] = set()
     total, level = 0, [value]
     while level and len(seen) < MOST_OBJECTS:
-        fresh = {id(each): each for each in level if id(each) not in seen and not isinstance(each, SHARED)}
+        fresh = {id(each): each for each in level if type(each) not in SHARED}
+        for known in seen.intersection(fresh):
+            del fresh[known]
         seen.update(fresh)
-        total += sum(map(_own_size, fresh.values()))
-        level = [inner for each in fresh.values() for inner in _inside(each)]
+        total += sum(map(sys.getsizeof, fresh.values()))  # an array that is a view counts with the one that it shows
+        level = _inside(fresh.values())
     return total
 
 
-def _own_size(value: Any) -> int:
-    """Of one object without what it refers to; an array that is a view is counted with the one that it shows."""
-    return sys.getsizeof(value)
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """What an object refers to."""
-    if isinstance(value, FunctionType):
-        yield from (value.__closure__ or (), value.__defaults__, value.__kwdefaults__)
-    elif isinstance(value, MethodType):
-        yield value.__self__
-    elif isinstance(value, partial):
-        yield from (value.func, value.args, value.keywords)
-    elif hasattr(value, "nbytes"):
-        yield from () if getattr(value, "base", None) is None else (value.base,)
-    else:
-        yield from gc.get_referents(value)
+def _inside(values: Iterable[Any]) -> list[Any]:
+    """What objects refer to; functions without the module that they stand in."""
+    plain = [each for each in values if type(each) is not FunctionType]
+    functions = [each for each in values if type(each) is FunctionType]
+    bound = [part for each in functions for part in (each.__closure__, each.__defaults__, each.__kwdefaults__)]
+    shown = [getattr(each, "base", None) for each in plain if type(each).__module__ == "numpy"]
+    return [part for part in (*gc.get_referents(*plain), *bound, *shown) if part is not None]

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from shardplan.fields import dataclass
+from shardplan.launch.dialects.launching.besides import is_beside
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
 from shardplan.launch.read import parse_script
 from shardplan.launch.read.facts import Command, Script, Word
@@ -108,8 +109,7 @@ def _written(script: Script, command: Command) -> Launch | None:
 
 def _inside(text: Word, command: Command, front: list[Word]) -> Launch | None:
     """The last launch of a text, with the options of the line that starts it."""
-    shown = text.text if text.text is not None else re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
-    inner = _parsed(shown, text.file, ())
+    inner = _parsed(_with_variables(text), text.file, ())
     started = [each for each in (_launch(one, list(one.words)) for one in inner.commands) if each is not None]
     return replace(_with_front([*front, front[-1]], started[-1]) or started[-1], command=command) if started else None
 
@@ -204,13 +204,24 @@ def _inner(words: Sequence[Word], command: Command) -> list[Word] | None:
 
 
 def _expanded(word: Word, command: Command) -> list[Word] | None:
-    """The words of the last line in a text that starts a program, with exported variables in their places."""
-    if word.text is None or "$" not in word.text:
+    """The words of the last line in a text that starts a program, with exported variables in their places.
+
+    A text that is not decidable is read so where it has several lines.
+    """
+    if "\n" not in word.shown.strip() if word.text is None else "$" not in word.text and "\n" not in word.text:
         return None
     exported = tuple((name, each.shown) for name, each in command.exported.items())
-    inner = _parsed(word.text, word.file, exported)
-    started = [each.words for each in inner.commands if _program(each.words) is not None]
-    return [_opened(each, word) for each in started[-1]] if started else None
+    inner = _parsed(_with_variables(word), word.file, exported)
+    started = [(_program(each.words), each.words) for each in inner.commands]
+    found = [(_program_text(words[place[0]]), words) for place, words in started if place is not None]
+    training = [words for program, words in found if not is_beside(program)] or [words for _, words in found]
+    ranked = [words for words in training if _launchers(words)] or training
+    return [_opened(each, word) for each in ranked[-1]] if ranked else None
+
+
+def _with_variables(text: Word) -> str:
+    """A text with variables in the places of the marks for them."""
+    return text.text if text.text is not None else re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
 
 
 @lru_cache(maxsize=4)

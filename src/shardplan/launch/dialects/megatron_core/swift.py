@@ -10,7 +10,7 @@ from math import ceil
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
-from shardplan.launch.dialects.adapters import adapter_facts, copy_facts, frozen_facts, quantised_facts
+from shardplan.launch.dialects.adapters import adapter_facts, copy_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.megatron_core.megatron_names import VALUES
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
@@ -84,7 +84,7 @@ def _trained(facts: Facts, settings: Settings, default: str) -> None:
     adapter_facts(facts, settings, rank=8, matrices="all")
     frozen_facts(facts, settings)
     objective_facts(facts, settings)
-    quantised_facts(facts, settings, doubled=True)
+    packed_facts(facts, settings, doubled=True)
 
 
 def _precision(facts: Facts, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, quantised_facts
+from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.deepspeed import MCORE_ADAPTER
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
@@ -74,7 +74,7 @@ def _trained(facts: Facts, config: Settings) -> None:
     adapter_facts(facts, config, rank=rank, matrices=matrices, source="the file: lora_r and its targets")
     frozen_facts(facts, config)
     objective_facts(facts, config)
-    quantised_facts(facts, config, doubled=facts.framework != "hf-trainer")
+    packed_facts(facts, config, doubled=facts.framework == "llama-factory" or config.first("adapter") is not None)
 
 
 def _optimizer(facts: Facts, config: Settings) -> None:

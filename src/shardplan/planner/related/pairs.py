@@ -1,0 +1,156 @@
+"""Plans that have been picked out, each under one of several systems: columns of one length, looked up in tables.
+
+Tables of questions side by side hold the price of every part under every system. Few plans are of use to each system,
+and not the same ones, so a plan is priced for those systems alone to which it may be of use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers, columns_coded, different, mapped, one_number
+from shardplan.estimation.load import StageWork
+from shardplan.estimation.perturbation import varied_constants
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import Step, WorkOfStages, whole_step
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.planner.pricing.pieces import CELLS
+from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.stopping import Stop, check
+
+Index = NDArray[np.intp]
+Record = TypeVar("Record")
+
+
+class Pairs(NamedTuple):
+    """Plans but for their sharding, each under one of the systems."""
+
+    systems: Index
+    slots: Index
+    layouts: Index
+    points: Index
+
+    def at(self, index: NDArray[Any]) -> Pairs:
+        """Those at these positions."""
+        return Pairs(*(column[index] for column in self))
+
+
+def least_times(tables: Tables, pairs: Pairs, stop: Stop | None = None) -> NDArray[np.float64]:
+    """Steps of plans take no less, whatever their sharding. [s]"""
+    found = np.empty(len(pairs.systems))
+    for part, lookup in _lookups(tables, pairs, np.zeros(len(found), dtype=np.intp), stop):
+        found[part] = whole_step(lookup.asked, lookup.work().least_busy)
+    return found
+
+
+def step_times(
+    tables: Tables, pairs: Pairs, shardings: NDArray[np.bool_], stop: Stop | None = None
+) -> NDArray[np.float64]:
+    """Step times of plans under the kinds of sharding that are wanted: kinds by pairs; infinite elsewhere. [s]"""
+    found = np.full(shardings.shape, np.inf)
+    for part, lookup in _lookups(tables, pairs, columns_coded(shardings), stop):
+        work = lookup.work()
+        for sharding in np.flatnonzero(shardings[:, part].any(axis=1)).tolist():
+            busiest = lookup.step(work, sharding).busiest
+            found[sharding, part] = whole_step(lookup.asked, busiest)
+    return np.where(shardings, found, np.inf)
+
+
+def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> Iterator[tuple[Index, _Lookup]]:
+    """Positions of plans whose pipelines have as many kinds of stage, those of a group as neighbours; their prices."""
+    num_kinds = tables.layouts.num_kinds[pairs.layouts]
+    order = np.lexsort((groups, num_kinds))
+    for alike in np.split(order, np.flatnonzero(np.diff(num_kinds[order])) + 1) if len(order) else ():
+        for start in range(0, len(alike), CELLS // 4):
+            check(stop)
+            part = alike[start : start + CELLS // 4]
+            yield part, _Lookup(tables, pairs.at(part))
+
+
+class _Lookup:
+    """Plans whose pipelines have as many kinds of stage, and where in the tables their prices are."""
+
+    def __init__(self, tables: Tables, pairs: Pairs) -> None:
+        self._tables, self._pairs = tables, pairs
+        self._depths = tuple(different(tables.family.points["depth"]).tolist())
+        self._depth = tables.family.points["depth"][pairs.points]
+        self._every = np.arange(len(pairs.points))
+        self.asked = _of_systems(tables.question, pairs.systems)
+
+    def work(self) -> WorkOfStages:
+        """What sharding does not change, for who reads times."""
+        tables, (_, _, layouts, points), laid = self._tables, self._pairs, self._tables.layouts
+        rounds = tables.rounds_at
+        return WorkOfStages(
+            question=self.asked,
+            numbers=self._numbers,
+            around=self._picked(tables.around, points),
+            kinds=[laid.stage(layouts, kind) for kind in self._kinds],
+            works=[self._work(laid.composition[layouts, kind]) for kind in self._kinds],
+            whole=tables.whole[0],
+            whole_work=lambda: self._picked(tables.read(tables.whole[1], "times"), tables.block_of_point[points]),
+            behind=lambda kind: self._work(laid.behind[layouts, kind]),
+            rounds=lambda: [
+                [self._picked(each, self._every) for each in group] for group in rounds(self._depths, points, layouts)
+            ],
+        )
+
+    def step(self, work: WorkOfStages, sharding: int) -> Step:
+        """Outcome under a kind of sharding."""
+        tables, laid = self._tables, self._tables.layouts
+        charges, rows = tables.charge_table(self._depths)
+        keys = tables.key_of_point[self._pairs.points]
+        compositions = (laid.composition[self._pairs.layouts, kind] for kind in self._kinds)
+        places = [rows.at(self._depth, each, keys) for each in compositions]
+        return Step(
+            work=work,
+            charges=[self._picked(charges[sharding].times, each) for each in places],
+            sharding_time=self._picked(tables.sharding_time_at(sharding, self._pairs.points), self._every),
+        )
+
+    @property
+    def _kinds(self) -> range:
+        return range(int(self._tables.layouts.num_kinds[self._pairs.layouts[0]]))
+
+    @property
+    def _numbers(self) -> PlanNumbers:
+        """What is read of plans in numbers once their parts are priced."""
+        tables, (_, slots, layouts, points) = self._tables, self._pairs
+        family = tables.family
+        layers = np.asarray([[np.inf if n is None else n for n in each] for each in family.layers])
+        numbers = tables.numbers.with_chunks(tables.numbers.of(points, None), tables.layouts.vp[layouts])
+        return replace(numbers, recompute_num_layers=one_number(layers[self._depth, slots]))
+
+    def _work(self, compositions: Index) -> StageWork:
+        """Work of stages of these compositions."""
+        table, rows = self._tables.work_table(self._depths)
+        places = rows.at(self._depth, compositions, self._tables.block_of_point[self._pairs.points])
+        return self._picked(self._tables.read(table, "times"), places)
+
+    def _picked(self, record: Record, last: Index) -> Record:
+        """``record`` with every array taken at a system, a slot of recomputation and a place for each pair."""
+        known: dict[tuple[int, ...], Any] = {}
+
+        def place(shape: tuple[int, ...]) -> Any:
+            of_systems, of_slots, length = (1,) * (3 - len(shape)) + shape
+            index: Any = last if length > 1 else 0
+            index = index + self._pairs.slots * length if of_slots > 1 else index
+            return index + self._pairs.systems * (of_slots * length) if of_systems > 1 else index
+
+        def taken(array: NDArray[Any]) -> Numbers:
+            if array.shape not in known:
+                known[array.shape] = place(array.shape)
+            return np.take(array, known[array.shape])  # by the place in all axes
+
+        return mapped(record, taken)
+
+
+def _of_systems(question: Question, systems: Index) -> Question:
+    """The question with the constants of the system of each pair; what prices were made of is in the tables."""
+    changes = varied_constants(question.profile, lambda array: array.ravel()[systems])
+    return replace(question, given_profile=replace(question.profile, **changes)) if changes else question
