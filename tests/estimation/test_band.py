@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shardplan.estimation import band as bands
-from shardplan.estimation.band import Band, errors_of, shipped_errors
+from shardplan.estimation.band import Band, band_of_run, errors_of, shipped_errors
 from shardplan.estimation.band import band_among as band_among_errors
 from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED
@@ -216,6 +216,15 @@ def test_errors_of_steps_that_wait_say_less_of_one_that_computes() -> None:
     runs = [run._replace(features=waits) for run in spread()]
     assert _width(band_among(waits, "H100", "time", runs)) == pytest.approx(0.2)
     assert _width(band_among(H100, "H100", "time", runs)) == pytest.approx(0.2 / math.hypot(1, 0.8 / 0.12 * 0.5))
+
+
+@pytest.mark.parametrize(("tier", "factor"), [("A", 1.0), ("A-", 1.2), ("B", 1.5)])
+def test_errors_of_runs_that_are_not_described_in_full_say_less_and_may_be_larger(tier: str, factor: float) -> None:
+    runs = [run._replace(tier=tier) for run in spread()]
+    assert _width(band_among(H100, "H100", "time", runs)) == pytest.approx(0.2 / factor)
+    assert _width(band_of_run(runs[0], errors_of(runs, "time"))) == pytest.approx(0.2)
+    metered = [run._replace(memory=run.time) for run in runs]
+    assert _width(band_of_run(metered[0], errors_of(metered, "memory"))) == pytest.approx(0.2)
 
 
 def test_memory_does_not_wait() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from shardplan.estimation.band import KnownErrors, band_among, errors_of
+from shardplan.estimation.band import KnownErrors, band_of_run, errors_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
 
@@ -81,7 +81,7 @@ def covered_runs(
 
 
 def _covered(run: Residual, ratio: float, others: KnownErrors) -> Covered:
-    band = band_among(run.features, run.features.accelerator, others)
+    band = band_of_run(run, others)
     measured = math.exp(-ratio)
     return Covered(
         id=run.id,

@@ -25,7 +25,7 @@ from shardplan.estimation.evidence import NEIGHBOURHOOD, KnownRuns
 from shardplan.estimation.gaps import UNMEASURED_PAIR, gap_among, gaps_of, rarest, total_factor
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.readers.residuals import Residual, Shares, read_residuals
+from shardplan.inputs.readers.residuals import DESCRIBED, Residual, Shares, read_residuals
 
 Vector = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -135,6 +135,7 @@ def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitt
         setting=_setting(run) if run.tier != "B" else "",
         measured_step_time=run.step_time,
         predicted_step_time=None if run.step_time is None else run.step_time * math.exp(fitted),
+        tier=run.tier or DESCRIBED,
     )
 
 

@@ -7,12 +7,12 @@ leave out families, the size below which 8 in 10 errors lie, in units of what th
 many lie inside the band that the other runs make. A family counts as the root of its runs:
 
     distance    predictions  families  size  inside  width
-    0 to 0.5            158        17  0.66    76 %   1.17
+    0 to 0.5            158        17  0.66    74 %   1.17
     0.5 to 1            714        27  0.85    78 %   1.25
-    1 to 1.5          1,046        28  0.78    82 %   1.25
-    1.5 to 2            357        24  0.92    76 %   1.29
-    2 to 2.5            154        16  1.19    76 %   1.50
-    beyond               41         9  0.87    93 %   1.45
+    1 to 1.5          1,046        28  0.78    80 %   1.23
+    1.5 to 2            357        24  0.92    79 %   1.27
+    2 to 2.5            154        16  1.19    76 %   1.45
+    beyond               41         9  0.87    93 %   1.39
 
 ``evidence.SPREADS`` (0.7, 1 and 1.5) come from such sizes, and the bands of this table know them.
 """
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from shardplan.calibration.defaults import LeftOut, refit, residuals_of
 from shardplan.calibration.left_out import distances_of, unmeasured_pairs
-from shardplan.estimation.band import KnownErrors, band_among, errors_of, scale_of
+from shardplan.estimation.band import KnownErrors, band_of_run, errors_of, scale_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
 
@@ -90,7 +90,7 @@ def left_out_runs(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[Left
     for run, group, distance, is_apart in zip(runs, groups, distances, pairs, strict=True):
         if run.time is None:
             continue
-        band = band_among(run.features, run.features.accelerator, others[group])
+        band = band_of_run(run, others[group])
         found.append(
             LeftOutRun(
                 run=run,

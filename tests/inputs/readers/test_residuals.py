@@ -41,6 +41,7 @@ RUN = Residual(
     measured_step_time=2.5,
     predicted_step_time=2.75,
     gap_factor=1.25,
+    tier="A-",
 )
 
 
@@ -90,6 +91,7 @@ def test_the_shipped_rows_are_those_that_would_be_written() -> None:
         ({"plan": "sharding=zero9"}, "plan: unknown sharding 'zero9'"),
         ({"measured_step_time_s": "-1"}, "measured_step_time_s is '-1'; it must be a number from 0"),
         ({"gap_factor": "nan"}, "gap_factor is 'nan'"),
+        ({"tier": "C"}, "tier is 'C'; it must be 'A', 'A-' or 'B'"),
         ({"log_time_ratio": "inf"}, "log_time_ratio is 'inf'"),
         ({"log_time_ratio": 1e300}, "log_time_ratio is 1e+300; it must be a number from -6.9 to 6.9"),
         ({"log_memory_ratio": -6.91}, "log_memory_ratio is -6.91"),

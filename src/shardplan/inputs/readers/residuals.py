@@ -42,8 +42,11 @@ class Shares(NamedTuple):
 EVEN = Shares()
 """A step that only computes."""
 ALL = "all"
+TIERS = ("A", "A-", "B")
 TRAINED = (ALL, "adapters", "part")
 """What a run trains."""
+DESCRIBED = "A"
+"""Tier of a run of which every field that matters is stated."""
 PLAIN = Plan()
 """A plan whose every field has its default."""
 
@@ -87,6 +90,8 @@ class Residual(NamedTuple):
     gap_factor: float = 1.0
     """How much larger its error was to be expected than most, for what it and its plan have in common with the runs
     that the prediction had seen (``estimation.gaps``)."""
+    tier: str = DESCRIBED
+    """How fully it is described: ``A``, ``A-`` (one minor field is inferred) or ``B`` (one that matters is missing)."""
 
     def has(self, quantity: str) -> bool:
         """Whether it is evidence of ``time`` or ``memory``."""
@@ -119,6 +124,7 @@ def residual_row(run: Residual) -> dict[str, str]:
         "gap_factor": f"{run.gap_factor:.3f}",
         "trained": features.trained,
         "recurrent": f"{features.recurrent:.3g}",
+        "tier": run.tier,
     }
 
 
@@ -234,6 +240,7 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
         measured_step_time=_time(row, "measured_step_time_s"),
         predicted_step_time=_time(row, "predicted_step_time_s"),
         gap_factor=_number(row, "gap_factor", least=0, most=1e3),
+        tier=_choice(row, "tier", TIERS) if "tier" in row else DESCRIBED,
     )
 
 

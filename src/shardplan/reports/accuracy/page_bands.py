@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shardplan.estimation.band import UNDESCRIBED
 from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_FAMILY
 from shardplan.reports.accuracy.words import Record, as_percent
 from shardplan.reports.sections import Section
@@ -26,8 +27,10 @@ def band_sections(record: Record) -> Iterator[Section]:
         text="The 10-90 band of every run, made of the left-out errors of all other families and held against the run "
         f"under constants that never saw it: 80 % should lie inside, and {LOW} to {HIGH} of a family of at least "
         f"{LARGE_FAMILY} runs. 'No' marks one outside that: wide where too many of its runs lie inside, narrow where "
-        "too few. Composed steps: vtrain-single, put together from times of layers. New generation: bands made as if "
-        "no run of that generation of accelerators had been measured (step time, without composed steps).",
+        "too few. Bands of runs that are not described in full are wider, as their errors are "
+        f"(tier A-: x {UNDESCRIBED['A-']}, B: x {UNDESCRIBED['B']} of the logarithm). Composed steps: vtrain-single, "
+        "put together from times of layers. New generation: bands made as if no run of that generation of accelerators "
+        "had been measured (step time, without composed steps).",
         columns=["", "runs", "inside", f"{LOW} to {HIGH}", "measured below", "measured above", "median width"],
         rows=[*_rows(coverage), *_new_generations(coverage)],
     )
@@ -50,13 +53,13 @@ def _attainable(found: Record) -> Section:
     return Section(
         title="How many families can lie in between",
         level=3,
-        text=f"Of the {found['num_families']} families of at least {LARGE_FAMILY} runs, how many have a share between "
-        "two limits, and how many would if bands were calibrated perfectly: simulated with errors as large as these "
-        f"families' (medians of families spread by {spread['between']:.2f} of the unit of bands, runs within a family "
-        f"by {spread['within']:.2f}, with a factor of {math.exp(spread['of_within']):.2f} from family to family), mean "
-        "and 10 to 90 % of the draws. Runs of a family share a bias that nobody knows beforehand, so a band that "
-        "covers 80 % of all runs covers nearly all of most families and few of some. Own runs tell the bias: see "
-        "`shardplan calibrate`.",
+        text="Runs of a family share a bias that nobody knows beforehand, and some families spread more than others: "
+        "a band that covers 80 % of all runs covers nearly all of many families and few of some. How many of the "
+        f"{found['num_families']} families of at least {LARGE_FAMILY} runs have a share between two limits, and how "
+        "many would with bands that are calibrated perfectly. These are simulated with the spreads of these families "
+        f"(their medians {spread['between']:.2f} of the unit of bands, their runs {spread['within']:.2f}, by a factor "
+        f"of {math.exp(spread['of_within']):.2f} more or less from family to family); mean, and 10 to 90 % of the "
+        "draws. Runs of one's own tell the bias (`shardplan calibrate`).",
         columns=["share inside", "reached", *DRAWN.values()],
         rows=[
             [
