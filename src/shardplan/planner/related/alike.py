@@ -228,8 +228,8 @@ class _Search:
         for points in (_Pools.first_points, _Pools.other_points):
             for each in self._families:
                 each.fill(points(each), self._limits(factor))
-                self._keep(each.price(each.promising(self._limits(1.0))), factor)
-                self._keep(each.price(self._limits(1.0)), factor)
+                self._price(each, each.promising(self._limits(1.0)), factor)
+                self._price(each, self._limits(1.0), factor)
         if to_take:
             return self._with_plans_to_take()
         kept = self._found(self._limits(1.0))
@@ -242,9 +242,9 @@ class _Search:
         least = np.minimum.accumulate(self._least, axis=1) * (factor * (1 + SAME))
         return np.pad(least, ((0, 0), (0, 1)), constant_values=-np.inf)
 
-    def _keep(self, found: Sequence[Fitting], factor: float) -> None:
-        """Takes notice of plans that have been priced."""
-        for each in found:
+    def _price(self, family: _Pools, limits: Limits, factor: float) -> None:
+        """Prices plans of a family that may be within limits; keeps those within a factor of the fastest known."""
+        for each in family.price(limits, self._limits(factor)):
             np.minimum.at(self._least, (each.systems, each.classes), each.step_time)
             self._kept.append(each.within(self._limits(factor)))
 
@@ -277,7 +277,7 @@ class _Search:
         """The fastest plan of every question and the plan to take, of all that may be as robust."""
         limits = self._robust_limits()
         for each in self._families:
-            self._kept += each.price(limits)
+            self._kept += each.price(limits, limits)
         kept = self._found(limits)
         priced = self._priced(kept, self._lost(kept))
         facts = PlanFacts(self._asked.alone, priced)
@@ -385,9 +385,9 @@ class _Pools:
         """Limits within which some plans are that have been filled in last; no higher than these."""
         return self._pools[-1][1].promising(limits) if self._pools else limits
 
-    def price(self, limits: Limits) -> list[Fitting]:
-        """Plans that have not been priced and may be within limits."""
-        return [self._of_family(points, pool.price(limits)) for points, pool in self._pools]
+    def price(self, limits: Limits, kept: Limits) -> list[Fitting]:
+        """Plans that have not been priced and may be within limits: those within others, which are no lower."""
+        return [self._of_family(points, pool.price(limits, kept)) for points, pool in self._pools]
 
     def _of_family(self, points: Index, kept: Fitting) -> Fitting:
         """Plans of a pool at their places."""
