@@ -110,10 +110,11 @@ class Pool:
         """Plans that have not been priced and may be within limits: those within others, which are no lower."""
         self._come_closer(limits)
         pairs, columns = self._near(limits)
-        self._bound[pairs.systems, columns] = np.nan  # none is priced twice
         smallest = self._smallest[:, columns]
-        times = step_times(self._tables, pairs, smallest < len(self._usable), self._stop)
-        sharding, pair = np.nonzero(times <= kept[pairs.systems, smallest])
+        most = kept[pairs.systems, smallest] * (1 + ROUNDING)
+        times = step_times(self._tables, pairs, self._bound[pairs.systems, columns] <= most, self._stop)
+        self._bound[pairs.systems, columns] = np.nan  # none is priced twice: limits only fall
+        sharding, pair = np.nonzero((times <= most) & np.isfinite(times))
         found = pairs.at(pair)
         return Fitting(
             places=np.stack([np.zeros_like(sharding), sharding, found.slots, found.layouts, found.points]),
