@@ -16,7 +16,8 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike, in_groups
+from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
+from shardplan.planner.related.grouping import in_groups
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.search import check_top, search_question
 from shardplan.planner.stopping import Stop

@@ -138,11 +138,6 @@ class Tables:
         """Which block every point has."""
         return self.block_keys[1]
 
-    @property
-    def key_of_point(self) -> NDArray[np.intp]:
-        """Which set of degrees and placement every point has."""
-        return self.layout_keys[1]
-
     @of_whole
     def blocks(self) -> Parts[BlockLoad]:
         """Work and activations of every part on every block."""
@@ -226,7 +221,7 @@ class Tables:
         return concatenated(parts, lengths)
 
     @of_whole
-    def _sharding_times(self) -> tuple[Numbers, ...]:
+    def sharding_times(self) -> tuple[Numbers, ...]:
         """Exchange of sharded states in every micro-batch, in all stages together: for every sharding, by degrees."""
         total = sharding_time(self._states, self.whole[0])
         return tuple(without_zeros(_of_sharding(total, number)) for number in range(len(self.family.shardings)))
@@ -321,14 +316,19 @@ class Tables:
 
     def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
+        times, groups = self.rounds_table(depths, points, layouts)
+        return [[times[..., rows] for rows in group] for group in groups]
+
+    def rounds_table(
+        self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]
+    ) -> tuple[NDArray[np.float64], list[list[NDArray[np.intp]]]]:
+        """Seconds on all longest ways, and where those of listed plans are, in groups of which the slowest counts."""
         groups = self.layouts.groups(layouts)
         if not groups:
-            return []
+            return np.empty(0), []
         times, rows = self._latest("chunks", depths, self._chunk_times)
         key = self.block_keys[1]
-        return [
-            [times[..., rows.at(*self._found(depths, (chunks, points), key))] for chunks in group] for group in groups
-        ]
+        return times, [[rows.at(*self._found(depths, (chunks, points), key)) for chunks in each] for each in groups]
 
     def charge_table(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
         """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
@@ -362,7 +362,7 @@ class Tables:
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""
-        return gather(self._sharding_times[sharding], self.layout_keys[1][points])
+        return gather(self.sharding_times[sharding], self.layout_keys[1][points])
 
     def _found(
         self, depths: Depths, at: Places, key: NDArray[np.intp]

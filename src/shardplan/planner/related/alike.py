@@ -15,9 +15,9 @@ take, are those of an exhaustive search of each question.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,40 +108,6 @@ def best_of_alike(
     return [found[number] for number in range(len(questions))]
 
 
-RATES: Final = ("memory_bytes", "memory_bandwidth", "peak_flops", "bandwidth", "latency")
-"""Fields of accelerators and tiers in which questions that are answered together may differ."""
-TOLD: Final = ("sources", "marks", "notes", "assumptions", "price_per_hour")
-"""Fields of clusters and accelerators that no plan depends on."""
-
-
-def in_groups(questions: Sequence[Question], stacks: Sequence[Stack | None]) -> list[list[int]]:
-    """Positions of questions, each with the framework of its plans: those together that ``best_of_alike`` answers."""
-    known: dict[Any, list[tuple[Any, list[int]]]] = {}
-    for number, (question, stack) in enumerate(zip(questions, stacks, strict=True)):
-        others = known.setdefault(_what_shapes_plans(question), [])
-        whole = question.given_profile, stack
-        group = next((group for other, group in others if other == whole), None)
-        if group is None:
-            others.append((whole, group := []))
-        group.append(number)
-    return [group for others in known.values() for _, group in others]
-
-
-def _what_shapes_plans(question: Question) -> tuple[Any, ...]:
-    """Everything but rates, memory and constants."""
-    cluster, part = question.cluster, question.cluster.accelerator
-    tiers = tuple(_values(tier) for tier in cluster.tiers)
-    peaks = tuple(sorted(part.peak_flops))
-    return question.model, question.job, question.num_accelerators, _values(part), peaks, _values(cluster), tiers
-
-
-def _values(record: Any) -> tuple[Any, ...]:
-    """Values of a record of the hardware that shape plans; records inside it left out."""
-    names = (each.name for each in fields(record) if each.name not in (*RATES, *TOLD, "accelerator", "tiers"))
-    values = (getattr(record, name) for name in names)
-    return tuple(tuple(sorted(value.items())) if isinstance(value, Mapping) else value for value in values)
-
-
 def _by_system(questions: Sequence[Question]) -> Iterator[list[int]]:
     """Positions of the questions, those of some systems together; systems with the same accelerator are neighbours."""
     numbers: dict[Rates, dict[Rates, list[int]]] = {}
@@ -228,8 +194,8 @@ class _Search:
         for points in (_Pools.first_points, _Pools.other_points):
             for each in self._families:
                 each.fill(points(each), self._limits(factor))
-                self._keep(each.price(each.promising(self._limits(1.0))), factor)
-                self._keep(each.price(self._limits(1.0)), factor)
+                self._price(each, each.promising(self._limits(1.0)), factor)
+                self._price(each, self._limits(1.0), factor)
         if to_take:
             return self._with_plans_to_take()
         kept = self._found(self._limits(1.0))
@@ -242,9 +208,9 @@ class _Search:
         least = np.minimum.accumulate(self._least, axis=1) * (factor * (1 + SAME))
         return np.pad(least, ((0, 0), (0, 1)), constant_values=-np.inf)
 
-    def _keep(self, found: Sequence[Fitting], factor: float) -> None:
-        """Takes notice of plans that have been priced."""
-        for each in found:
+    def _price(self, family: _Pools, limits: Limits, factor: float) -> None:
+        """Prices plans of a family that may be within limits; keeps those within a factor of the fastest known."""
+        for each in family.price(limits, self._limits(factor)):
             np.minimum.at(self._least, (each.systems, each.classes), each.step_time)
             self._kept.append(each.within(self._limits(factor)))
 
@@ -277,7 +243,7 @@ class _Search:
         """The fastest plan of every question and the plan to take, of all that may be as robust."""
         limits = self._robust_limits()
         for each in self._families:
-            self._kept += each.price(limits)
+            self._kept += each.price(limits, limits)
         kept = self._found(limits)
         priced = self._priced(kept, self._lost(kept))
         facts = PlanFacts(self._asked.alone, priced)
@@ -385,9 +351,9 @@ class _Pools:
         """Limits within which some plans are that have been filled in last; no higher than these."""
         return self._pools[-1][1].promising(limits) if self._pools else limits
 
-    def price(self, limits: Limits) -> list[Fitting]:
-        """Plans that have not been priced and may be within limits."""
-        return [self._of_family(points, pool.price(limits)) for points, pool in self._pools]
+    def price(self, limits: Limits, kept: Limits) -> list[Fitting]:
+        """Plans that have not been priced and may be within limits: those within others, which are no lower."""
+        return [self._of_family(points, pool.price(limits, kept)) for points, pool in self._pools]
 
     def _of_family(self, points: Index, kept: Fitting) -> Fitting:
         """Plans of a pool at their places."""

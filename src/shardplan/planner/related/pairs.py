@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, columns_coded, different, mapped, one_number
+from shardplan.arrays import Numbers, columns_coded, different, gather, mapped, one_number
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.perturbation import varied_constants
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Step, WorkOfStages, whole_step
+from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
+from shardplan.workload.stage import Stage
 
 Index = NDArray[np.intp]
 Record = TypeVar("Record")
@@ -79,52 +81,70 @@ class _Lookup:
         self._tables, self._pairs = tables, pairs
         self._depths = tuple(different(tables.family.points["depth"]).tolist())
         self._depth = tables.family.points["depth"][pairs.points]
-        self._every = np.arange(len(pairs.points))
         self.asked = _of_systems(tables.question, pairs.systems)
 
     def work(self) -> WorkOfStages:
         """What sharding does not change, for who reads times."""
         tables, (_, _, layouts, points), laid = self._tables, self._pairs, self._tables.layouts
-        rounds = tables.rounds_at
         return WorkOfStages(
             question=self.asked,
             numbers=self._numbers,
             around=self._picked(tables.around, points),
-            kinds=[laid.stage(layouts, kind) for kind in self._kinds],
-            works=[self._work(laid.composition[layouts, kind]) for kind in self._kinds],
+            kinds=self._stages,
+            works=[self._work(each) for each in self._compositions],
             whole=tables.whole[0],
             whole_work=lambda: self._picked(tables.read(tables.whole[1], "times"), tables.block_of_point[points]),
             behind=lambda kind: self._work(laid.behind[layouts, kind]),
-            rounds=lambda: [
-                [self._picked(each, self._every) for each in group] for group in rounds(self._depths, points, layouts)
-            ],
+            rounds=self._rounds,
         )
 
     def step(self, work: WorkOfStages, sharding: int) -> Step:
         """Outcome under a kind of sharding."""
-        tables, laid = self._tables, self._tables.layouts
-        charges, rows = tables.charge_table(self._depths)
-        keys = tables.key_of_point[self._pairs.points]
-        compositions = (laid.composition[self._pairs.layouts, kind] for kind in self._kinds)
-        places = [rows.at(self._depth, each, keys) for each in compositions]
+        charges, _ = self._tables.charge_table(self._depths)
+        time = self._tables.sharding_times[sharding]
         return Step(
             work=work,
-            charges=[self._picked(charges[sharding].times, each) for each in places],
-            sharding_time=self._picked(tables.sharding_time_at(sharding, self._pairs.points), self._every),
+            charges=[self._picked(charges[sharding].times, each) for each in self._charge_rows],
+            sharding_time=self._picked(time, self._keys) if isinstance(time, np.ndarray) else time,
         )
 
+    @cached_property
+    def _compositions(self) -> list[Index]:
+        """Of every kind of stage."""
+        laid, layouts = self._tables.layouts, self._pairs.layouts
+        return [laid.composition[layouts, kind] for kind in range(int(laid.num_kinds[layouts[0]]))]
+
+    @cached_property
+    def _keys(self) -> Index:
+        """Sets of degrees and placement."""
+        return self._tables.layout_keys[1][self._pairs.points]
+
+    @cached_property
+    def _charge_rows(self) -> list[Index]:
+        """Of every kind of stage where its charges are."""
+        _, rows = self._tables.charge_table(self._depths)
+        return [rows.at(self._depth, each, self._keys) for each in self._compositions]
+
     @property
-    def _kinds(self) -> range:
-        return range(int(self._tables.layouts.num_kinds[self._pairs.layouts[0]]))
+    def _stages(self) -> list[Stage]:
+        """Every kind of stage: made once for plans of one layout."""
+        own, index = np.unique(self._pairs.layouts, return_inverse=True)
+        stages = [self._tables.layouts.stage(own, kind) for kind in range(len(self._compositions))]
+        return [gather(each, index) if len(own) > 1 else each for each in stages]
 
     @property
     def _numbers(self) -> PlanNumbers:
         """What is read of plans in numbers once their parts are priced."""
         tables, (_, slots, layouts, points) = self._tables, self._pairs
-        family = tables.family
-        layers = np.asarray([[np.inf if n is None else n for n in each] for each in family.layers])
+        layers = np.asarray([[np.inf if n is None else n for n in each] for each in tables.family.layers])
         numbers = tables.numbers.with_chunks(tables.numbers.of(points, None), tables.layouts.vp[layouts])
         return replace(numbers, recompute_num_layers=one_number(layers[self._depth, slots]))
+
+    def _rounds(self) -> Rounds:
+        """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
+        _, _, layouts, points = self._pairs
+        times, groups = self._tables.rounds_table(self._depths, points, layouts)
+        return [[self._picked(times, rows) for rows in group] for group in groups]
 
     def _work(self, compositions: Index) -> StageWork:
         """Work of stages of these compositions."""

@@ -87,7 +87,7 @@ class Pool:
         self._peak = np.concatenate(peaks, axis=-1)
         self._smallest = np.searchsorted(self._usable, self._peak)
         self._bound = np.concatenate(bounds, axis=-1)
-        self._is_close, self._is_priced = np.zeros((2, *self._bound.shape), dtype=bool)
+        self._is_close = np.zeros(self._bound.shape, dtype=bool)
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which, by its bound, is a plan of every system and capacity; no higher than these."""
@@ -103,36 +103,38 @@ class Pool:
             fitting = bound[:, least <= capacity]
             if fitting.shape[1] >= number:
                 last = np.partition(fitting, number - 1, axis=1)[:, number - 1]
-                found[:, capacity] = np.minimum(found[:, capacity], last)
+                found[:, capacity] = np.fmin(found[:, capacity], last)
         return found
 
-    def price(self, limits: Limits) -> Fitting:
-        """Plans that have not been priced and may be within limits."""
+    def price(self, limits: Limits, kept: Limits) -> Fitting:
+        """Plans that have not been priced and may be within limits: those within others, which are no lower."""
         self._come_closer(limits)
-        pairs, columns = self._near(limits, ~self._is_priced)
-        self._is_priced[pairs.systems, columns] = True
-        fits = self._smallest[:, columns] < len(self._usable)
-        times = step_times(self._tables, pairs, fits, self._stop)
-        sharding, pair = np.nonzero(fits)
-        kept = pairs.at(pair)
+        pairs, columns = self._near(limits)
+        smallest = self._smallest[:, columns]
+        most = kept[pairs.systems, smallest] * (1 + ROUNDING)
+        times = step_times(self._tables, pairs, self._bound[pairs.systems, columns] <= most, self._stop)
+        self._bound[pairs.systems, columns] = np.nan  # none is priced twice: limits only fall
+        sharding, pair = np.nonzero((times <= most) & np.isfinite(times))
+        found = pairs.at(pair)
         return Fitting(
-            places=np.stack([np.zeros_like(sharding), sharding, kept.slots, kept.layouts, kept.points]),
-            systems=kept.systems,
-            classes=self._smallest[sharding, columns[pair]],
+            places=np.stack([np.zeros_like(sharding), sharding, found.slots, found.layouts, found.points]),
+            systems=found.systems,
+            classes=smallest[sharding, pair],
             peak_memory_bytes=self._peak[sharding, columns[pair]],
             step_time=times[sharding, pair],
         )
 
     def _come_closer(self, limits: Limits) -> None:
         """Finds the closer bound of plans that may be within limits."""
-        pairs, columns = self._near(limits, ~self._is_close)
+        pairs, columns = self._near(limits, without=self._is_close)
         self._bound[pairs.systems, columns] = least_times(self._tables, pairs, self._stop)
         self._is_close[pairs.systems, columns] = True
 
-    def _near(self, limits: Limits, wanted: NDArray[np.bool_]) -> tuple[Pairs, Index]:
+    def _near(self, limits: Limits, without: NDArray[np.bool_] | None = None) -> tuple[Pairs, Index]:
         """Plans and systems whose bound is within limits, and their positions in the pool."""
-        near = wanted & (self._bound <= limits[:, self._smallest.min(axis=0)] * (1 + ROUNDING))
-        systems, columns = np.nonzero(near)
+        limit = limits[:, :1] if len(self._usable) == 1 else limits[:, self._smallest.min(axis=0)]
+        near = self._bound <= limit * (1 + ROUNDING)
+        systems, columns = np.nonzero(near if without is None else near > without)
         return Pairs(systems, *self._plans[:, columns]), columns
 
 
