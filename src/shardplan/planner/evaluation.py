@@ -120,7 +120,7 @@ def _fill(
         check(stop)
         count.look_at(piece)
         for outcome in piece.outcomes():
-            value, known = objective.value(outcome), least.get(outcome.sharding)
+            value, known = outcome.valued(objective), least.get(outcome.sharding)
             least[outcome.sharding] = value if known is None else np.minimum(known, value)
     for sharding, values in least.items():
         lower(best[sharding], at, values)

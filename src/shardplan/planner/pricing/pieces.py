@@ -21,6 +21,7 @@ from shardplan.estimation.step import Step, WorkOfStages
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.family import Family
+from shardplan.planner.objective import Objective
 from shardplan.planner.pricing.rows import priced_together
 from shardplan.planner.pricing.tables import Depths, Reads, Tables
 from shardplan.workload.stage import Stage
@@ -243,10 +244,10 @@ class TablePiece:
             for number, sharding in enumerate(self.at.shardings.tolist())
         ]
 
-    def peak_memory_bytes(self, number: int) -> Numbers:
-        """Of one rank of the fullest stage, under one of the kinds of sharding; infinite where plans are not valid."""
-        with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
-            return np.divide(self._each(self._memory.peak_memory_bytes)[number], self._each(self.valid)[number])
+    @property
+    def peak_memory_bytes(self) -> NDArray[np.float64]:
+        """Of one rank of the fullest stage, by kind of sharding, slot and point."""
+        return self._each(self._memory.peak_memory_bytes)
 
     def _each(self, values: Any) -> NDArray[Any]:
         """One value for every kind of sharding, slot and point."""
@@ -264,8 +265,8 @@ class PieceOutcome:
 
     @property
     def peak_memory_bytes(self) -> Numbers:
-        """Of one rank of the fullest stage; infinite where plans are not valid."""
-        return self.piece.peak_memory_bytes(self.number)
+        """Of one rank of the fullest stage."""
+        return self.piece.peak_memory_bytes[self.number]
 
     @property
     def fits(self) -> NDArray[np.bool_]:
@@ -276,6 +277,14 @@ class PieceOutcome:
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
         return self.piece.step(self.sharding, "times").busiest
+
+    def valued(self, objective: Objective) -> Numbers:
+        """What valid plans are ranked by; infinite for others."""
+        value = objective.value(self)
+        if self.piece.valid is True:
+            return value
+        with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
+            return np.divide(value, self.piece.valid_under(self.sharding))
 
 
 def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:

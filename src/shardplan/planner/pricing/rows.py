@@ -17,7 +17,7 @@ Index = NDArray[np.intp]
 
 ALONE = 512
 """Rows of one composition that are priced apart from others: what a stage holds is then a number, not a column."""
-STEP = 4096
+STEP = 8192
 """Plans that are priced in the time which a piece of work costs whatever its length."""
 SMALL = STEP // 8
 """Plans of a set, of one sharding, up to which it is not priced on its own."""
