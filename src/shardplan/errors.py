@@ -79,7 +79,7 @@ def check_kind(name: str, value: object, *kinds: type, hint: str = "") -> None:
         )
 
 
-FLAG: Final = re.compile(r"(?<!\w)--(no-)?([a-z](?:[a-z-]*[a-z])?)(?: (\w+)=(\w+(?:(?:\.\.|[.,+])\w+)*)| (\d+)(?!\S))?")
+FLAG: Final = r"(?<!\w)--(no-)?([a-z](?:[a-z-]*[a-z])?)(?: (\w+)=(\w+(?:(?:\.\.|[.,+])\w+)*)| (\d+)(?!\S))?"
 """A flag, with NAME=VALUE or a number behind it, if there is one."""
 ARGUMENTS: Final = {"gpus": "num_accelerators"}
 """Arguments that are called otherwise than their flag."""
@@ -88,7 +88,7 @@ ARGUMENTS: Final = {"gpus": "num_accelerators"}
 def in_python(text: str) -> str:
     """Flags as arguments of Python: ``fix={"tp": 4}`` for ``--fix tp=4``. Commands, between backticks, stay."""
     pieces = text.split("`")
-    return "`".join(piece if place % 2 else FLAG.sub(_argument, piece) for place, piece in enumerate(pieces))
+    return "`".join(piece if place % 2 else re.sub(FLAG, _argument, piece) for place, piece in enumerate(pieces))
 
 
 def _argument(flag: re.Match[str]) -> str:

@@ -211,13 +211,13 @@ def _split(value: str | float, kind: Kind, field: str) -> tuple[Fraction, str]:
     return number, match[2]
 
 
-_COMMA: Final = re.compile(r"\s*([+-]?\d{1,18}),(\d{1,18})(?!,)(?:[^\d,].*)?", re.ASCII | re.DOTALL)
-_THOUSANDS: Final = re.compile(r"\s*[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?\s*", re.ASCII)
+_COMMA: Final = r"(?as)\s*([+-]?\d{1,18}),(\d{1,18})(?!,)(?:[^\d,].*)?"
+_THOUSANDS: Final = r"(?a)\s*[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?\s*"
 
 
 def comma_text(text: str) -> str:
     """What to say of a number with a comma before its decimals, such as ``3,5``; empty where it has none."""
-    found = _COMMA.fullmatch(text[:_LONGEST_TEXT])
+    found = re.fullmatch(_COMMA, text[:_LONGEST_TEXT])
     if found is None:
         return ""
     with_point = f"has a comma: write {found[1]}.{found[2]} with a point before the decimals"
@@ -226,7 +226,7 @@ def comma_text(text: str) -> str:
 
 def without_thousands(text: str) -> str:
     """``text`` without the commas between its thousands, if it has such; ``3,5`` stays as it is."""
-    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
+    return text.replace(",", "") if re.fullmatch(_THOUSANDS, text) else text
 
 
 def _number_text(value: float) -> str:

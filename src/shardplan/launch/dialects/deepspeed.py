@@ -174,7 +174,7 @@ def _fsdp(facts: Facts, options: Settings) -> None:
         facts.state("offload", "optimizer", setting.place, "fsdp")
 
 
-_QUIET: Final = re.compile(
+_QUIET: Final = (
     r"(?!.*(?:quantized|\.ratio)).*(?:bucket_size|pin_memory|(?:16bit|fp16)_weights_on_model_save)|(?:scheduler|optimizer|bf16|bfloat16|fp16|flops_profiler"
     r"|tensorboard|wandb|csv_monitor|comms_logger|aio|curriculum_learning|data_efficiency|compression_training)\..*"
     r"|zero_optimization\.(?:stage3_\w+|contiguous_gradients|sub_group_size|reduce_scatter|allgather_partitions"
@@ -184,7 +184,8 @@ _QUIET: Final = re.compile(
     r"|number_checkpoints)|zero_\w+_optimizer|steps_per_print|wall_clock_breakdown|dump_state|memory_breakdown"
     r"|prescale_gradients|gradient_predivide_factor|gradient_clipping|min_lr|compile\.(?:backend|kwargs\..*)|checkpoint\..*"
 )
-"""Keys of DeepSpeed's file that change neither time nor memory, or no more than buffers."""
+"""Keys of DeepSpeed's file that change neither time nor memory, or no more than buffers: a pattern, compiled where it
+is used."""
 _MISPLACED: Final = ("offload_optimizer", "offload_param", "overlap_comm", "stage")
 """Keys of ``zero_optimization`` that do nothing elsewhere."""
 
@@ -201,7 +202,7 @@ def file_facts(facts: Facts, config: Settings) -> None:
                 "notice",
             )
             config.seen.update(key for key in config if key.partition(".")[0] == name)
-    config.seen.update(key for key in config if _QUIET.fullmatch(key))
+    config.seen.update(key for key in config if re.fullmatch(_QUIET, key))
     unsaid(facts, config)
 
 
