@@ -250,6 +250,11 @@ def test_the_limits_of_training_are_drawn_for_a_device(client: TestClient) -> No
     assert client.get("/published/limits?device=/etc/passwd").status_code == 422
 
 
+def test_other_software_that_would_help_is_one_click_away(client: TestClient) -> None:
+    found = client.get("/why?model=deepseek-v3&cluster=dgx-h100&gpus=2048").text
+    assert re.search(r'href="[^"]*software=moe_dispatcher=deepep[^"]*"[^>]*>Ask that', found)
+
+
 def test_a_field_that_no_decision_has_is_left_out(client: TestClient) -> None:
     asked = f"/decide/answer?{SMALL}&decide=budget&budget_tokens=1B"
     assert client.get(f"{asked}&ops.nothing=1").status_code == 200
