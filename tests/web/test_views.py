@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from shardplan.files import DATA, example_files
 from shardplan.web.app import create_app
+from shardplan.web.deciding.budgets import OPERATIONS
 from shardplan.web.pages.view import VIEWS, View
 from shardplan.web.settings import ServerSettings
 from shardplan.web.static_files import static_url
@@ -247,6 +248,17 @@ def test_the_limits_of_training_are_drawn_for_a_device(client: TestClient) -> No
     assert "nothing ends in time beyond" in found
     assert "a100-sxm-80gb" in found
     assert client.get("/published/limits?device=/etc/passwd").status_code == 422
+
+
+def test_other_software_that_would_help_is_one_click_away(client: TestClient) -> None:
+    found = client.get("/why?model=deepseek-v3&cluster=dgx-h100&gpus=2048").text
+    assert re.search(r'href="[^"]*software=moe_dispatcher=deepep[^"]*"[^>]*>Ask that', found)
+
+
+def test_a_field_that_no_decision_has_is_left_out(client: TestClient) -> None:
+    asked = f"/decide/answer?{SMALL}&decide=budget&budget_tokens=1B"
+    assert client.get(f"{asked}&ops.nothing=1").status_code == 200
+    assert client.get(f"{asked}&ops.{next(iter(OPERATIONS))}=many").status_code == 422
 
 
 def test_progress_of_an_unknown_ticket_is_nothing(client: TestClient) -> None:

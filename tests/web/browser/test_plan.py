@@ -17,6 +17,13 @@ from shardplan.files import DATA
 
 Open = Callable[..., Page]
 BIG = "#answer .big"
+SHIFTED = """() => new Promise((resolve) => {
+  let sum = 0;
+  new PerformanceObserver((list) => { for (const each of list.getEntries()) sum += each.value; })
+    .observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => resolve(sum), 100);
+})"""
+"""Share of the window that moved since the page was opened."""
 
 
 def change(page: Page, label: str, value: str) -> None:
@@ -68,6 +75,19 @@ def test_a_field_is_locked_and_freed(page: Page) -> None:
     page.locator('[data-lock="lock.tp"]').click()
     expect(page).to_have_url(re.compile(r"^(?!.*lock)"))
     answered(page)
+
+
+def test_the_keyboard_stays_where_it_was(page: Page) -> None:
+    page.locator('[data-lock="lock.tp"]').focus()
+    page.keyboard.press("Enter")
+    settled(page, "lock.tp=")
+    expect(page.locator('[data-lock="lock.tp"]')).to_be_focused()
+    page.locator("table.plans tbody tr:not(.take) [data-show]").last.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-one]")
+    page.get_by_role("button", name="Close").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-one]")).to_have_count(0)
 
 
 def test_a_locked_value_is_kept(open_page: Open) -> None:
@@ -264,6 +284,7 @@ def test_pages_fit_their_width(open_page: Open, scheme: str, width: int) -> None
     answered(page)
     page.wait_for_selector("[data-space] .main-svg")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(SHIFTED) < 0.02
 
 
 def test_without_javascript_a_button_asks(open_page: Open) -> None:

@@ -69,7 +69,7 @@ class Decision:
         values = {key: given.get(key, usual).strip()[:300] for key, usual in FIELDS.items()}
         values["budget_tokens"] = given.get("budget_tokens") or question.job.get("tokens") or FIELDS["budget_tokens"]
         values["budget_price"] = given.get("budget_price") or question.price
-        values |= {key: given[key].strip()[:60] for key in given if key.startswith("ops.") and given[key].strip()}
+        values |= {key: given[key].strip()[:60] for key in OWN if key.startswith("ops.") and given.get(key, "").strip()}
         return cls(question=question, name=name, values=values)
 
     def own(self) -> dict[str, str]:

@@ -108,7 +108,7 @@ def _reasons(question: PageQuestion, found: PageAnswer, stop: Callable[[], bool]
     if reasons is None or found.result.ties is None:
         return {"alternatives": []}
     result = found.with_offers(stop)
-    offer = changed(question, most_helpful(result, reasons)) if result.offers else question
+    offer = changed(question, most_helpful(result, reasons))
     taken = recommendation(found.result.ties, result.estimates)
     texts = best_texts(reasons, result.estimates)
     return {

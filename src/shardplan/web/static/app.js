@@ -7,6 +7,7 @@ const answer = () => document.getElementById("answer");
 const state = () => document.getElementById("state");
 export const form = () => document.getElementById("question") ?? document.querySelector("form[hx-get], form[hx-post]");
 let pending = null;
+let focused = null;
 
 const isAnswer = (event) => event.detail.target === answer();
 
@@ -14,10 +15,6 @@ const isAnswer = (event) => event.detail.target === answer();
 function stale(isStale, continues = false) {
   answer().setAttribute("aria-busy", String(isStale && !continues));
   document.body.classList.toggle("busy", isStale);
-}
-
-if (matchMedia("(max-width: 900px)").matches) {
-  for (const each of document.querySelectorAll("details[data-folds]")) each.open = false; // the verdict comes first
 }
 
 // A field that is left after a pause in typing was asked about already.
@@ -42,6 +39,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (!isAnswer(event) || !event.detail.shouldSwap) return;
   forget(answer());
+  focused = answer().contains(document.activeElement) ? document.activeElement : null;
   answer().replaceChildren();
 });
 document.addEventListener("htmx:afterRequest", (event) => {
@@ -85,12 +83,22 @@ export function setField(name, value) {
 
 document.addEventListener("htmx:afterSwap", (event) => {
   if (!isAnswer(event)) return;
+  if (focused) refocus(focused);
   showErrors();
   const said = answer().querySelector("[data-said]");
   state().textContent = said ? said.dataset.said : "";
   const defaults = answer().querySelector("[data-defaults]");
   if (defaults) showDefaults(JSON.parse(defaults.dataset.defaults));
 });
+
+// The keyboard stays where it was in the answer, and what was being typed there too.
+function refocus(old) {
+  const named = ["id", "data-lock", "data-pin", "data-show"].filter((name) => old.getAttribute(name));
+  const same = named.map((name) => `[${name}="${CSS.escape(old.getAttribute(name))}"]`).join("");
+  const again = (same && answer().querySelector(same)) || answer();
+  if ("defaultValue" in old && "value" in again && old.value !== old.defaultValue) again.value = old.value;
+  again.focus({ preventScroll: true });
+}
 
 // What empty fields were answered with.
 function showDefaults(values) {
