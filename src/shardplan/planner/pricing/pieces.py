@@ -249,6 +249,10 @@ class TablePiece:
         """Of one rank of the fullest stage, by kind of sharding, slot and point."""
         return self._each(self._memory.peak_memory_bytes)
 
+    def valid_under(self, number: int) -> NDArray[np.bool_]:
+        """Where the plans are valid under one of its kinds of sharding, by slot and point."""
+        return self._each(self.valid)[number]
+
     def _each(self, values: Any) -> NDArray[Any]:
         """One value for every kind of sharding, slot and point."""
         return np.broadcast_to(values, (len(self.at.shardings), len(self.at.slots), len(self.at.points)))
@@ -284,7 +288,7 @@ class PieceOutcome:
         if self.piece.valid is True:
             return value
         with np.errstate(divide="ignore"):  # faster than np.where, as in ``objective``
-            return np.divide(value, self.piece.valid_under(self.sharding))
+            return np.divide(value, self.piece.valid_under(self.number))
 
 
 def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
