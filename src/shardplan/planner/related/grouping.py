@@ -16,7 +16,7 @@ TOLD: Final = ("sources", "marks", "notes", "assumptions", "price_per_hour")
 
 
 def in_groups(questions: Sequence[Question], stacks: Sequence[Stack | None]) -> list[list[int]]:
-    """Positions of questions with the framework of their plans; those that ``alike.best_of_alike`` answers are together."""
+    """Positions of questions, with the framework of their plans; ``alike.best_of_alike`` answers a list together."""
     known: dict[Any, list[tuple[Any, list[int]]]] = {}
     for number, (question, stack) in enumerate(zip(questions, stacks, strict=True)):
         others = known.setdefault(_what_shapes_plans(question), [])
