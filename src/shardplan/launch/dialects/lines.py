@@ -301,4 +301,5 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     if not by_deepspeed:
         copy_facts(facts, options)
     unsaid(facts, options, sign="--")
+    unsaid(facts, Settings.of_options(launch.pairs()))
     return facts
