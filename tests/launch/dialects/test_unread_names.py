@@ -171,6 +171,8 @@ def test_axes_that_only_another_program_reads_are_asked_for(tmp_path: Path) -> N
     assert values(plain, "tp", "pp") == (1, 1)
     assert values(found, "tp", "pp", "cp") == (None, None, 1)
     assert "model_topo" in found.missing["pp"][0]
+    line_of = read(tmp_path, "run.sh", "deepspeed --num_gpus 8 train.py --config ds.json")
+    assert values(line_of, "tp", "pp", "sharding", "micro_batch_size") == (None, None, "zero3", 1)
     given = read(tmp_path, "ds.json", SECTIONS % ("", topology), tp=1, pp=8)
     assert values(given, "tp", "pp") == (1, 8)
 
