@@ -252,6 +252,7 @@ def test_llama_factory_and_axolotl(tmp_path: Path) -> None:
     ("name", "text", "framework"),
     [
         ("a.yaml", "actor_rollout_ref: {actor: {strategy: fsdp}}\n", "verl"),
+        ("c.yaml", "args: {mode: finetune, model_parallel_size: 1}\nmodel: {scale: 1.0}\n", "SwissArmyTransformer"),
         ("b.yaml", "model: {_component_: torchtune.models.llama3.llama3_8b}\n", "torchtune"),
     ],
 )

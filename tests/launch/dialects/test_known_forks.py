@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.launch.scripts import ask, read, values
 from shardplan import load_cluster
 from shardplan.errors import InputError
 from shardplan.launch.audit.answer import audit_launch
+from shardplan.launch.dialects.megatron_core.underscored import OF_PLANS
 
 pytest.importorskip("tree_sitter_bash")
 
@@ -49,6 +51,33 @@ def test_a_fork_of_megatron_whose_options_have_underscores(tmp_path: Path) -> No
     assert values(found, "tp", "pp", "dp", "num_key_value_heads", "recompute") == (4, 2, 2, 4, "full")
     assert values(found, "gated", "bias", "tie_word_embeddings", "normalization") == (True, False, False, "RMSNorm")
     assert not found.not_understood
+
+
+def test_changes_of_a_fork_have_options_that_it_has(tmp_path: Path) -> None:
+    """It overlaps no gradients and no gathered weights by options, and has no context parallelism."""
+    found = audit_launch(ask(tmp_path, "run.sh", UNDERSCORES), cluster=load_cluster("dgx-h100"))
+    put_in = {name for each in found.improvements for option in each.added for name in re.findall(r"--\w+", option)}
+    assert put_in
+    assert put_in <= {name.replace("-", "_").replace("__", "--", 1) for name in OF_PLANS}
+
+
+SAT = """
+options="--experiment-name tune --model-parallel-size 2 --mode finetune --train-iters 800 --deepspeed_config ds.json"
+run="{front} deepspeed --num_gpus 8 finetune_own.py $options --num-layers 4 --hidden-size 64"
+eval $run
+"""
+
+
+@pytest.mark.parametrize("text", [SAT.format(front=""), SAT.replace("--mode finetune", "").format(front="SAT_HOME=/m")])
+def test_options_of_sat_are_none_of_megatron(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="of SwissArmyTransformer, which is recognised but not read"):
+        read(tmp_path, "run.sh", text)
+
+
+def test_a_mode_alone_is_not_of_sat(tmp_path: Path) -> None:
+    """Megatron's first options have ``--model-parallel-size`` too."""
+    old = SAT.format(front="").replace("--mode finetune", "").replace("--experiment-name tune", "")
+    assert read(tmp_path, "run.sh", old).value("tp") == 2
 
 
 FLAGSCALE = """

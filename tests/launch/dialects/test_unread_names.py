@@ -54,6 +54,11 @@ def test_words_of_names_tell_those_without_effect(name: str, *, plain: bool) -> 
             "--use_customized_optim may change time or memory",
         ),
         ("run.sh", SWIFT + "--padding_free true --seed 3", "--padding-free may change time or memory"),
+        (
+            "run.sh",
+            "deepspeed --num_gpus 2 train.py ++train_config.freeze_llm=true ++train_config.seed=3",
+            "train_config.freeze_llm may change time or memory",
+        ),
         ("config.yml", AXOLOTL + "sparse_layers: 4\nseed: 3\n", "sparse_layers may change time or memory"),
     ],
 )
@@ -157,6 +162,19 @@ def test_sections_of_deepspeed_that_are_not_priced(tmp_path: Path, inside: str, 
         if part
         else not any("share" in each for each in found.not_understood)
     )
+
+
+def test_axes_that_only_another_program_reads_are_asked_for(tmp_path: Path) -> None:
+    """gdGPT's ``model_topo``, in a file of DeepSpeed."""
+    topology = ', "model_topo": {"process_topology": {"axes": ["pipe", "data"], "dims": [8, 1]}, "parts": [4, 4]}'
+    plain, found = (read(tmp_path, "ds.json", SECTIONS % ("", more)) for more in ("", topology))
+    assert values(plain, "tp", "pp") == (1, 1)
+    assert values(found, "tp", "pp", "cp") == (None, None, 1)
+    assert "model_topo" in found.missing["pp"][0]
+    line_of = read(tmp_path, "run.sh", "deepspeed --num_gpus 8 train.py --config ds.json")
+    assert values(line_of, "tp", "pp", "sharding", "micro_batch_size") == (None, None, "zero3", 1)
+    given = read(tmp_path, "ds.json", SECTIONS % ("", topology), tp=1, pp=8)
+    assert values(given, "tp", "pp") == (1, 8)
 
 
 TUNED = """

@@ -132,6 +132,19 @@ def test_a_thousand_flags_are_read() -> None:
     assert len(_words(read)) == 2001
 
 
+def test_commands_share_the_words_of_exported_variables() -> None:
+    first, same, other = parse_script("export A=1 B=2\nrun\nrun\nB=3\nrun", "a.sh").commands
+    assert first.exported is same.exported
+    assert other.exported["A"] is first.exported["A"]
+    assert [each.exported["B"].text for each in (first, same, other)] == ["2", "2", "3"]
+
+
+def test_a_comment_in_backticks_is_no_word() -> None:
+    read = parse_script("run --tp 2 `# why` \\\n  `# and this` \\\n --pp 4 \\\n", "a.sh")
+    assert [word.text for word in _words(read)] == ["run", "--tp", "2", "--pp", "4"]
+    assert not read.needs
+
+
 def test_yaml_and_toml_need_no_parser_of_shell_scripts() -> None:
     code = """
 import sys

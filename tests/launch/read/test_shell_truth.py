@@ -24,6 +24,7 @@ SCRIPTS = {
     "defaults": r"""A=; run "${A:-d}" "${A-d}" ${U:-d e} "${U:-d e}" ${A:+x} ${A+x} "${U:-"q r"}" ${U:-'q r'} ${U:=7} $U""",
     "trimming": r"""V=a/b/c.tar.gz; run ${V%.*} ${V%%.*} ${V#*/} ${V##*/} ${V/b/X} ${V//./_} ${V/#a/Y} ${V/%gz/Z}""",
     "case of letters": r"""V=Llama-70B; run ${V,,} ${V^^} ${V,} ${V^} ${#V} ${V:2} ${V:2:3} ${V: -3} ${V:1:-2}""",
+    "comments as substitutions": 'O="--c `# in quotes` 3"\nrun --a `# one` 1 \\\n  `# two; three` \\\n  --b $(\n# two\n) $O\n',
     "arrays": r"""A=(a "b c" d); A+=(e); A[1]=z; run "${A[@]}" ${A[@]} "${A[*]}" ${#A[@]} "${A[1]}" $A "${A[@]:1:2}" ${A[-1]}""",
     "arrays with comments": 'A=(\n --a 1 # one\n # --b 2\n --c "3 4"\n)\nrun "${A[@]}" ${A[@]}',
     "empty arrays": r"""A=(); run "${A[@]}" x"${A[@]}"y "${A[*]}" ${A[@]} z""",

@@ -80,6 +80,8 @@ class Wording(NamedTuple):
     """What the file has to say where leaving an option out gives another value than in the record."""
     spell: Callable[[str], tuple[str, ...]] = lambda option: (option,)
     """Options of the record as the file spells them."""
+    known: frozenset[str] = frozenset()
+    """Options of the record that the framework of the file has too; empty where it has all."""
 
 
 NO_WORDING: Final = Wording({}, frozenset())
@@ -97,6 +99,8 @@ SPELLINGS: Final[Mapping[tuple[str, str], Callable[[str], tuple[str, ...]]]] = {
     (swift.NAME, swift.VERSION): swift.as_options,
 }
 """How dialects spell the options of their record, where it is not the record's way."""
+KNOWN: Final[Mapping[tuple[str, str], frozenset[str]]] = {(megatron.NAME, underscored.VERSION): underscored.OF_PLANS}
+"""What forks have of the options of their record, where they lack some."""
 
 
 _PLACE: Final = re.compile(r"(.*?:\d+) (\S+)")
@@ -113,7 +117,15 @@ def wording_of(reading: Reading) -> Wording:
     }
     whose = reading.framework, reading.version
     spell = SPELLINGS.get(whose, NO_WORDING.spell)
-    return Wording(stated, frozenset(reading.assumed), whose in OWN_NAMES, reading.names, INSTEAD.get(whose, {}), spell)
+    return Wording(
+        stated,
+        frozenset(reading.assumed),
+        whose in OWN_NAMES,
+        reading.names,
+        INSTEAD.get(whose, {}),
+        spell,
+        KNOWN.get(whose, NO_WORDING.known),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +216,16 @@ def improvements(
         *(_software_change(each) for each in others if id(each.priced) in roomy),
     ]
     before = _options(question, plan, stack)
-    return tuple(_improvement(each, base, before, stack, wording) for each in _best(found))
+    sayable = [each for each in found if _is_sayable(each, before, stack, wording)]
+    return tuple(_improvement(each, base, before, stack, wording) for each in _best(sayable))
+
+
+def _is_sayable(found: _Change, before: StatedOptions, stack: Stack | None, wording: Wording) -> bool:
+    """Whether the framework of the file has the options that a change puts in."""
+    if not wording.known:
+        return True
+    after = _options(found.priced.question, found.priced.plan, stack)
+    return all(wording.known.issuperset(_NAME.findall(each)) for each in after.says if each not in before.says)
 
 
 def _change(question: Question, plan: Plan, priced: PricedPlan) -> _Change:
@@ -308,6 +329,7 @@ def _pieces(option: str, wording: Wording) -> Iterator[str]:
         yield " ".join(pieces)
 
 
+_NAME: Final = re.compile(r"--[a-z][a-z0-9-]*")
 _PIECE: Final = re.compile(r" (?=--|\w[\w.]*=)")
 
 

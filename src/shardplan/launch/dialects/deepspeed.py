@@ -226,8 +226,15 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     if overlap is not None and switch(overlap.value) is not None:
         facts.state("overlap_dp", switch(overlap.value), overlap.place, overlap.name)
     facts.assume("overlap_dp", facts.value("sharding") == "zero3", "overlap_comm")
+    if config.has(TOPOLOGY):
+        for key in ("tp", "pp"):
+            facts.miss(key, (f"{TOPOLOGY}, which gdGPT alone reads (--given {key}=VALUE)",))
     for key in ("tp", "pp", "cp", "ep"):
         facts.assume(key, 1)
+
+
+TOPOLOGY: Final = "model_topo"
+"""Where gdGPT, whose files are those of DeepSpeed with keys of its own, states axes and layers of stages."""
 
 
 def finish(facts: Facts) -> None:

@@ -8,7 +8,9 @@ from typing import Final
 
 from shardplan.errors import InputError
 from shardplan.launch.dialects.launching.launches import Launch
+from shardplan.launch.dialects.options import Options
 from shardplan.launch.dialects.settings import Settings
+from shardplan.launch.read.facts import Command
 
 READ: Final = (
     "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
@@ -26,6 +28,7 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "Primus": ("modules.pre_trainer", "work_group"),
     "Aleph Alpha Scaling": ("transformer_architecture", "topology.model_parallel_size"),
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
+    "SwissArmyTransformer": ("args.model_parallel_size",),
 }
 """Keys by which a file is recognised."""
 
@@ -69,6 +72,17 @@ def refused_command(program: str, launchers: Sequence[str]) -> str | None:
         if mark in launchers or lower.startswith(f"/{mark}") or f"/{mark}/" in lower or lower.endswith(f"/{mark}"):
             return name
     return None
+
+
+MODES: Final = ("pretrain", "finetune", "inference")
+"""What ``--mode`` of SwissArmyTransformer says (``sat/arguments.py`` of THUDM/SwissArmyTransformer)."""
+
+
+def refused_options(options: Options, command: Command) -> str | None:
+    """The framework of options that look like Megatron-LM's and mean something else."""
+    mode = options.get("mode")
+    is_of_sat = mode is not None and mode.value in MODES and options.get("model-parallel-size", "experiment-name")
+    return "SwissArmyTransformer" if is_of_sat or "SAT_HOME" in {**command.exported, **command.assignments} else None
 
 
 def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:

@@ -265,6 +265,15 @@ OF_ADAPTERS: Final = re.compile(r"(?:^|[_/.-])q?lora(?:[_.-]|$)")
 """Names of programs that may train adapters by themselves."""
 
 
+def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None:
+    """A configuration of DeepSpeed that a program takes under its own name (``--config`` of gdGPT)."""
+    named = options.first("config")
+    document = None if named is None else named_document(facts, ask, named, script.documents)
+    settings = Settings() if document is None else Settings.of(document)
+    if deepspeed.is_deepspeed(settings):
+        deepspeed.file_facts(facts, settings)
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -286,6 +295,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     named = options.first("deepspeed_config", "deepspeed")
     if named is not None and named.value is not True:
         deepspeed_file(facts, ask, named, script.documents)
+    elif by_deepspeed:
+        _own_file(facts, ask, script, options)
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
     deepspeed.program_defaults(facts, launch.program)
@@ -301,4 +312,5 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     if not by_deepspeed:
         copy_facts(facts, options)
     unsaid(facts, options, sign="--")
+    unsaid(facts, Settings.of_options(launch.pairs()))
     return facts

@@ -13,7 +13,7 @@ from shardplan.files import read_text
 from shardplan.launch.dialects import deepspeed
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch
-from shardplan.launch.dialects.known import refuse_by_command, refused_command
+from shardplan.launch.dialects.known import refuse_by_command, refused_command, refused_options
 from shardplan.launch.dialects.launching.besides import TRAINS, is_beside
 from shardplan.launch.dialects.launching.launches import Launch, launches
 from shardplan.launch.dialects.launching.world import world
@@ -142,7 +142,7 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The dialect of a launch line."""
     options, version = _options(launch)
-    refused = refused_command(launch.program, launch.launchers)
+    refused = refused_command(launch.program, launch.launchers) or refused_options(options, launch.command)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
     if megatron.is_megatron(options):

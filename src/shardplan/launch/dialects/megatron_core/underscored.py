@@ -16,6 +16,17 @@ VERSION: Final = "Megatron-LLM of 2024 (806a8330)"
 RENAMED: Final = {"no-tie-embed-logits": "untie-embeddings-and-output-weights"}
 """Options that Megatron-LM has under another name."""
 
+OF_PLANS: Final = frozenset(
+    {
+        "--attention-dropout", "--bf16", "--fp16", "--global-batch-size", "--hidden-dropout", "--micro-batch-size",
+        "--num-layers-per-virtual-pipeline-stage", "--optimizer", "--pipeline-model-parallel-size",
+        "--recompute-granularity", "--recompute-method", "--recompute-num-layers", "--seq-length",
+        "--sequence-parallel", "--tensor-model-parallel-size", "--transformer-impl", "--use-distributed-optimizer",
+        "--use-flash-attn",
+    }
+)  # fmt: skip
+"""Options of plans that Megatron-LM has and the fork too."""
+
 
 def is_underscored(options: Options) -> bool:
     """Whether options, with hyphens, are of the fork."""

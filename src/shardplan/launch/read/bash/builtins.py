@@ -51,6 +51,9 @@ class Builtins(Branches):
         """Line and status of the last ``exit``."""
         self._open_file = open_file
         self._locals: list[dict[str, Variable | None]] = []
+        self._exports: dict[str, Word] = {}
+        self._exported_words: dict[str, tuple[Variable, Word]] = {}
+        """Words of exported variables, with the values that they are of; commands share them."""
 
     def capture_output(self, source: str, line: int) -> Text:
         """What a command prints; the evaluator has it."""
@@ -125,14 +128,22 @@ class Builtins(Branches):
         need = f"cmd:{' '.join(word.shown for word in words)[:80]}"
         self.status = Truth(None, (need,), expected=words[0].text not in _QUERIES)
 
-    def exports(self, line: int) -> dict[str, Word]:
-        """Exported variables as they are now."""
+    def exports(self, line: int) -> Mapping[str, Word]:
+        """Exported variables as they are now; commands between which none changes share one table."""
         found: dict[str, Word] = {}
         for name in sorted(self.state.exported):
             value = self.state.variables.get(name)
             if value is not None:
-                found[name] = flat(value).word(line, self.source.file)
-        return found
+                found[name] = self._exported_word(name, value, line)
+        if found != self._exports:
+            self._exports = found
+        return self._exports
+
+    def _exported_word(self, name: str, value: Variable, line: int) -> Word:
+        known = self._exported_words.get(name)
+        if known is None or known[0] is not value:
+            known = self._exported_words[name] = value, flat(value).word(line, self.source.file)
+        return known[1]
 
     def assign_node(self, node: Node, *, is_export: bool = False) -> str:
         """``NAME=value``, ``NAME+=value``, ``NAME[i]=value``, ``NAME=(words)``; the name."""

@@ -12,9 +12,9 @@ from shardplan.launch.read.bash.commands import ShellCommands
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
 from shardplan.launch.read.bash.lexing import split_words
-from shardplan.launch.read.bash.placeholders import quoted_placeholders
+from shardplan.launch.read.bash.placeholders import quoted_placeholders, without_comment_words
 from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, more_words, parse
-from shardplan.launch.read.bash.text import Text, joined, undecided, without_end
+from shardplan.launch.read.bash.text import EMPTY, Text, joined, undecided, without_end
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,7 +26,7 @@ class Evaluator(ShellCommands):
     def run_source(self, text: str, file: str, first_line: int = 1) -> None:
         """Runs a text: a script, a sourced file, or the words of ``eval``."""
         self.context.budget.enter()
-        data = quoted_placeholders(text).encode("utf-8", errors="replace")
+        data = without_comment_words(quoted_placeholders(text)).encode("utf-8", errors="replace")
         outer, self.source = self.source, Source(data, file, first_line)
         outer_file, self.context.file = self.context.file, file
         root = self.context.budget.timed(lambda left: parse(self.source.data, left))
@@ -351,7 +351,9 @@ class Evaluator(ShellCommands):
             self.run(right)
 
     def capture_output(self, source: str, line: int) -> Text:
-        """``$(source)``: what it prints where that is decidable."""
+        """``$(source)``: what it prints where that is decidable; nothing where it holds comments alone."""
+        if all(each.lstrip()[:1] in ("", "#") for each in source.splitlines()):
+            return EMPTY
         outer, outer_when, mark = self.capturing, self.when, len(self.commands)
         outer_status, notes = self.status, dict(self.context.notes)
         output = list[Text]()

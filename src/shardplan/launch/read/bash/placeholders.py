@@ -1,4 +1,4 @@
-"""Assignments of placeholders, ``NAME=<path of the data>``: no bash, but what people publish."""
+"""What people publish and no parser reads: ``NAME=<path of the data>``, and comments in backticks inside a line."""
 
 from __future__ import annotations
 
@@ -18,3 +18,16 @@ def quoted_placeholders(text: str) -> str:
     "A='<your path>_x'"
     """
     return _ASSIGNED.sub(r"\1'\2'", text)
+
+
+_COMMENT: Final = re.compile(r"(?<=[ \t\n])`#[^`\\\n]{0,500}`(?=[ \t\n])")
+"""A substitution that is a whole word and runs a comment alone: it leaves nothing."""
+
+
+def without_comment_words(text: str) -> str:
+    """``text`` without comments in backticks; lines stay where they are.
+
+    >>> without_comment_words("run --tp 2 `# of 8` --pp 4")
+    'run --tp 2  --pp 4'
+    """
+    return _COMMENT.sub("", text)
