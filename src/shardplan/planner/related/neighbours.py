@@ -130,13 +130,11 @@ class _Neighbours:
     def survey(self, pair: Pair, goal: Goal) -> Survey | None:
         """The plans of a pair that ``goal`` asks for; None without any."""
         other = _asked_with(self.question, pair)
-        if not can_have_plans(other, self.restrictions):
+        if not (can_have_plans(other, self.restrictions) and can_fit(other, self.restrictions)):
             return None
         try:
             space = declare(other, self.restrictions, self.stack)
         except ShardplanError:  # the count contradicts a restriction
-            return None
-        if not can_fit(other, space):
             return None
         return survey_of(other, space, goal=goal, known=self.known, stop=self.stop)
 

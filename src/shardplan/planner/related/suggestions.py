@@ -177,12 +177,10 @@ def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
 def _best(
     known: KnownPipelines, stack: Stack | None, stop: Stop | None, question: Question, restrictions: Restrictions
 ) -> Suggestion | None:
-    if not can_have_plans(question, restrictions):
+    if not (can_have_plans(question, restrictions) and can_fit(question, restrictions)):
         return None
     try:
         space = declare(question, restrictions, stack)
-        if not can_fit(question, space):
-            return None
         survey = survey_of(question, space, known=known, stop=stop)
     except SearchStopped:
         raise
