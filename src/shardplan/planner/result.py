@@ -21,10 +21,15 @@ class Suggestion:
 
     change: str
     """The change as text, with the flags that make it."""
-    estimate: Estimate
-    """The plan to take then."""
     num_accelerators: int
     """World size under the change."""
+    taken: Sequence[Estimate]
+    """The plan to take then: one answer, which may be made when it is read."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """The plan to take then."""
+        return self.taken[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +122,6 @@ class SearchResult:
             estimates=Answers.of(self.estimates).changed(change),
             ties=None if ties is None else replace(ties, taken=Answers.of(ties.taken).changed(change)),
             smallest=None if self.smallest is None else change(self.smallest),
-            suggestions=tuple(replace(each, estimate=change(each.estimate)) for each in self.suggestions),
+            suggestions=tuple(replace(each, taken=Answers.of(each.taken).changed(change)) for each in self.suggestions),
             offers=tuple(replace(each, estimate=change(each.estimate)) for each in self.offers),
         )

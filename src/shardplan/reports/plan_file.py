@@ -314,7 +314,7 @@ def _account(checked: Any) -> SearchAccount | None:
         space=checked.space,
         ties=_ties(checked),
         suggestions=tuple(
-            Suggestion(change=each.change, estimate=_estimate(each.plan), num_accelerators=each.num_accelerators)
+            Suggestion(change=each.change, num_accelerators=each.num_accelerators, taken=(_estimate(each.plan),))
             for each in checked.suggestions
         ),
         smallest=None if checked.smallest is None else _estimate(checked.smallest),

@@ -141,8 +141,8 @@ class _Neighbours:
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
         survey = self.survey((offer.num_accelerators, offer.global_batch_size), Listing())
-        taken = None if survey is None else plan_to_take(survey)
-        return offer.estimate if taken is None else taken
+        taken = () if survey is None else plan_to_take(survey)
+        return taken[0] if taken else offer.estimate
 
     def faster_than(self, rate: float, pairs: Sequence[Pair]) -> list[Offer]:
         """The fastest plan of each pair that trains more sequences a second than ``rate``, and enough to be shown."""
