@@ -10,6 +10,7 @@ from functools import partial
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.stack import Stack
+from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.neighbours import has_enough_layouts, nearest_with_plans, offers_of
 from shardplan.planner.related.possible import can_fit, can_have_plans
@@ -54,7 +55,7 @@ def suggest(
     near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)[:1]
     beside = (_beside(question, each) for each in near)
     found = itertools.chain(_freed(question, restrictions, trial), beside, lighter, larger)
-    return replace(result, smallest=survey.lightest(), suggestions=tuple(found))
+    return replace(result, lightest=Answers(1, lambda _places: [survey.lightest()]), suggestions=tuple(found))
 
 
 def _with_plans(
