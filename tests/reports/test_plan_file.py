@@ -75,7 +75,7 @@ def test_a_search_is_read_again_with_its_account(memory: float) -> None:
     read = plan_file_from_record(through_json(plan_file_record(file)))
     assert read == file
     assert read.search is not None
-    assert bool(read.estimates) != bool(read.search.smallest)
+    assert bool(read.estimates) != bool(read.search.lightest)
 
 
 def test_a_plan_of_a_file_gives_the_same_estimate_again() -> None:

@@ -88,9 +88,9 @@ def runnable_axes(stack: Stack, setting: Setting, axes: Axes, declared: Axes, gi
     rules = rules_of(stack)
     if not rules:
         return axes
-    _check(stack, rules, setting, declared, given)
-    kept = dict(axes)
     binding = [each for alike in _alike(rules) if not _always_hold(alike, setting, declared) for each in alike]
+    _check(stack, binding, setting, declared, given)
+    kept = dict(axes)
     for name in (name for name in axes if name not in given):
         asked = _alike(rule for rule in binding if name in rule.reads)
         at = {**declared, **kept}
@@ -135,9 +135,7 @@ def _policies(usual: tuple[str, ...], words: Collection[str], of_stack: str) -> 
     return tuple(dict.fromkeys(["none", *ladder, *whole, of_stack]))
 
 
-def _check(
-    stack: Stack, rules: tuple[FrameworkRule, ...], setting: Setting, axes: Axes, given: Collection[str]
-) -> None:
+def _check(stack: Stack, rules: Iterable[FrameworkRule], setting: Setting, axes: Axes, given: Collection[str]) -> None:
     """Raises ``NotRunnableError`` for the first rule that no candidate keeps."""
     for alike in _alike(rules):
         names: list[str | None] = [name for name in alike[0].reads if name in given]

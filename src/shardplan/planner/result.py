@@ -21,10 +21,15 @@ class Suggestion:
 
     change: str
     """The change as text, with the flags that make it."""
-    estimate: Estimate
-    """The plan to take then."""
     num_accelerators: int
     """World size under the change."""
+    taken: Sequence[Estimate]
+    """The plan to take then: one answer, which may be made when it is read."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """The plan to take then."""
+        return self.taken[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +72,8 @@ class SearchResult:
     """Where something fits: neighbouring counts and batches that train more tokens a second, the best first."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: the nearest changes that would."""
-    smallest: Estimate | None = None
-    """Where nothing fits: the valid plan that needs least memory."""
+    lightest: Sequence[Estimate] = ()
+    """Where nothing fits: the valid plan that needs least memory, one answer, which may be made when it is read."""
     best_where: Callable[..., Estimate | None] = field(default=lambda **_fields: None, repr=False, compare=False)
     """The best feasible plan with the given field values, such as ``best_where(tp=8, pp=4, recompute="none")``; fields:
     tp, cp, pp, ep, etp, micro_batch_size, recompute, recompute_num_layers, sharding."""
@@ -88,6 +93,11 @@ class SearchResult:
     def recommended(self) -> Estimate | None:
         """The most robust of the plans that tie with the fastest (``planner.robustness``); None where nothing fits."""
         return None if self.ties is None else self.ties.recommended
+
+    @property
+    def smallest(self) -> Estimate | None:
+        """The valid plan that needs least memory, where nothing fits."""
+        return self.lightest[0] if self.lightest else None
 
     def assuming(self, assumptions: tuple[str, ...]) -> SearchResult:
         """The same, with what was assumed in putting the question said of every estimate."""
@@ -116,7 +126,7 @@ class SearchResult:
             self,
             estimates=Answers.of(self.estimates).changed(change),
             ties=None if ties is None else replace(ties, taken=Answers.of(ties.taken).changed(change)),
-            smallest=None if self.smallest is None else change(self.smallest),
-            suggestions=tuple(replace(each, estimate=change(each.estimate)) for each in self.suggestions),
+            lightest=Answers.of(self.lightest).changed(change),
+            suggestions=tuple(replace(each, taken=Answers.of(each.taken).changed(change)) for each in self.suggestions),
             offers=tuple(replace(each, estimate=change(each.estimate)) for each in self.offers),
         )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -73,7 +73,7 @@ class SearchAccount:
     """Plans that tie with the fastest; None where nothing fits."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: changes that would."""
-    smallest: Estimate | None = None
+    lightest: Sequence[Estimate] = ()
     """Where nothing fits: the valid plan that needs least memory."""
     offers: tuple[Offer, ...] = ()
     """Neighbouring counts and batches that train more tokens a second."""
@@ -181,7 +181,7 @@ def _account_record(file: PlanFile) -> Record:
             {"change": each.change, "num_accelerators": each.num_accelerators, "plan": estimate_record(each.estimate)}
             for each in account.suggestions
         ],
-        "smallest": None if account.smallest is None else estimate_record(account.smallest),
+        "smallest": estimate_record(account.lightest[0]) if account.lightest else None,
         "offers": [_offer_record(each) for each in account.offers],
     }
 
@@ -314,10 +314,10 @@ def _account(checked: Any) -> SearchAccount | None:
         space=checked.space,
         ties=_ties(checked),
         suggestions=tuple(
-            Suggestion(change=each.change, estimate=_estimate(each.plan), num_accelerators=each.num_accelerators)
+            Suggestion(change=each.change, num_accelerators=each.num_accelerators, taken=(_estimate(each.plan),))
             for each in checked.suggestions
         ),
-        smallest=None if checked.smallest is None else _estimate(checked.smallest),
+        lightest=() if checked.smallest is None else (_estimate(checked.smallest),),
         offers=tuple(
             Offer(
                 num_accelerators=each.num_accelerators,

@@ -130,21 +130,19 @@ class _Neighbours:
     def survey(self, pair: Pair, goal: Goal) -> Survey | None:
         """The plans of a pair that ``goal`` asks for; None without any."""
         other = _asked_with(self.question, pair)
-        if not can_have_plans(other, self.restrictions):
+        if not (can_have_plans(other, self.restrictions) and can_fit(other, self.restrictions)):
             return None
         try:
             space = declare(other, self.restrictions, self.stack)
         except ShardplanError:  # the count contradicts a restriction
-            return None
-        if not can_fit(other, space):
             return None
         return survey_of(other, space, goal=goal, known=self.known, stop=self.stop)
 
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
         survey = self.survey((offer.num_accelerators, offer.global_batch_size), Listing())
-        taken = None if survey is None else plan_to_take(survey)
-        return offer.estimate if taken is None else taken
+        taken = () if survey is None else plan_to_take(survey)
+        return taken[0] if taken else offer.estimate
 
     def faster_than(self, rate: float, pairs: Sequence[Pair]) -> list[Offer]:
         """The fastest plan of each pair that trains more sequences a second than ``rate``, and enough to be shown."""

@@ -19,7 +19,6 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.states import model_states
 from shardplan.planner.restrictions import Restrictions, divisors, values_given
-from shardplan.planner.space import Space
 from shardplan.validity.rules import RULES
 
 OF_HEADS: Final = (
@@ -47,7 +46,7 @@ def can_have_plans(question: Question, restrictions: Restrictions) -> bool:
     return any(batch % dp == 0 and (allowed is None or dp in allowed) for dp in (number // size for size in sizes))
 
 
-def can_fit(question: Question, space: Space) -> bool:
+def can_fit(question: Question, restrictions: Restrictions) -> bool:
     r"""Whether the fullest accelerator can hold its share of weights, gradients and optimizer states, s bytes in all.
 
     .. math:: s / N + b \le m
@@ -56,7 +55,7 @@ def can_fit(question: Question, space: Space) -> bool:
     accelerator no less than the mean. It is no more than necessary: what is gathered or kept comes on top. Gradients
     count where there is room for them all the time (``Software.frees_gradients``).
     """
-    offloads = space.axes.get("offload", (Plan().offload,))
+    offloads = values_given(restrictions, question).get("offload", (Plan().offload,))
     least = min(_state_bytes(question, Plan(offload=offload)) for offload in offloads)
     share = least / question.num_accelerators + question.profile.framework_bytes
     return bool(share <= float(question.usable_memory))

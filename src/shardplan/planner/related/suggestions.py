@@ -10,8 +10,9 @@ from functools import partial
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.stack import Stack
+from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.related.neighbours import nearest_with_plans, offers_of
+from shardplan.planner.related.neighbours import has_enough_layouts, nearest_with_plans, offers_of
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
@@ -54,7 +55,7 @@ def suggest(
     near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)[:1]
     beside = (_beside(question, each) for each in near)
     found = itertools.chain(_freed(question, restrictions, trial), beside, lighter, larger)
-    return replace(result, smallest=survey.lightest(), suggestions=tuple(found))
+    return replace(result, lightest=Answers(1, lambda _places: [survey.lightest()]), suggestions=tuple(found))
 
 
 def _with_plans(
@@ -78,7 +79,7 @@ def _beside(question: Question, best: Offer, *changes: str) -> Suggestion:
     texts = [f"use {used:,} accelerators: --gpus {used}"] if used != question.num_accelerators else []
     if batch != question.job.global_batch_size:
         texts.append(f"a global batch of {batch:,} sequences: --global-batch-size {batch}")
-    return Suggestion(change=", ".join((*changes, *texts)), estimate=best.estimate, num_accelerators=used)
+    return Suggestion(change=", ".join((*changes, *texts)), num_accelerators=used, taken=(best.estimate,))
 
 
 def _that_fit(changes: Iterable[Change], trial: Trial, offers: Callable[..., Sequence[Offer]]) -> Iterator[Suggestion]:
@@ -87,7 +88,7 @@ def _that_fit(changes: Iterable[Change], trial: Trial, offers: Callable[..., Seq
         fits = trial(question, restrictions)
         if fits is not None:
             yield replace(fits, change=text)
-            more = offers(question, fits.estimate, restrictions)[:1]
+            more = [] if has_enough_layouts(question) else offers(question, fits.estimate, restrictions)[:1]
             yield from (_beside(question, each, text) for each in more)
 
 
@@ -177,20 +178,14 @@ def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
 def _best(
     known: KnownPipelines, stack: Stack | None, stop: Stop | None, question: Question, restrictions: Restrictions
 ) -> Suggestion | None:
-    if not can_have_plans(question, restrictions):
+    if not (can_have_plans(question, restrictions) and can_fit(question, restrictions)):
         return None
     try:
         space = declare(question, restrictions, stack)
-        if not can_fit(question, space):
-            return None
         survey = survey_of(question, space, known=known, stop=stop)
     except SearchStopped:
         raise
     except ShardplanError:  # the change contradicts a restriction
         return None
-    estimate = plan_to_take(survey)
-    return (
-        None
-        if estimate is None
-        else Suggestion(change="", estimate=estimate, num_accelerators=question.num_accelerators)
-    )
+    taken = plan_to_take(survey)
+    return Suggestion(change="", num_accelerators=question.num_accelerators, taken=taken) if taken else None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.planner.ranking import different_cells
+from shardplan.planner.answers import Answers
+from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.robustness import recommended_of
 from shardplan.planner.survey import Survey
 
 
-def plan_to_take(survey: Survey) -> Estimate | None:
-    """What a search of the same space recommends; None where nothing fits."""
+def plan_to_take(survey: Survey) -> Answers:
+    """What a search of the same space recommends, found when it is read; none where nothing fits."""
     cells = different_cells(survey.tables, 1)
-    priced = survey.with_prices(cells).priced
-    if priced is None or not cells:
-        return None
-    best = recommended_of(survey.question, priced, fastest=priced.index_of(cells[0]))
+    return Answers(len(cells), lambda _places: [_recommended(survey, cells[0])])
+
+
+def _recommended(survey: Survey, fastest: Cell) -> Estimate:
+    """The most robust of the plans that tie with those of a cell."""
+    priced = survey.with_prices([fastest]).priced
+    assert priced is not None
+    best = recommended_of(survey.question, priced, fastest=priced.index_of(fastest))
     return estimate_plan(survey.question, priced.plan(best))
