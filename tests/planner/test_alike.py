@@ -98,6 +98,6 @@ def test_no_plan_is_faster_than_its_bounds(case: tuple[Question, Space]) -> None
         tables = Tables(question=asked, family=family, known=KnownPipelines())
         for at, pieces in pieces_of(tables):
             least = tables.least_passes_at(at.points, at.slots)
-            for step in (piece.step(sharding, "times") for piece in pieces for sharding in at.shardings):
+            for step in (piece.step(sharding) for piece in pieces for sharding in at.shardings):
                 assert np.all(least <= step.busiest * (1 + 1e-12))
                 assert np.all(step.work.least_busy <= step.busiest)

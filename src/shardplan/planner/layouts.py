@@ -85,8 +85,6 @@ class Layouts:
 
     chunks: NDArray[np.float64]
     """Parts by composition, as above, of longest ways; the first holds nothing."""
-    depth_of_chunk: NDArray[np.intp]
-    """Depth of the pipelines to which each of them belongs."""
     rounds: NDArray[np.intp]
     """Compositions of longest ways by layout, group and member; of each group the slowest counts."""
 
@@ -121,7 +119,6 @@ class Layouts:
             behind=numbered([[parts for *_, parts in stages] for stages in kinds]),
             compositions=np.asarray(list(numbers), dtype=np.float64).T,
             chunks=np.asarray([parts for _, parts in chunks], dtype=np.float64).T,
-            depth_of_chunk=np.asarray([depth for depth, _ in chunks]),
             rounds=flat.reshape(len(found), -1, max(widest, 1)),
         )
 

@@ -102,12 +102,10 @@ class PointGroup:
         """Work of stages of these compositions, which is at these rows."""
         return self._once(compositions, reads, lambda: self.tables.work_at(self.depths, rows, self.slots, reads))
 
-    def charge(
-        self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp], reads: Reads
-    ) -> StateCharge:
-        """What the states of stages of these compositions cost, which are at these rows."""
-        found = partial(self.tables.charge_at, sharding, self.depths, rows, reads)
-        return self._once(compositions, (reads, sharding), found)
+    def charge_times(self, sharding: int, compositions: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages of these compositions cost, which are at these rows, for who reads times."""
+        found = partial(self.tables.charge_times_at, sharding, self.depths, rows)
+        return self._once(compositions, ("charge times", sharding), found)
 
     def bytes(self, compositions: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
         """What they take under every kind of sharding."""
@@ -209,11 +207,10 @@ class TablePiece:
         allowed = True if together is None else together[np.ix_(self.at.slots, self.layouts)]
         return True if np.all(allowed) else allowed
 
-    def step(self, sharding: int, reads: Reads) -> Step:
-        """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
-        charges = [self.at.charge(sharding, *each, reads) for each in self._charge_rows]
-        time = 0.0 if reads == "memory" else self.at.sharding_time(sharding)
-        return Step(work=self._work(reads), charges=charges, sharding_time=time)
+    def step(self, sharding: int) -> Step:
+        """Times of the plans under a kind of sharding: slots of recomputation by points."""
+        charges = [self.at.charge_times(sharding, *each) for each in self._charge_rows]
+        return Step(work=self._work("times"), charges=charges, sharding_time=self.at.sharding_time(sharding))
 
     @cached_property
     def _memory(self) -> Step:
@@ -280,7 +277,7 @@ class PieceOutcome:
     @property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
-        return self.piece.step(self.sharding, "times").busiest
+        return self.piece.step(self.sharding).busiest
 
     def valued(self, objective: Objective) -> Numbers:
         """What valid plans are ranked by; infinite for others."""

@@ -212,11 +212,8 @@ class Tables:
         parts, lengths = [], []
         for numbers, points in self.numbers.by_placement(first):
             pipeline = gather(self._groups["pp"], self.layout_keys[1][points])
-            parts.append(
-                price_states(self.question, self.numbers.under_every_sharding(numbers, points), pipeline).map(
-                    StateLoad.of
-                )
-            )
+            each = self.numbers.under_every_sharding(numbers, points)
+            parts.append(price_states(self.question, each, pipeline).map(StateLoad.of))
             lengths.append(len(points))
         return concatenated(parts, lengths)
 
@@ -265,10 +262,9 @@ class Tables:
 
     def _latest(self, name: str, depths: Depths, made: Callable[[Depths], Made]) -> Made:
         """A table for some depths. Only the latest of each name is kept, so that memory stays bounded."""
-        known = self._kept.get(name)
-        if known is None or known[0] != depths:
-            known = self._kept[name] = depths, made(depths)
-        table: Made = known[1]
+        if name not in self._kept or self._kept[name][0] != depths:
+            self._kept[name] = depths, made(depths)
+        table: Made = self._kept[name][1]
         return table
 
     def work_table(self, depths: Depths) -> tuple[StageWork, Rows]:
@@ -277,13 +273,11 @@ class Tables:
 
     def work_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the work of stages at some places is, all at one of ``depths``."""
-        _, rows = self._latest("work", depths, self._work)
-        return rows.at(*self._found(depths, at, self.block_keys[1]))
+        return self.work_table(depths)[1].at(*self._found(depths, at, self.block_keys[1]))
 
     def work_at(self, depths: Depths, rows: NDArray[np.intp], slots: NDArray[np.intp], reads: Reads) -> StageWork:
         """Work of stages at these rows."""
-        work, _ = self._latest("work", depths, self._work)
-        return self._gathered(self.read(work, reads), rows, slots)
+        return self._gathered(self.read(self.work_table(depths)[0], reads), rows, slots)
 
     def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points, for who reads times."""
@@ -337,13 +331,11 @@ class Tables:
 
     def charge_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the charges of stages at some places are, under every sharding alike."""
-        *_, rows = self._latest("charges", depths, self._charges)
-        return rows.at(*self._found(depths, at, self.layout_keys[1]))
+        return self.charge_table(depths)[1].at(*self._found(depths, at, self.layout_keys[1]))
 
-    def charge_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp], reads: Reads) -> StateCharge:
-        """What the states of stages cost at these rows."""
-        _, charges, _ = self._latest("charges", depths, self._charges)
-        return gather(charges[sharding].times if reads == "times" else charges[sharding].memory, rows)
+    def charge_times_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages cost at these rows, for who reads times."""
+        return gather(self.charge_table(depths)[0][sharding].times, rows)
 
     def bytes_at(self, shardings: NDArray[np.intp], depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
         """What the states of stages take at these rows: by sharding, slot of recomputation and row."""
@@ -357,7 +349,7 @@ class Tables:
 
     def least_peaks(self, sharding: int, depths: Depths) -> NDArray[np.float64]:
         """What the memory of a stage is at least, whatever activations it keeps, by row of the charges. [bytes]"""
-        _, charges, rows = self._latest("charges", depths, self._charges)
+        charges, rows = self.charge_table(depths)
         return np.broadcast_to(least_peak_of(self.question, charges[sharding]), rows.keys.shape)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:

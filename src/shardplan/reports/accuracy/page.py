@@ -78,7 +78,8 @@ _LEFT_OUT = (
     " In-sample: constants fitted to all of these runs but those that are only compared (families named below). Left "
     "out: the run's whole family (one team, one line of software) was kept from the fit; this is what to expect for a "
     "stack and a machine of one's own. Both are the same for what is only compared. Tier A: every field that "
-    "matters is stated; A-: one minor field is inferred; B: one that matters is missing."
+    "matters is stated; A-: one minor field is inferred; B: one that matters is missing. Runs of tier B weigh little "
+    "in the fit; how little was chosen by the left-out errors, which are slightly too good for it."
 )
 
 
