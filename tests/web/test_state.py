@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardplan.files import DATA
 from shardplan.inputs.plan import Plan
-from shardplan.web.planning.changes import changed
+from shardplan.web.planning.changes import changed, without_flags
 from shardplan.web.state import JOB, SETS, FieldError, PageQuestion, in_words, plan_code, plan_in
 
 TEXT = st.text(min_size=1, max_size=30).map(str.strip).filter(bool)
@@ -94,6 +94,18 @@ PLANS = (
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_plan_comes_back_from_its_code(plan: Plan) -> None:
     assert plan_in(plan_code(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("use 480 of the 512: 2.0 % more tokens/s (--gpus 480).", "use 480 of the 512: 2.0 % more tokens/s."),
+        ("--fp8-opt would save 3 s: plan with --software kernels=fused.", "--fp8-opt would save 3 s."),
+        ("twice the bandwidth would save 3 s (4.0 %).", "twice the bandwidth would save 3 s (4.0 %)."),
+    ],
+)
+def test_flags_of_the_command_line_are_left_out(text: str, shown: str) -> None:
+    assert without_flags(text) == shown
 
 
 def test_suggested_changes_are_made() -> None:

@@ -253,6 +253,7 @@ def test_the_limits_of_training_are_drawn_for_a_device(client: TestClient) -> No
 def test_other_software_that_would_help_is_one_click_away(client: TestClient) -> None:
     found = client.get("/why?model=deepseek-v3&cluster=dgx-h100&gpus=2048").text
     assert re.search(r'href="[^"]*software=moe_dispatcher=deepep[^"]*"[^>]*>Ask that', found)
+    assert "plan with --software" not in found
 
 
 def test_a_field_that_no_decision_has_is_left_out(client: TestClient) -> None:

@@ -97,8 +97,10 @@ def test_a_locked_value_is_kept(open_page: Open) -> None:
 
 
 def test_plans_are_sorted_filtered_pinned_and_compared(page: Page) -> None:
+    titles = page.locator("table.plans thead th").all_inner_texts()
+    at = next(number for number, title in enumerate(titles, start=1) if title.startswith("memory"))
     page.get_by_role("button", name="memory", exact=True).click()
-    cells = page.locator("table.plans tbody tr td:nth-child(5)")
+    cells = page.locator(f"table.plans tbody tr td:nth-child({at})")
     values = [float(each.get_attribute("data-v") or "nan") for each in cells.all()]
     assert values == sorted(values)
     page.get_by_label("Filter").fill("tp 8")
@@ -275,6 +277,17 @@ def test_a_new_question_drops_the_figure_and_the_parts_of_the_older_answer(page:
     settled(page, "gpus=1024")
     page.wait_for_selector("[data-space] .main-svg")
     assert page.evaluate("purged") == 1
+
+
+def test_a_narrow_screen_shows_step_degrees_and_memory_of_the_plans(open_page: Open) -> None:
+    page = open_page("/", width=390)
+    answered(page)
+    room = page.locator(".plans-room").bounding_box()
+    for title in ("step", "tp", "pp", "dp", "memory"):
+        column = page.locator("table.plans th").get_by_text(title, exact=True).bounding_box()
+        assert room is not None
+        assert column is not None
+        assert column["x"] + column["width"] <= room["x"] + room["width"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -24,12 +24,14 @@ def estimate_texts(estimate: Estimate) -> dict[str, Any]:
         "basis": estimate.step_time_basis,
         "mfu": f"{100 * estimate.mfu:.1f} %",
         "peak": f"{format_count(estimate.peak_flops / 1e12)} TFLOP/s dense {estimate.peak_format}",
-        "rate": f"{format_count(per_second)} tokens/s",
+        "rate": format_count(per_second),
         "split": step_parts(estimate),
         "memory": {
             "parts": memory_parts(bar),
             "end": bar.usable_bytes / whole,
             "text": f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable",
+            "used": format_bytes(bar.used_bytes),
+            "usable": f"of {format_bytes(bar.usable_bytes)} usable",
             "stage": f"stage {bar.stage + 1} of {bar.num_stages}" if bar.num_stages > 1 else "",
         },
     }

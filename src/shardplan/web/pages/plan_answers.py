@@ -19,7 +19,7 @@ from shardplan.reports.texts.explanation import account_sentences, alone_text, b
 from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.rendering import fragment, parts
 from shardplan.web.planning.answered import PageAnswer, answered
-from shardplan.web.planning.changes import changed
+from shardplan.web.planning.changes import changed, without_flags
 from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
 from shardplan.web.planning.table import plan_table
@@ -108,7 +108,8 @@ def _reasons(question: PageQuestion, found: PageAnswer, stop: Callable[[], bool]
     if reasons is None or found.result.ties is None:
         return {"alternatives": []}
     result = found.with_offers(stop)
-    offer = changed(question, most_helpful(result, reasons))
+    better = most_helpful(result, reasons)
+    offer = changed(question, better)
     taken = recommendation(found.result.ties, result.estimates)
     texts = best_texts(reasons, result.estimates)
     return {
@@ -117,7 +118,7 @@ def _reasons(question: PageQuestion, found: PageAnswer, stop: Callable[[], bool]
             ties_sentence(found.result.ties, result.num_plans_feasible, is_least=result.num_plans_pruned > 0),
         ],
         "limits": limits_sentences(reasons),
-        "better": sentence(most_helpful(result, reasons).rstrip(".")),
+        "better": sentence(without_flags(better).rstrip(".")),
         "better_address": f"/?{offer.query()}" if offer != question else "",
         "alternatives": [
             {"name": each.name, "alone": alone_text(each), "best": text, "code": _code_of(each)}

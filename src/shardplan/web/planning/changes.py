@@ -8,6 +8,7 @@ from typing import Final
 from shardplan.web.state import JOB, PageQuestion
 
 FLAG: Final = re.compile(r"--([a-z-]+) ([^\s,;()]+)")
+SPELT: Final = re.compile(r" \(--[^)]*\)|: plan with --software [\w=]+")
 FREED: Final = re.compile(r"leave (.+?) free")
 
 
@@ -19,6 +20,11 @@ def changed(question: PageQuestion, text: str) -> PageQuestion:
     for flag, value in FLAG.findall(text):
         made = _with_flag(made, flag.replace("-", "_"), value.rstrip("."))
     return made
+
+
+def without_flags(text: str) -> str:
+    """What ``text`` offers without the flags that ask for it: a page has a button next to it."""
+    return SPELT.sub("", text)
 
 
 def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:

@@ -16,6 +16,7 @@ DEGREES: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp")
 SWITCHES: Final = (
     "tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep",
 )  # fmt: skip
+MEMORY: Final = "memory"
 SAME_TIME: Final = 1e-9
 
 
@@ -49,7 +50,10 @@ class PlanRow(NamedTuple):
 
 
 def plan_table(result: SearchResult) -> dict[str, Any]:
-    """Columns and rows: the plans of a search, best first, the recommended one among them."""
+    """Columns and rows: the plans of a search, best first, the recommended one among them.
+
+    Step, degrees and memory come first: a narrow screen shows no more of a row.
+    """
     assert result.ties is not None
     ties, best = result.ties, result.estimates[0]
     listed = [*result.estimates]
@@ -59,11 +63,11 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
     switches = [name for name in SWITCHES if len({getattr(each.plan, name) for each in listed}) > 1]
     columns = [
         PlanColumn("step", about="predicted time of one optimizer step"),
-        PlanColumn("lost", about="time lost against the fastest"),
-        PlanColumn("MFU"),
-        PlanColumn("memory", about="peak of the fullest stage"),
         *(PlanColumn(name.replace("_", " ")) for name in degrees),
         PlanColumn("dp"),
+        PlanColumn(MEMORY, about="peak of the fullest stage"),
+        PlanColumn("lost", about="time lost against the fastest"),
+        PlanColumn("MFU"),
         PlanColumn("mb", about="micro-batch size"),
         PlanColumn("sharding", is_text=True),
         PlanColumn("recompute", is_text=True),
@@ -79,11 +83,11 @@ def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tupl
     lost = time - ties.time_of(best)
     cells = (
         TableCell(format_time(time), time),
-        TableCell(signed_time(lost) if lost > SAME_TIME * time else "same", lost),
-        TableCell(percent(estimate.mfu), estimate.mfu),
-        TableCell(format_bytes(estimate.peak_memory_bytes), estimate.peak_memory_bytes),
         *(TableCell(str(getattr(plan, name)), getattr(plan, name)) for name in degrees),
         TableCell(str(estimate.dp), estimate.dp),
+        TableCell(format_bytes(estimate.peak_memory_bytes), estimate.peak_memory_bytes),
+        TableCell(signed_time(lost) if lost > SAME_TIME * time else "same", lost),
+        TableCell(percent(estimate.mfu), estimate.mfu),
         TableCell(str(plan.micro_batch_size), plan.micro_batch_size),
         TableCell(short_sharding(plan), short_sharding(plan)),
         TableCell(short_recompute(plan), short_recompute(plan)),
