@@ -8,7 +8,7 @@ it is,
 
 over accelerator, number format, kind of model and size, with a length :math:`\ell` for step times and another for
 memory (``LENGTHS``). Runs of one family share most of their error, so n of them weigh as the root of n, as in the fit.
-The scale is no part of likeness: left-out runs have the same interval score with it (0.544) and without (0.543), and
+Likeness leaves the scale out: the interval score of left-out runs is the same with it (0.544) and without (0.543), and
 bands would narrow where runs of one scale happen to agree. A part that no run covers is taken as the worst of those
 that some do, of its generation if there are any: its band spans what each would have. Where little is alike the band is
 wider, and says so (``estimation.gaps``). ``calibration.coverage`` counts how often it holds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -51,7 +50,7 @@ def _write_defaults(found: Refit) -> None:
             (folder / NEEDS.name).write_text(needs_table(found), encoding="utf-8")
             (folder / MOVES.name).write_text(moves_table(found.fit), encoding="utf-8")
             for path in sorted(folder.iterdir()):
-                os.replace(path, PROFILES / path.name)  # noqa: PTH105 # Path.replace is the same
+                path.replace(PROFILES / path.name)
         list(build())
     except OSError as error:
         raise InputError(
