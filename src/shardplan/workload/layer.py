@@ -200,7 +200,7 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
     if job.train != "lora":
         return held.with_adam(norms, job) if layer.gradients == "all" else held.as_frozen()
     block = layer_block(layer, Shard.of(model.hidden_size, job, numbers))
-    pairs = [pair for each in block.operators for pair in adapters(each, job, numbers.tp)]
+    pairs = [pair for each in block.operators for pair in adapters(each, job, numbers)]
     sizes = [(down.grouped, down.count * (down.k * down.n + up.k * up.n)) for down, up in pairs]
     added = Parameters(
         sum((size for grouped, size in sizes if not grouped), start=0.0),
@@ -222,7 +222,7 @@ def check_adapters(model: ModelConfig, job: Job) -> None:
         pair
         for kind in model.layer_kinds
         for each in layer_block(kind, shard).operators
-        for pair in adapters(each, job, 1.0)
+        for pair in adapters(each, job, shard.numbers)
     ]
     there = {down.name.partition(".")[2].removesuffix("_a") for down, _ in found}
     missing = [target for target in lora_targets(job.lora_targets) if target not in there]

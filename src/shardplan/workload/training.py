@@ -14,6 +14,7 @@ from typing import Final
 from shardplan.arrays import Numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Gradients
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.trained import lora_targets
 from shardplan.workload.ops import Block, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.passes import TRAFFIC
@@ -84,7 +85,7 @@ def _kept(tensor: Saved, shard: Shard, adapted: tuple[str, ...]) -> Saved | None
 
 def _adapted(block: Block, shard: Shard) -> Block:
     """``block`` frozen, with the adapters of the job."""
-    pairs = [pair for each in block.operators for pair in adapters(each, shard.job, shard.numbers.tp)]
+    pairs = [pair for each in block.operators for pair in adapters(each, shard.job, shard.numbers)]
     is_packed = shard.job.packed_weights is not None
     keeps_all = is_packed and shard.job.software.keeps_packed_inputs
     reading = {each.name for each in block.operators} if keeps_all else {down.name.split(".")[0] for down, _ in pairs}
@@ -112,11 +113,11 @@ def _sum(down: Matmul, up: Matmul, shard: Shard) -> StreamPass:
     return TRAFFIC["adapter"].at(f"{down.name}_sum", down.modules, elements, shard.element)
 
 
-def adapters(operator: Operator, job: Job, tp: Numbers) -> Iterator[tuple[Matmul, Matmul]]:
+def adapters(operator: Operator, job: Job, numbers: PlanNumbers) -> Iterator[tuple[Matmul, Matmul]]:
     """Products A and B of the adapters of an operator; both are shared by tensor-parallel ranks (Megatron, NeMo)."""
     if not isinstance(operator, Matmul):
         return
-    rank = job.lora_rank
+    rank, tp = job.lora_rank, numbers.etp if operator.grouped else numbers.tp
     for target, columns in _targets(operator, job):
         by_rows = operator.name in ROW_PARALLEL
         plain = replace(operator, low_precision=False, parts=(1,))
