@@ -32,7 +32,7 @@ from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 
 if TYPE_CHECKING:
-    from shardplan.api.questions import PutQuestion
+    from shardplan.estimation.question import PutQuestion
 
 MOST_ACCELERATORS: Final = 2**31
 JOB: Final = tuple(described(Job))
