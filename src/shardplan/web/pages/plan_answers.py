@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from shardplan.errors import ShardplanError
 from shardplan.reports.explanation import explain
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.plan_file import PlanFile
@@ -183,10 +182,7 @@ async def plan_file(request: Request) -> Response:
 
 
 async def opened(request: Request) -> Response:
-    """The question of a session that is sent, for the page to put."""
+    """The question of a file that is sent, for the page to put."""
     text = (await request.body()).decode("utf-8", errors="replace")
-    try:
-        question = await answer(request, lambda _stop: session_in(text))
-    except ShardplanError as error:
-        return JSONResponse(error.to_record(), status_code=422)
+    question = await answer(request, lambda _stop: session_in(text))
     return JSONResponse({"query": question.query(), "config": question.config})

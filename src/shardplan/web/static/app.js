@@ -46,26 +46,35 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (isAnswer(event) && event.detail.xhr === pending) stale(false); // an aborted one is followed by another
 });
 document.addEventListener("htmx:sendError", (event) => {
-  if (isAnswer(event)) failed("The server does not answer. Is shardplan serve still running?");
+  if (isAnswer(event)) failed(...NO_ANSWER);
 });
 document.addEventListener("htmx:responseError", (event) => {
   const { status } = event.detail.xhr;
   if (isAnswer(event) && !SHOWN.includes(status)) failed(`The server answered with an error (${status}).`);
 });
 
-export function failed(text) {
+export const NO_ANSWER = ["The server does not answer", "Is shardplan serve still running? What you typed stays here."];
+
+// What went wrong where the server sends no panel that says so.
+export function failed(text, hint = "") {
   const panel = document.createElement("div");
   panel.className = "panel error";
   panel.setAttribute("role", "alert");
   const title = document.createElement("h2");
   title.textContent = text;
+  const more = document.createElement("p");
+  more.textContent = hint;
   const again = document.createElement("button");
   again.type = "button";
   again.textContent = "Try again";
   again.addEventListener("click", ask);
-  panel.append(title, again);
+  panel.append(title, more, again);
   answer().replaceChildren(panel);
-  return panel;
+}
+
+export function refused(panel) {
+  answer().innerHTML = panel;
+  scrollTo({ top: 0 });
 }
 
 export function ask() {
