@@ -31,7 +31,7 @@ from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
-from shardplan.web.uploaded import Uploaded, uploaded_in
+from shardplan.web.uploaded import CONFIG, Uploaded, uploaded_in
 
 if TYPE_CHECKING:
     from shardplan.api.questions import PutQuestion
@@ -178,6 +178,12 @@ class PageQuestion:
         own = self.uploaded.models.get(self.model)
         with about_field("model"):
             return own or named("model", self.model)
+
+    @property
+    def uses_file(self) -> bool:
+        """Whether a plan file gives what no name does. Raises FieldError."""
+        own = self.uploaded
+        return self.cluster in own.clusters or own.profile is not None or self.model in own.models.keys() - {CONFIG}
 
     def profile_asked(self, cluster: Cluster) -> Profile | None:
         """The uploaded constants, for accelerators of their generation."""

@@ -19,6 +19,7 @@ from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.rendering import fragment, parts
 from shardplan.web.planning.answered import PageAnswer, answered
 from shardplan.web.planning.changes import changed, without_flags
+from shardplan.web.planning.command import estimate_command
 from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
 from shardplan.web.planning.table import plan_table
@@ -164,8 +165,11 @@ async def one(request: Request) -> HTMLResponse:
 
     def work(found: PageAnswer) -> dict[str, Any]:
         plan = side(found, question.show or "tp=1")
-        told = [] if plan["error"] is not None else why_not(found, plan["estimate"])
-        return {"plan": plan, "sentences": told}
+        if plan["error"] is not None:
+            return {"plan": plan}
+        estimate = plan["estimate"]
+        command = estimate_command(question, found.put.question, estimate)
+        return {"plan": plan, "sentences": why_not(found, estimate), "command_line": command}
 
     context = await worked_out(request, question, "one", work)
     return fragment(request, "plan_one.html", address=f"/?{question.query()}", **context)

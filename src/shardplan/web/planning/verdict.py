@@ -21,10 +21,11 @@ from shardplan.reports.texts.answer import (
     step_band,
     token_rates,
 )
-from shardplan.reports.texts.plan import field_text, flags_text, plan_words
+from shardplan.reports.texts.plan import field_text, plan_words
 from shardplan.units import format_count, format_rate, format_time
 from shardplan.web.figures.parts import memory_parts, step_parts
 from shardplan.web.planning.answered import PageAnswer
+from shardplan.web.planning.command import estimate_command, plan_command
 from shardplan.web.state import LOCK, PageQuestion, plan_code
 
 CHIPS: Final = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute")
@@ -66,7 +67,7 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "split": step_parts(estimate),
         "options": None if options is None else " ".join(options.options),
         "unsaid": () if options is None else options.unsaid,
-        "flags": flags_text(asked, estimate),
+        "commands": (plan_command(question), estimate_command(question, asked, estimate)),
         "doubt": _doubt(estimate),
         "near": how_near(estimate) if estimate.evidence else "",
         "runs": [
