@@ -13,7 +13,7 @@ from shardplan.reports.explanation import explain
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
-from shardplan.reports.texts.answer import sentence
+from shardplan.reports.texts.answer import question_parts, question_title, sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.rendering import fragment, parts
@@ -79,11 +79,13 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
             "address": f"/?{changed(question, each.change).query()}",
             "step": format_time(each.estimate.step_time),
             "memory": format_bytes(each.estimate.peak_memory_bytes),
-            "accelerators": f"{each.num_accelerators:,}",
+            "accelerators": f"{each.num_accelerators:,} accelerator{'' if each.num_accelerators == 1 else 's'}",
         }
         for each in result.suggestions
     ]
     return {
+        "title": question_title(found.put.question),
+        "subject": question_parts(found.put.question),
         "evaluated": result.num_plans_evaluated,
         "need": "" if least is None else (least.reason or "").partition(": ")[0],
         "memory": None if least is None else memory(least),

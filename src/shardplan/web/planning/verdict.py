@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.reports.breakdown import memory_bar
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
@@ -98,14 +99,15 @@ def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
     if time is None or tokens is None:
         return None
     low, high = (time * end / estimate.step_time for end in (estimate.step_time_p10, estimate.step_time_p90))
-    money, cluster = estimate.money, asked.cluster
+    money, price, source = estimate.money, asked.cluster.accelerator_price, first_source(asked.cluster)
+    told = "" if source == GIVEN_BY_USER else f", {source}"
     return {
         "time": format_time(time),
         "band": f"{format_time(low)} to {format_time(high)}",
         "tokens": format_count(tokens),
         "hours": format_count(round(time / 3600 * asked.num_accelerators)),
         "money": "" if money is None else f"USD {format_count(round(money))}",
-        "price": f"USD {cluster.accelerator_price:.3g} per accelerator-hour, {first_source(cluster)}" if money else "",
+        "price": f"USD {price:,.2f} per accelerator-hour{told}" if money else "",
     }
 
 
