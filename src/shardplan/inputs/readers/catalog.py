@@ -243,8 +243,9 @@ def _is_users(what: str, text: str, *, is_path: bool) -> bool:
     try:
         if not path.exists():
             return False
-        is_model = what == "model" and (path / "config.json").is_file()
-        return is_path or looks_like_path(text) or path.is_file() or is_model
+        if what == "model" and path.is_dir():
+            return (path / "config.json").is_file()
+        return is_path or looks_like_path(text) or path.is_file()
     except (OSError, ValueError):  # too long, or with a null character
         return False
 
