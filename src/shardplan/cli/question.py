@@ -71,7 +71,7 @@ def ask(flags: QuestionFlags) -> Asked:
     fields = values_of(Job, flags.job)
     _check_one_stack(flags.stack)
     profile, of_profile = _profile(flags.profile, hardware)
-    software, stack = software_of(flags.software), flags.stack or USUAL
+    software, stack = software_of(flags.software), USUAL if flags.stack is None else flags.stack
     put = put_question(config, hardware, num_accelerators, fields, software=software, stack=stack, profile=profile)
     assumed = (*of_nodes, *put.assumptions, *of_profile)
     return Asked(question=put.question, assumptions=assumed, warnings=of_profile, stack=put.stack)

@@ -59,7 +59,8 @@ class BudgetFlags:
     ] = None
     days: Annotated[str | None, _limit("The run takes at most this many days.", "--days", metavar="N")] = None
     num_accelerators: Annotated[
-        str | None, _limit("It uses exactly this many accelerators.", "--gpus", metavar="N")
+        str | None,
+        _limit("It uses exactly this many accelerators; `shardplan pareto` compares sizes.", "--gpus", metavar="N"),
     ] = None
     money: Annotated[str | None, _limit("It costs this at most: 50M.", "--money", metavar="N")] = None
     energy: Annotated[str | None, _limit("It takes this at most: 20GWh; bare in kWh.", "--energy", metavar="VALUE")] = (
