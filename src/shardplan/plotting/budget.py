@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from shardplan.decisions.goodput import DAY
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 
 COLOURS: Final = {
@@ -15,7 +16,6 @@ COLOURS: Final = {
     "restart": PALETTE[4],
     "start_up": GREY,
 }
-DAY: Final = 86400.0
 
 
 def budget_chart(record: Mapping[str, Any]) -> Chart:
