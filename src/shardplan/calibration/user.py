@@ -120,7 +120,7 @@ class UserFit:
 
 def calibrate_runs(
     runs: Sequence[MeasuredRun],
-    accelerator: str | None = None,
+    accelerator: str | None,
     *,
     file: str,
     date: str,

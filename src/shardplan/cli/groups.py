@@ -19,7 +19,6 @@ from shardplan.errors import UnknownNameError
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
 """How help is asked for and laid out."""
 
-
 FILES: Final = "examples/"
 """The folder of the files that examples use."""
 

@@ -28,7 +28,6 @@ from shardplan.version import VERSION
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
-
 COMMANDS: Final[dict[str, CommandEntry]] = {
     "plan": CommandEntry(
         "Find the fastest plan that fits, and say why.",

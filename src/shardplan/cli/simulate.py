@@ -125,7 +125,7 @@ def simulate(
     return 0
 
 
-def disturbance_of(jitter: str, seed: str, slow_rank: Sequence[str] | None = None) -> Disturbance:
+def disturbance_of(jitter: str, seed: str, slow_rank: Sequence[str] | None) -> Disturbance:
     """What the flags of jitter and of slow ranks say. Raises InputError."""
     from shardplan.simulation.step import Disturbance
 

@@ -86,9 +86,7 @@ class Sensitivity:
         return sum(each.elasticity or 0.0 for each in rates)
 
 
-def sensitivity_of(
-    question: Question, searches: Searches, *, factor: float = FACTOR, progress: Progress | None = None
-) -> Sensitivity:
+def sensitivity_of(question: Question, searches: Searches, *, factor: float, progress: Progress | None) -> Sensitivity:
     """The elasticity of the best step time to every parameter of the hardware. Raises ``InputError``."""
     if not 1 < factor <= LARGEST_FACTOR:
         raise InputError(

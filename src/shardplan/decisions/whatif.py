@@ -104,7 +104,7 @@ def what_if(
     searches: Searches,
     *,
     before: Answered | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> WhatIf:
     """``plan`` and what to take in its place after each of ``changes``, in their order. Raises ``InputError``.
 

@@ -349,7 +349,6 @@ CONSTANT_FIELDS = frozenset(each.name for each in fields(Constant))
 OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 """Tables whose keys are names of accelerators or number formats."""
 
-
 MOST = 1e15
 SHARE = "share"
 FRACTION = "fraction"

@@ -50,18 +50,17 @@ MOST_OPTIONS, MOST_FLAGS = 6, 10
 ALL_TERMS = 100
 
 
-def show_question(page: Page, question: Question, *, count: str | None = None) -> None:
-    """Model, cluster and job in two lines. ``count``: the number of accelerators as text, where it is not one."""
+def show_question(page: Page, question: Question, given: Sequence[str] = (), *, count: str | None = None) -> None:
+    """Model, cluster and job in two lines, and what the user set in place of usual values.
+
+    ``count``: the number of accelerators as text, where it is not one.
+    """
     page.line(question_title(question, count), style="bold", indent=0)
     page.line(page.glyph(" \u00b7 ", ", ").join(question_parts(question)), indent=0, style="dim")
     for note in question.model.notes:
         page.labelled("Model", note, style="bold yellow")
-
-
-def show_given(page: Page, texts: Sequence[str]) -> None:
-    """What the user set in place of the cluster's, the framework's or the search's own values."""
-    if texts:
-        page.labelled("You set", "; ".join(texts), style="bold yellow")
+    if given:
+        page.labelled("You set", "; ".join(given), style="bold yellow")
 
 
 def show_verdict(
@@ -107,7 +106,7 @@ def _show_refusals(page: Page, estimate: Estimate) -> None:
         page.line(text, indent=0)
 
 
-def show_framework(page: Page, question: Question, estimate: Estimate, *, is_whole: bool = False) -> None:
+def show_framework(page: Page, question: Question, estimate: Estimate, *, is_whole: bool) -> None:
     """Which framework runs the plan, or why the one that was named cannot."""
     if estimate.framework is None:
         page.labelled("Runs on", "no named framework: it may be that none runs the plan")

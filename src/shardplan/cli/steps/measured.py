@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 PANEL: Final = "Measured step"
 
-
 _measured = partial(flag, panel=PANEL, show_default=False)
 
 

@@ -139,7 +139,7 @@ def paced(
     *,
     stage: Stage,
     behind: Callable[[Stage], Passes],
-    exchanges: ShardedTimes = NO_SHARDED_TIMES,
+    exchanges: ShardedTimes,
 ) -> Numbers:
     """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
 

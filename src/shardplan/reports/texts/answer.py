@@ -68,7 +68,7 @@ def step_band(estimate: Estimate) -> str:
     return f"{low} to {high}, {band_name(estimate.step_time_basis)}"
 
 
-def mfu_text(estimate: Estimate, *, is_whole: bool = False) -> str:
+def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:
     """Utilisation and the peak that it is a share of; ``is_whole``: with what counts recomputation too."""
     mfu = f"MFU {percent(estimate.mfu)}"
     if is_whole and estimate.hfu > estimate.mfu * 1.0005:
@@ -83,7 +83,7 @@ def token_rates(question: Question, estimate: Estimate) -> tuple[str, str]:
     return total, rate
 
 
-def rates_text(question: Question, estimate: Estimate, *, is_whole: bool = False) -> str:
+def rates_text(question: Question, estimate: Estimate, *, is_whole: bool) -> str:
     """Tokens per second and utilisation."""
     total, rate = token_rates(question, estimate)
     return f"{total} tokens/s ({rate} per accelerator), {mfu_text(estimate, is_whole=is_whole)}"
@@ -104,7 +104,7 @@ def training_text(question: Question, estimate: Estimate) -> str:
     )
 
 
-def cost_text(question: Question, estimate: Estimate, *, is_whole: bool = False) -> str:
+def cost_text(question: Question, estimate: Estimate, *, is_whole: bool) -> str:
     """Money for that time, with its band, and at which price; ``is_whole``: with the source of the price."""
     money, cluster = estimate.money, question.cluster
     assert money is not None

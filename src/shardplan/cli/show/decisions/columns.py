@@ -30,7 +30,7 @@ def plan_columns(estimates: Sequence[Estimate | None]) -> list[Column]:
     ]
 
 
-def bars(page: Page, shares: Sequence[float | None], room: int = 16) -> list[str]:
+def bars(page: Page, shares: Sequence[float | None], room: int) -> list[str]:
     """A bar for each share of one, in characters."""
     return ["" if share is None else str(page.bar(min(max(share, 0.0), 1.0), room, "")) for share in shares]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from shardplan.cli.layout import INDENT, Column, Page
-from shardplan.cli.show.answer import show_given, show_question
+from shardplan.cli.show.answer import show_question
 from shardplan.cli.show.decisions.columns import plan_columns, show_written
 from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto_sizes import SizesFront
@@ -28,8 +28,7 @@ def show_pareto_sizes(page: Page, front: SizesFront, given: Sequence[str], writt
     """The whole answer."""
     sizes = front.sizes
     first, last = sizes[0].num_accelerators, sizes[-1].num_accelerators
-    show_question(page, front.question, count=f"{first:,} to {last:,}" if first < last else None)
-    show_given(page, given)
+    show_question(page, front.question, given, count=f"{first:,} to {last:,}" if first < last else None)
     page.console.print()
     if front.fastest is None or front.cheapest is None:
         page.labelled("Too big", front_sentence(front), style="bold red")
