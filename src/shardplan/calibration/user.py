@@ -120,7 +120,7 @@ class UserFit:
 
 def calibrate_runs(
     runs: Sequence[MeasuredRun],
-    accelerator: str | None,
+    accelerator: str | None = None,
     *,
     file: str,
     date: str,

@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 def run_microbenchmark(
     *,
     device: str | None = None,
-    sizes: Sizes,
+    sizes: Sizes = "full",
     accelerator: str | None = None,
     precisions: Sequence[str] | None = None,
     progress: Progress | None = None,
