@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -165,16 +166,20 @@ class Tables:
             logits=gather(_row(num_logits(self.question, numbers), first), block),
         )
 
-    def _work(self, depths: Depths) -> tuple[StageWork, Rows]:
+    def _work(self, depths: Depths, *, times: bool = True) -> StageWork:
         """Work of every composition on every block that plans of these depths have."""
-        rows = self._rows(depths, self._work_compositions, self.block_keys[1])
+        rows = self._latest("work rows", depths, self._rows_of_work)
         pieces = [*rows.pieces(max(ROWS // len(self.family.policies), 1))]
         stages = [self.layouts.composed(rows.compositions[part]) for part in pieces]
+        blocks = self.blocks if times else self.blocks.map(attrgetter("memory"))
         works = [
-            StageWork.of(stage, self.blocks.at(rows.keys[part], stage))
+            StageWork.of(stage, blocks.at(rows.keys[part], stage))
             for stage, part in zip(stages, pieces, strict=True)
         ]
-        return concatenated(works, [part.stop - part.start for part in pieces]), rows
+        return concatenated(works, [part.stop - part.start for part in pieces])
+
+    def _rows_of_work(self, depths: Depths) -> Rows:
+        return self._rows(depths, self._work_compositions, self.block_keys[1])
 
     @of_whole
     def whole(self) -> tuple[Stage, StageWork]:
@@ -284,17 +289,23 @@ class Tables:
         """All depths that plans have."""
         return tuple(different(self.family.points["depth"]).tolist())
 
-    def work_table(self, depths: Depths) -> tuple[StageWork, Rows]:
-        """Work of every composition on every block that plans of these depths have, and where each is."""
-        return self._latest("work", depths, self._work)
-
     def work_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the work of stages at some places is, all at one of ``depths``."""
-        return self.work_table(depths)[1].at(*self._found(depths, at, self.block_keys[1]))
+        rows = self._latest("work rows", depths, self._rows_of_work)
+        return rows.at(*self._found(depths, at, self.block_keys[1]))
+
+    def work_table(self, depths: Depths, reads: Reads) -> StageWork:
+        """Work of every composition on every block that plans of these depths have.
+
+        For memory without times, but where these are of all depths: then they are asked for next.
+        """
+        if reads == "memory" and depths != self.depths:
+            return self._latest("memory", depths, partial(self._work, times=False))
+        return self.read(self._latest("work", depths, self._work), reads)
 
     def work_at(self, depths: Depths, rows: NDArray[np.intp], slots: NDArray[np.intp], reads: Reads) -> StageWork:
         """Work of stages at these rows."""
-        return self._gathered(self.read(self.work_table(depths)[0], reads), rows, slots)
+        return self._gathered(self.work_table(depths, reads), rows, slots)
 
     def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points, for who reads times."""
