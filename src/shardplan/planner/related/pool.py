@@ -21,8 +21,10 @@ from shardplan.planner.stopping import Stop, check
 Limits = NDArray[np.float64]
 """The slowest step of use, by system and by the smallest capacity in which a plan fits; minus infinity where it fits
 none. [s]"""
-SOME = 32
-"""Plans of every system and capacity whose closer bound is found first, to price the most promising of them."""
+SOME = 64
+"""Plans of every system and capacity whose closer bound is found first."""
+FEW = 8
+"""The most promising of them, which are priced first, so that others have something to be slower than."""
 
 
 class Fitting(NamedTuple):
@@ -66,14 +68,14 @@ class Pool:
     def __init__(self, tables: Tables, usable: NDArray[np.float64], stop: Stop | None) -> None:
         """``usable``: what tensors can fill of each capacity, ascending. [bytes]"""
         self._tables, self._usable, self._stop = tables, usable, stop
-        self._plans = np.empty((3, 0), dtype=np.intp)
-        """Slots of recomputation, layouts and points."""
 
     def fill(self, bound: NDArray[np.float64], limits: Limits) -> None:
         """Finds the memory of all plans. ``bound``: what plans take at least, by system, slot and point. [s]"""
         shares, num_kinds = _least_shares(bound, limits), len(self._tables.family.shardings)
-        plans, peaks, bounds = [], [], []
-        for at, pieces in pieces_of(self._tables):
+        plans = [np.empty((3, 0), dtype=np.intp)]
+        """Slots of recomputation, layouts and points."""
+        peaks, bounds = [np.empty((num_kinds, 0))], [bound[:, 0, :0]]
+        for at, pieces in pieces_of(self._tables, float(self._usable[-1])):
             for piece in pieces:
                 check(self._stop)
                 smallest = np.searchsorted(self._usable, piece.peaks.min(axis=0))
@@ -90,11 +92,9 @@ class Pool:
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
 
     def promising(self, limits: Limits) -> Limits:
-        """Limits within which, by its bound, is a plan of every system and capacity; no higher than these."""
-        if np.isfinite(limits[:, :-1]).all():
-            return limits
+        """Limits within which, by their bound, are few plans of every system and capacity; no higher than these."""
         self._come_closer(self._with_some(self._bound, limits, SOME))
-        return self._with_some(np.where(self._is_close, self._bound, np.inf), limits, 1)
+        return self._with_some(np.where(self._is_close, self._bound, np.inf), limits, FEW)
 
     def _with_some(self, bound: NDArray[np.float64], limits: Limits, number: int) -> Limits:
         """Limits within which are so many of these bounds of every system and capacity."""

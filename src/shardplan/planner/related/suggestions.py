@@ -12,14 +12,14 @@ from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.neighbours import has_enough_layouts, nearest_with_plans, offers_of
 from shardplan.planner.related.possible import can_fit, can_have_plans
-from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.space import declare
-from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.stopping import Stop
+from shardplan.planner.survey import Survey
 
 Change = tuple[str, Question, Restrictions]
 """In words with its flags, and what is asked then."""
@@ -182,10 +182,7 @@ def _best(
         return None
     try:
         space = declare(question, restrictions, stack)
-        survey = survey_of(question, space, known=known, stop=stop)
-    except SearchStopped:
-        raise
     except ShardplanError:  # the change contradicts a restriction
         return None
-    taken = plan_to_take(survey)
+    taken = plan_to_take(question, space, known, stop)
     return Suggestion(change="", num_accelerators=question.num_accelerators, taken=taken) if taken else None
