@@ -38,6 +38,7 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
+from shardplan.planner.pruning.states import LeastOfStates, least_of_states
 from shardplan.planner.related.pairs import Index, Pairs, step_times
 from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.restrictions import Restrictions
@@ -359,7 +360,11 @@ class _Pools:
         self._number, self._family, self._usable, self._stop = number, family, asked.usable, stop
         self.times = Tables(question=asked.joint, family=family, known=known)
         shape = len(asked.of_systems), *family.recomputes.shape
-        self._bound, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        self._passes, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        states = (np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in least_of_states(self.times))
+        self._states = LeastOfStates(*states)
+        least = np.where(family.shards, self._states.least, np.inf).min(axis=1)[:, None, :]
+        self._bound, self._promise = self._passes + least, self._promise + least
         self._seen = np.zeros(family.num_points, dtype=bool)
         self._pools: list[tuple[Index, Pool]] = []
 
@@ -385,8 +390,9 @@ class _Pools:
         held = np.flatnonzero(cells.any(axis=0))
         if len(held):
             points, cells = points[held], cells[:, held]
-            pool = Pool(self.times.within(points, cells), self._usable, self._stop)
-            pool.fill(bound[:, :, held], limits)
+            least = self._passes[:, :, points], self._states.at(points)
+            pool = Pool(self.times.within(points, cells), self._usable, *least, self._stop)
+            pool.fill(limits)
             self._pools.append((points, pool))
 
     def promising(self, limits: Limits) -> Limits:

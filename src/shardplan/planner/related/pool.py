@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING
+from shardplan.planner.pruning.states import LeastOfStates
 from shardplan.planner.related.pairs import Index, Pairs, least_times, step_times
 from shardplan.planner.stopping import Stop, check
 
@@ -65,16 +66,28 @@ class Fitting(NamedTuple):
 class Pool:
     """Plans but for their sharding that fit and may be of use, as far as the first bound says."""
 
-    def __init__(self, tables: Tables, usable: NDArray[np.float64], stop: Stop | None) -> None:
-        """``usable``: what tensors can fill of each capacity, ascending. [bytes]"""
+    def __init__(
+        self,
+        tables: Tables,
+        usable: NDArray[np.float64],
+        least: NDArray[np.float64],
+        states: LeastOfStates,
+        stop: Stop | None,
+    ) -> None:
+        """``usable``: what tensors can fill of each capacity, ascending [bytes]; ``least``: what passes of plans take at
+        least, by system, slot and point [s]; ``states``: what their states add."""
         self._tables, self._usable, self._stop = tables, usable, stop
+        self._first, self._several = least, least.shape[-1]
+        self._once = np.concatenate([states.single, states.several], axis=-1)
+        self._states = self._once + np.concatenate([states.sharded, states.sharded], axis=-1)
 
-    def fill(self, bound: NDArray[np.float64], limits: Limits) -> None:
-        """Finds the memory of all plans. ``bound``: what plans take at least, by system, slot and point. [s]"""
-        shares, num_kinds = _least_shares(bound, limits), len(self._tables.family.shardings)
+    def fill(self, limits: Limits) -> None:
+        """Finds the memory of all plans that may be within limits."""
+        num_kinds, shards = len(self._tables.family.shardings), self._tables.family.shards
+        least = np.where(shards, np.minimum(*np.split(self._states, 2, axis=-1)), np.inf).min(axis=1)
+        shares = _least_shares(self._first + least[:, None, :], limits)
         plans = [np.empty((3, 0), dtype=np.intp)]
-        """Slots of recomputation, layouts and points."""
-        peaks, bounds = [np.empty((num_kinds, 0))], [bound[:, 0, :0]]
+        peaks = [np.empty((num_kinds, 0))]
         for at, pieces in pieces_of(self._tables, float(self._usable[-1])):
             for piece in pieces:
                 check(self._stop)
@@ -84,12 +97,32 @@ class Pool:
                 plans.append(np.stack(np.broadcast_arrays(at.slots[slot], layouts, at.points[point])))
                 peaks.append(np.full((num_kinds, len(slot)), np.inf))
                 peaks[-1][at.shardings] = piece.peaks[:, slot, point]
-                bounds.append(bound[:, at.slots[slot], at.points[point]])
         self._plans = np.concatenate(plans, axis=-1)
+        """Slots of recomputation, layouts and points."""
         self._peak = np.concatenate(peaks, axis=-1)
         self._smallest = np.searchsorted(self._usable, self._peak)
-        self._bound = np.concatenate(bounds, axis=-1)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Puts the first bound of all plans side by side."""
+        slots, layouts, points = self._plans
+        self._place = points + np.where(self._tables.layouts.vp[layouts] > 1, self._several, 0)
+        self._passes = self._first[:, slots, points]
+        self._bound = np.full(self._passes.shape, np.inf)
+        for kind, smallest in enumerate(self._smallest):
+            added = self._states[:, kind].take(self._place, axis=-1)
+            added[:, smallest == len(self._usable)] = np.inf
+            np.minimum(self._bound, added, out=self._bound)
+        self._bound += self._passes
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
+
+    def _least(self, systems: Index, columns: Index) -> NDArray[np.float64]:
+        """Steps of some plans take no less: by kind of sharding; infinite where they do not fit. [s]"""
+        slots, _, points = self._plans[:, columns]
+        place, kinds = self._place[columns], np.arange(len(self._smallest))[:, None]
+        close = self._passes[systems, columns] + self._once[systems, kinds, place]
+        first = self._first[systems, slots, points] + self._states[systems, kinds, place]
+        return np.where(self._smallest[:, columns] < len(self._usable), np.maximum(close, first), np.inf)
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which, by their bound, are few plans of every system and capacity; no higher than these."""
@@ -112,7 +145,7 @@ class Pool:
         pairs, columns = self._near(limits)
         smallest = self._smallest[:, columns]
         most = kept[pairs.systems, smallest] * (1 + ROUNDING)
-        times = step_times(self._tables, pairs, self._bound[pairs.systems, columns] <= most, self._stop)
+        times = step_times(self._tables, pairs, self._least(pairs.systems, columns) <= most, self._stop)
         self._bound[pairs.systems, columns] = np.nan  # none is priced twice: limits only fall
         sharding, pair = np.nonzero((times <= most) & np.isfinite(times))
         found = pairs.at(pair)
@@ -127,8 +160,10 @@ class Pool:
     def _come_closer(self, limits: Limits) -> None:
         """Finds the closer bound of plans that may be within limits."""
         pairs, columns = self._near(limits, without=self._is_close)
-        self._bound[pairs.systems, columns] = least_times(self._tables, pairs, self._stop)
-        self._is_close[pairs.systems, columns] = True
+        at = pairs.systems, columns
+        self._passes[at] = least_times(self._tables, pairs, self._stop)
+        self._bound[at] = self._least(*at).min(axis=0)
+        self._is_close[at] = True
 
     def _near(self, limits: Limits, without: NDArray[np.bool_] | None = None) -> tuple[Pairs, Index]:
         """Plans and systems whose bound is within limits, and their positions in the pool."""
