@@ -6,12 +6,13 @@ computation hide no more than the share w of them, so that on a mean stage
 .. math:: \frac{M}{p} \max(T - w F,\; c\,T)
 
 comes on top of its M micro-batches. Once a step the first stage reduces its gradients, gathers its parameters and
-updates them. It holds no less than the emptiest first stage of its depth and has no more to hide an exchange behind than
-the fullest; with v chunks per rank, :math:`2 \le v \le V`, each of g micro-batches long, what shows of t seconds is
+updates them. It holds no less than the emptiest first stage of its depth, and has no more to hide an exchange behind
+than the fullest. With v chunks per rank, :math:`2 \le v \le V`, that run g micro-batches each in turn, there shows of
+an exchange of t seconds
 
 .. math:: \max\left(\frac{t - w f}{V},\; t - g\,w f,\; c\,t\right)
 
-at least (``costs.overlap.exposed_with_chunks``), with f seconds of computation in the last backward pass.
+at least (``costs.overlap.exposed_with_chunks``), with f seconds of computation in one pass.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def least_of_states(tables: Tables) -> LeastOfStates:
     for time, own in zip(exchanges, windows, strict=True):
         single = single + exposed(time, own, profile)
         several = several + _with_several(time, own, numbers.vp, group, profile)
-    return LeastOfStates(*(straggler_factor(question) * each for each in (sharded, single, several)))
+    factor = straggler_factor(question)
+    return LeastOfStates(factor * sharded, factor * single, factor * several)
 
 
 def _free_of_all(tables: Tables) -> Seconds:

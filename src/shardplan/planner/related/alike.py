@@ -268,7 +268,7 @@ class _Search:
 
     def with_plans_to_take(self) -> list[Found]:
         """The fastest plan of every question and the plan to take, of all that may be as robust."""
-        limits, some, lost = self._robust_limits()
+        limits, some, lost = self._robust_limits() if len(self._asked.questions) > 1 else self._of_ties()
         for each in self._families:
             self._kept += each.price(limits, limits)
         kept = self._found(limits)
@@ -283,6 +283,10 @@ class _Search:
         question = self._asked.questions[number]
         best = recommended_of(question, priced, fastest, among=rows, facts=facts)
         return _found(priced, fastest), _found(priced, best)
+
+    def _of_ties(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
+        """As ``_robust_limits``, where they would save less than they take: the limits of ties, and none of these."""
+        return self._limits(tie_factor()), Fitting.joined([]), np.empty((len(GROUPS), 0))
 
     def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
         """Steps of plans that may be as robust as some tie of every question take no longer; no longer than ties.
@@ -313,8 +317,8 @@ class _Search:
 
     def _lost(self, kept: Fitting, some: Fitting, lost: NDArray[np.float64]) -> NDArray[np.float64]:
         """As ``_lost_anew``, where it is known of some plans."""
-        both = [np.concatenate(pair) for pair in zip((*some.places, some.systems), (*kept.places, kept.systems))]
-        _, number = distinct(*coded(*both))
+        of_both = [np.vstack([each.places, each.systems]) for each in (some, kept)]
+        _, number = distinct(*coded(*np.concatenate(of_both, axis=1)))
         known = np.full((len(GROUPS), int(number.max(initial=-1)) + 1), np.nan)
         known[:, number[: len(some.systems)]] = lost
         own = number[len(some.systems) :]

@@ -74,8 +74,10 @@ class Pool:
         states: LeastOfStates,
         stop: Stop | None,
     ) -> None:
-        """``usable``: what tensors can fill of each capacity, ascending [bytes]; ``least``: what passes of plans take at
-        least, by system, slot and point [s]; ``states``: what their states add."""
+        """``least``: what passes of plans take at least, by system, slot and point [s]; ``states``: what states add.
+
+        ``usable``: what tensors can fill of each capacity, ascending. [bytes]
+        """
         self._tables, self._usable, self._stop = tables, usable, stop
         self._first, self._several = least, least.shape[-1]
         self._once = np.concatenate([states.single, states.several], axis=-1)

@@ -56,10 +56,14 @@ def can_fit(question: Question, restrictions: Restrictions) -> bool:
     count where there is room for them all the time (``Software.frees_gradients``), or where the update needs more than
     the states; what it needs counts as one of them.
     """
+    return least_bytes(question, restrictions) <= float(question.usable_memory)
+
+
+def least_bytes(question: Question, restrictions: Restrictions) -> float:
+    """What the fullest accelerator holds at least."""
     offloads = values_given(restrictions, question).get("offload", (Plan().offload,))
     least = min(_state_bytes(question, Plan(offload=offload)) for offload in offloads)
-    share = least / question.num_accelerators + question.profile.framework_bytes
-    return bool(share <= float(question.usable_memory))
+    return least / question.num_accelerators + float(question.profile.framework_bytes)
 
 
 def _state_bytes(question: Question, plan: Plan) -> float:
