@@ -1,4 +1,4 @@
-r"""What the states of plans add to their steps at least, found before any stage of a pipeline is priced.
+r"""What states add to a step at least, and the memory that they take, found before any stage of a pipeline is priced.
 
 Two parts. Sharded states are exchanged in every micro-batch; of T seconds in all p stages together, F seconds of
 computation hide no more than the share w of them, so that on a mean stage
@@ -24,17 +24,21 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, different
 from shardplan.costs.overlap import exposed
-from shardplan.estimation.step import straggler_factor
+from shardplan.estimation.step import least_peak_of, straggler_factor
 from shardplan.estimation.times import once_window, sharding_window
 from shardplan.inputs.profile import Profile
 from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.pruning.bounds import ROUNDING
 
 Index = NDArray[np.intp]
 Seconds = NDArray[np.float64]
 
 
 class LeastOfStates(NamedTuple):
-    """What states cost a step at least, by sharding and point; systems side by side in front. [s]"""
+    """What states cost a step at least, by sharding and point; systems side by side in front. [s]
+
+    Infinite where a kind of sharding is not valid, or where states alone take too much memory.
+    """
 
     sharded: Seconds
     """Exchanges in every micro-batch, on a mean stage."""
@@ -53,22 +57,22 @@ class LeastOfStates(NamedTuple):
         return self.sharded + np.minimum(self.single, self.several)
 
 
-def least_of_states(tables: Tables) -> LeastOfStates:
-    """That of all plans of a family."""
+def least_of_states(tables: Tables, most_bytes: float) -> LeastOfStates:
+    """That of all plans of a family that need no more than ``most_bytes``."""
     question, profile = tables.question, tables.question.profile
     numbers = tables.numbers.with_most_chunks(np.arange(tables.family.num_points), np.arange(1))
     window = sharding_window(question, numbers) * _free_of_all(tables)
     times = [np.broadcast_to(_row(time, tables.layout_keys[1]), window.shape) for time in tables.sharding_times]
     sharded = numbers.num_microbatches / numbers.pp * exposed(np.stack(times, axis=-2), window[..., None, :], profile)
-    update, *exchanges = _of_first_stages(tables)
+    held, update, *exchanges = _of_first_stages(tables)
     windows = [once_window(question, numbers) * each[..., None, :] for each in _free_of_first_stages(tables)]
     group = np.minimum(numbers.microbatch_group_size, numbers.num_microbatches)
-    single, several = update, update
+    may_fit = tables.family.shards & (held <= most_bytes * (1 + ROUNDING))
+    single = several = np.where(may_fit, update, np.inf)
     for time, own in zip(exchanges, windows, strict=True):
         single = single + exposed(time, own, profile)
         several = several + _with_several(time, own, numbers.vp, group, profile)
-    factor = straggler_factor(question)
-    return LeastOfStates(factor * sharded, factor * single, factor * several)
+    return LeastOfStates(*(np.asarray(straggler_factor(question) * each) for each in (sharded, single, several)))
 
 
 def _free_of_all(tables: Tables) -> Seconds:
@@ -98,7 +102,7 @@ def _emptiest(tables: Tables, compositions: Index) -> Index:
 
 
 def _of_first_stages(tables: Tables) -> list[Seconds]:
-    """Update, gathering and reduction of the emptiest first stage of every depth, by sharding and point. [s]"""
+    """Of the emptiest first stage of every depth, by sharding and point: bytes, then update, gathering and reduction."""
     key = tables.layout_keys[1]
     keys = [different(key[tables.family.points["depth"] == depth]) for depth in range(len(tables.family.depths))]
     firsts = [_emptiest(tables, each) for each in _firsts(tables)]
@@ -112,7 +116,8 @@ def _of_first_stages(tables: Tables) -> list[Seconds]:
         whole = np.broadcast_to(array, (*array.shape[:-2], len(tables.family.shardings), len(rows)))
         return np.minimum.reduceat(whole[..., order], starts, axis=-1)[..., key]
 
-    return [least(each) for each in (charge.update_time, charge.gather_time, charge.reduce_time)]
+    held = least_peak_of(tables.question, charge)
+    return [least(each) for each in (held, charge.update_time, charge.gather_time, charge.reduce_time)]
 
 
 def _free_of_first_stages(tables: Tables) -> tuple[Seconds, Seconds]:

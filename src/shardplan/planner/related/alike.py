@@ -365,9 +365,9 @@ class _Pools:
         self.times = Tables(question=asked.joint, family=family, known=known)
         shape = len(asked.of_systems), *family.recomputes.shape
         self._passes, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
-        states = (np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in least_of_states(self.times))
-        self._states = LeastOfStates(*states)
-        least = np.where(family.shards, self._states.least, np.inf).min(axis=1)[:, None, :]
+        states = least_of_states(self.times, asked.usable[-1])
+        self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
+        least = self._states.least.min(axis=1)[:, None, :]
         self._bound, self._promise = self._passes + least, self._promise + least
         self._seen = np.zeros(family.num_points, dtype=bool)
         self._pools: list[tuple[Index, Pool]] = []
@@ -390,7 +390,8 @@ class _Pools:
         """Finds the memory of plans of some points that may be of use."""
         self._seen[points] = True
         bound = self._bound[:, :, points]
-        cells = (bound <= limits[:, :1, None] * (1 + ROUNDING)).any(axis=0) & self._family.recomputes[:, points]
+        near = np.isfinite(bound) & (bound <= limits[:, :1, None] * (1 + ROUNDING))
+        cells = near.any(axis=0) & self._family.recomputes[:, points]
         held = np.flatnonzero(cells.any(axis=0))
         if len(held):
             points, cells = points[held], cells[:, held]

@@ -85,8 +85,8 @@ class Pool:
 
     def fill(self, limits: Limits) -> None:
         """Finds the memory of all plans that may be within limits."""
-        num_kinds, shards = len(self._tables.family.shardings), self._tables.family.shards
-        least = np.where(shards, np.minimum(*np.split(self._states, 2, axis=-1)), np.inf).min(axis=1)
+        num_kinds = len(self._tables.family.shardings)
+        least = np.minimum(*np.split(self._states, 2, axis=-1)).min(axis=1)
         shares = _least_shares(self._first + least[:, None, :], limits)
         plans = [np.empty((3, 0), dtype=np.intp)]
         peaks = [np.empty((num_kinds, 0))]
