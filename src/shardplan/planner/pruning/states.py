@@ -102,7 +102,7 @@ def _emptiest(tables: Tables, compositions: Index) -> Index:
 
 
 def _of_first_stages(tables: Tables) -> list[Seconds]:
-    """Of the emptiest first stage of every depth, by sharding and point: bytes, then update, gathering and reduction."""
+    """Bytes, update, gathering and reduction of the emptiest first stage of every depth, by sharding and point."""
     key = tables.layout_keys[1]
     keys = [different(key[tables.family.points["depth"] == depth]) for depth in range(len(tables.family.depths))]
     firsts = [_emptiest(tables, each) for each in _firsts(tables)]
