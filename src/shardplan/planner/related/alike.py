@@ -57,6 +57,8 @@ ENOUGH = 1024
 """Points of a family below which all are looked at together."""
 SOME_TIES = 8
 """Ties of every question that are asked first how robust they are."""
+NEAR = 1.02
+"""Factor of the fastest within which all plans are priced before."""
 Rates = tuple[object, ...]
 """Of an accelerator and its network: what tells systems apart."""
 
@@ -293,8 +295,10 @@ class _Search:
 
         With these ties, and what they lose where constants are worse.
         """
-        asked, ties = self._asked, self._found(self._limits(tie_factor()))
-        limits = self._limits(tie_factor())
+        asked, limits = self._asked, self._limits(tie_factor())
+        for each in self._families:
+            self._kept += each.price(self._limits(NEAR), limits)
+        ties = self._found(limits)
         some = [self._some_with_headroom(ties, number) for number in range(len(asked.questions))]
         rows = different(np.concatenate(some))
         near = ties.at(rows)
