@@ -44,6 +44,8 @@ _MOST_DIGITS: Final = 100
 """Of a whole number: no quantity has as many, and Python prints none of more than 4,300."""
 _LARGEST: Final = 10**_MOST_DIGITS
 _LONGEST_NAME: Final = 300
+_KINDS: Final[dict[type, str]] = {list: "a list", str: "text"}
+"""What a document may be that is no mapping."""
 _READ: Final[set[tuple[int, int]]] = set()
 """Device and inode of every user's file that was read: links to a file are the file."""
 
@@ -186,7 +188,8 @@ def parse_document(text: str, *, label: str, is_json: bool = False) -> Document:
         _refuse(label, "is empty", "a file has content")
     document = parse_json(text, label) if is_json else _load_yaml(text, label)
     if not isinstance(document, dict):
-        _refuse(label, f"holds a {type(document).__name__}, not fields with values", "a file holds named fields")
+        kind = _KINDS.get(type(document), "a single value")
+        _refuse(label, f"holds {kind}, not fields with values", "a file holds named fields")
     for name in document:
         if not isinstance(name, str):
             _refuse(label, f"has the field {shown(name)}, which is not text", "names of fields are text")

@@ -16,6 +16,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run("estimate", *SMALL, "--tp", 2, "--json", folder / "A.json").exit_code == 0
     assert run("estimate", *SMALL, "--tp", 4, "--recompute", "full", "--json", folder / "B.json").exit_code == 0
     assert run("estimate", *SMALL, "--tp", 2, "--precision", "fp8", "--json", folder / "C.json").exit_code == 0
+    assert run("estimate", *SMALL, "--tp", 2, "--recompute", "layernorm", "--json", folder / "D.json").exit_code == 0
     assert run("plan", *SMALL, "--fix", "tp=3", "--json", folder / "none.json").exit_code == 1
     return folder
 
@@ -27,6 +28,14 @@ def test_two_files_term_by_term(folder: Path, columns: int) -> None:
     for text in ("is the fastest that fits", "step time", "tp communication", "peak memory", "recompute"):
         assert text in unwrapped(result.stdout)
     assert max(map(len, result.stdout.splitlines())) <= columns
+
+
+def test_plans_that_are_too_close_to_call_are_named(folder: Path) -> None:
+    near = ("compare", folder / "A.json", folder / "D.json")
+    assert "is within 9 % of it: too close to call." in run(*near).stdout
+    assert answer(*near)["ties"] == [1]
+    assert answer("compare", folder / "A.json", folder / "B.json")["ties"] == []
+    assert answer("compare", folder / "A.json", folder / "C.json")["ties"] == []  # another question
 
 
 def test_a_search_and_an_estimate_compare(folder: Path) -> None:

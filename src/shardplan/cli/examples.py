@@ -27,6 +27,7 @@ def examples(*, output: OutputFlags, folder: FolderArgument = FOLDER) -> int:
 
     Models, a cluster, measured runs, plan files and notebooks. A file that exists and differs is not replaced.
     """
+    folder = folder or "."
     files = {Path(folder) / name: content for name, content in example_files().items()}
     answer = output.checked_target(*files)
     _make(folder)

@@ -71,7 +71,8 @@ def ask(flags: QuestionFlags) -> Asked:
     assert num_accelerators is not None
     fields = values_of(Job, flags.job)
     _check_one_stack(flags.stack)
-    stack, chosen = chosen_stack(flags.stack or USUAL, hardware.accelerator.vendor, Wanted.of(config, fields))
+    wanted = USUAL if flags.stack is None else flags.stack
+    stack, chosen = chosen_stack(wanted, hardware.accelerator.vendor, Wanted.of(config, fields))
     filled = () if stack is None else tuple(stack.job)
     usual, assumptions = default_job(config, hardware, num_accelerators, stated_elsewhere=filled, **fields)
     job, of_stack = job_in_stack(usual, stack, fields, software_of(flags.software))

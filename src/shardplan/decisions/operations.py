@@ -7,11 +7,14 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from shardplan.errors import InputError
 from shardplan.fields import about, check, dataclass, described
 from shardplan.files import DATA, Document, shipped_document
 from shardplan.units import format_bytes, format_time
 
 MOST_TIME: Final = 1e8
+LEAST_FAILURE_RATE: Final = 1e-6
+"""Failures of 1,000 accelerators in a day below which there are none to speak of."""
 FAR: Final = 1.25
 """Over the accelerators of the largest published run: from there on its failure rate says little."""
 UNITS: Final = {"GB/s": 1e9, "s": 1.0, "1": 1.0, "kg/kWh": 1.0}
@@ -91,6 +94,12 @@ class Operations:
     def __post_init__(self) -> None:
         """Checks every value. Raises InputError."""
         check(self)
+        if self.failure_rate and self.failure_rate < LEAST_FAILURE_RATE:
+            raise InputError(
+                f"--failure-rate is {self.failure_rate:g}",
+                rule=f"--failure-rate is 0, or {LEAST_FAILURE_RATE:g} at least",
+                hint=f"set --failure-rate to 0 if nothing fails, or to {LEAST_FAILURE_RATE:g} at least",
+            )
 
     def value(self, name: str) -> float:
         """A field, or its default where there is one."""

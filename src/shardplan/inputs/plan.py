@@ -52,8 +52,12 @@ class Plan:
     pp: int = field(default=1, metadata=about("Pipeline stages.", least=1, most=MAX_DEGREE))
     """Pipeline parallelism: stages that share the layers."""
     vp: int = field(
-        default=1, metadata=about("Virtual stages (model chunks) per pipeline rank.", least=1, most=MAX_DEGREE)
-    )
+        default=1,
+        metadata=about(
+            "Virtual stages (model chunks) per pipeline rank; 1 is not interleaved. Default: what is usual in the "
+            "framework.", least=1, most=MAX_DEGREE,
+        ),
+    )  # fmt: skip
     """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
     ep: int = field(default=1, metadata=about("Expert-parallel degree.", least=1, most=MAX_DEGREE))
     """Expert parallelism: ranks that share the experts of a layer."""

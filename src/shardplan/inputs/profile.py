@@ -227,6 +227,7 @@ def load_profile(generation_or_path: str | os.PathLike[str]) -> Profile:
     raise UnknownNameError("profile", given, known, hint=KNOWN)
 
 
+GENERATIONS = f"generation: one of {', '.join(get_args(ProfileGeneration))}"
 KNOWN = f"one of {', '.join(get_args(ProfileGeneration))}, or the path of a file"
 
 
@@ -245,9 +246,11 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     document = dict(read_document(file))
     generation = document.pop("generation", None)
     known = get_args(ProfileGeneration)
+    if generation is None:
+        raise InputError(f"{file.name}: generation is missing", rule="a profile is of a generation", hint=GENERATIONS)
     if not isinstance(generation, str) or generation not in known:
         name = generation if isinstance(generation, str) else shown(generation)
-        raise UnknownNameError("accelerator generation", name, known, hint=f"generation: one of {', '.join(known)}")
+        raise UnknownNameError("accelerator generation", name, known, hint=GENERATIONS)
     errors = _left_out_errors(document.pop("left_out_errors", ()), generation, file.name)
     base = _shipped_profile(generation)
     own = {name: _constant(name, entry, base.constants, file.name) for name, entry in document.items()}

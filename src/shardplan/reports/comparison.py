@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -76,6 +77,17 @@ class Comparison:
     """Whether all sides train the same model, so that their tokens per second can be compared."""
     is_one_question: bool
     """Whether all sides answer the same question, so that their step times can be compared."""
+
+    @property
+    def ties(self) -> tuple[int, ...]:
+        """Sides that are too close to the fastest to call, where one question compares them."""
+        if self.fastest is None or not self.is_one_question:
+            return ()
+        most = self.sides[self.fastest].estimate.step_time * tie_factor()
+        estimates = [side.estimate for side in self.sides]
+        return tuple(
+            index for index, e in enumerate(estimates) if index != self.fastest and e.feasible and e.step_time <= most
+        )
 
 
 def sides_of(files: Sequence[PlanFile], names: Sequence[str], picks: Sequence[Pick] | None) -> tuple[Side, ...]:
@@ -232,6 +244,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
         "plans": [{"label": side.label, "pick": side.pick} for side in comparison.sides],
         "fastest": comparison.fastest,
         "soonest": comparison.soonest,
+        "ties": [*comparison.ties],
         "is_one_question": comparison.is_one_question,
         "rows": [
             {

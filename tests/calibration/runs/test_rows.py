@@ -267,9 +267,8 @@ def test_all_that_is_wrong_with_a_header_is_said_at_once(tmp_path: Path) -> None
     with pytest.raises(InputError) as refused:
         read_runs(path)
     for said in (
-        "there is no column 'model' (is 'modle' meant?)", "there is no column 'accelerator'",
-        "there is no column 'sequence_length'", "there is no column 'global_batch_size'", "'tp' is repeated (TP, tp)",
-        "did you mean peak_memory_gb",
+        "there is no column 'model' (is 'modle' meant?), 'accelerator'", "'sequence_length', 'global_batch_size'",
+        "'tp' is repeated (TP, tp)", "did you mean peak_memory_gb",
     ):  # fmt: skip
         assert said in refused.value.message
 

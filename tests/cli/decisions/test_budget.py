@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import answer, run, unwrapped
 
-SMALL = (
-    "budget", "llama-3.2-1b", "--cluster", "dgx-h100", "--tokens", "10G", "--global-batch-size", "64",
-    "--sequence-length", "2048", "--limit", "pp=1", "--limit", "cp=1", "--limit", "sharding=zero1",
+ANYWHERE = (
+    "budget", "llama-3.2-1b", "--tokens", "10G", "--global-batch-size", "64", "--sequence-length", "2048",
+    "--limit", "pp=1", "--limit", "cp=1", "--limit", "sharding=zero1",
 )  # fmt: skip
+SMALL = (*ANYWHERE, "--cluster", "dgx-h100")
 
 
 def test_options_have_the_documented_keys_and_close() -> None:
@@ -31,6 +32,23 @@ def test_the_text_says_what_the_run_takes() -> None:
     assert "8 x NVIDIA H100" in text
     assert "USD" in text
     assert "productive" in text
+
+
+def test_the_text_counts_nodes_and_names_what_nobody_knows() -> None:
+    text = unwrapped(run(*ANYWHERE, "--gpus", 16, "--cluster", "gb200-nvl72").output)
+    assert "No price of gb200-186gb is known: give one (--price)." in text
+    assert "16 x NVIDIA GB200 (per Blackwell GPU, NVL72), gb200-nvl72;" in text
+    unmeasured = unwrapped(run(*ANYWHERE, "--gpus", 8, "--cluster", "gaudi3").output)
+    assert "Outside the measured runs: no measured run covers Intel Gaudi 3" in unmeasured
+    known = unwrapped(run(*SMALL, "--gpus", 16, "--price", "2.5").output)
+    assert "16 x NVIDIA H100 SXM5 80GB, 2 nodes of dgx-h100;" in known
+    assert "No price" not in known
+
+
+def test_assumptions_that_clusters_share_are_printed_once() -> None:
+    text = unwrapped(run(*ANYWHERE, "--gpus", 16, "--cluster", "dgx-h100,dgx-a100", "--assumptions").output)
+    assert text.count("detection time") == 1
+    assert "Assumptions of dgx-a100 alone" in text
 
 
 def test_files_are_written(tmp_path: Path) -> None:
@@ -78,6 +96,7 @@ def _without(arguments: tuple[str, ...], flags: set[str]) -> list[str]:
         (("--gpus", 8, "--tokens", "10"), "fewer than one step"),
         (("--gpus", 8, "--energy", "5 apples"), "--energy"),
         (("--gpus", 8, "--pue", "0.5"), "--pue"),
+        (("--gpus", 8, "--failure-rate", "1e-300"), "--failure-rate"),
     ],
 )
 def test_what_is_refused(flags: tuple[object, ...], said: str) -> None:

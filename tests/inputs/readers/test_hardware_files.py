@@ -131,7 +131,7 @@ PART = {"name": "p", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak_flop
         ("? [1]\n: 2\n", "is not YAML"),
         ("1: 2", "has the field 1, which is not text"),
         ("[1, 2]", "holds a list"),
-        ("5", "holds a int"),
+        ("5", "holds a single value"),
         ("x" * 300_000, "has 300,000 bytes, more than 262,144"),
     ],
     ids=lambda value: ascii(value)[:40],

@@ -102,7 +102,7 @@ def test_a_folder_needs_no_slash(tmp_path: Path) -> None:
     (tmp_path / "mymodel" / "config.json").write_bytes(CONFIG.read_bytes())
     assert load_model("mymodel").name == "mymodel"
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="unknown model 'empty'"):
+    with pytest.raises(InputError, match="the folder 'empty' holds no config"):
         load_model("empty")
 
 

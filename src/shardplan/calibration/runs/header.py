@@ -114,10 +114,11 @@ def _repeated(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator
 
 def _missing(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator[str]:
     others = [name for name in names if name and meant[name] is None]
-    for column in IN_HEADER:
-        if column not in meant.values():
-            near = nearest_names(column, others, most=1)
-            yield f"there is no column '{column}'" + (f" (is '{near[0]:.60}' meant?)" if near else "")
+    absent = [column for column in IN_HEADER if column not in meant.values()]
+    near = {column: nearest_names(column, others, most=1) for column in absent}
+    texts = [f"'{column}'" + (f" (is '{near[column][0]:.60}' meant?)" if near[column] else "") for column in absent]
+    if texts:
+        yield f"there is no column {', '.join(texts)}"
 
 
 def _misspelt(meant: Mapping[str, str | None]) -> Iterator[str]:

@@ -53,6 +53,6 @@ def help_of(field: Described) -> str:
     """What a field is, its choices and its default."""
     text, names, default = field.about.help, field.kind.choices, field.default
     choices = f" {', '.join(names[:-1])} or {names[-1]}." if names and text.endswith(":") else ""
-    if default is None or default is MISSING:
+    if default is None or default is MISSING or "Default:" in text:
         return text + choices
     return f"{text}{choices} [default: {switch_word(default)}]"

@@ -16,6 +16,11 @@ from shardplan.words import folded
 
 FLAGS = {"num_accelerators": "--gpus", "framework": "--stack"}
 """Flags that are called otherwise than their field."""
+OTHERWISE: Final = {
+    "gpu": ("--gpus", "--accelerator"), "-n": ("--gpus",), "gpus-per-node": ("--node-size",), "weeks": ("--days",),
+    "-o": ("--json", "--out"), "out": ("--json",), "output": ("--json", "--out"),
+}  # fmt: skip
+"""Flags that other programs have, and ours that are meant."""
 RECORDS = (Job, Plan, Software)
 
 
@@ -48,7 +53,8 @@ def unknown_flag(option: str, known: Sequence[str], *, command: str, usage: str)
             hint=f"shardplan {command} MODEL",
         )
     named = FLAGS.get(field, f"--{field.replace('_', '-')}")
-    ways = ([named] if named in known and named != option else []) or list(_with_value(bare, known))
+    meant_by = OTHERWISE.get(bare, (named,) if named != option else ())
+    ways = [flag for flag in meant_by if flag in known] or list(_with_value(bare, known))
     if not ways:
         return UnknownNameError("flag", option[:100], (name for name in known if name.startswith("--")), hint=usage)
     meant = f"did you mean {' or '.join(ways)}?"

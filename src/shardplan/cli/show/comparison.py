@@ -5,10 +5,12 @@ from __future__ import annotations
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
+from shardplan.estimation.ties import tie_factor
 from shardplan.reports.comparison import Comparison, Row
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import short_policy
 from shardplan.units import format_bytes, format_count, format_rate, format_time
+from shardplan.words import joined
 
 TITLES = {
     "question": ("Question", "where it differs"),
@@ -62,6 +64,11 @@ def _show_verdict(page: Page, comparison: Comparison, labels: list[str]) -> None
     page.line(text, indent=0)
     if not best.estimate.has_headroom:
         page.line("It may not fit: the upper end of its memory band is above what is usable.", indent=0, style="yellow")
+    if comparison.ties:
+        near = joined([labels[index] for index in comparison.ties])
+        verb = "is" if len(comparison.ties) == 1 else "are"
+        share = f"{100 * (tie_factor() - 1):.0f} %"
+        page.line(f"{near} {verb} within {share} of it: too close to call.", indent=0, style="yellow")
     if is_one:
         return
     text = Text(f"{labels[comparison.soonest]} is done soonest", style="bold green")

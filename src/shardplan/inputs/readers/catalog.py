@@ -243,8 +243,9 @@ def _is_users(what: str, text: str, *, is_path: bool) -> bool:
     try:
         if not path.exists():
             return False
-        is_model = what == "model" and (path / "config.json").is_file()
-        return is_path or looks_like_path(text) or path.is_file() or is_model
+        if what == "model" and path.is_dir():
+            return (path / "config.json").is_file()
+        return is_path or looks_like_path(text) or path.is_file()
     except (OSError, ValueError):  # too long, or with a null character
         return False
 
@@ -260,6 +261,13 @@ def _named_otherwise(what: str, text: str) -> NamedFile | None:
     return None if cached is None else NamedFile(cached.config, (cached.said,))
 
 
+def _is_folder(text: str) -> bool:
+    try:
+        return Path(text).is_dir()
+    except (OSError, ValueError):  # too long, or with a null character
+        return False
+
+
 def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
     shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
     known = shipped_names(what)
@@ -269,6 +277,12 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
         and text[0] not in "./"
         and not text.endswith((".yaml", ".yml", ".json"))
     )
+    if what == "model" and _is_folder(text):
+        return InputError(
+            f"the folder {text[:200]!r} holds no config.json",
+            rule="the folder of a model holds its config.json",
+            hint="put the model's config.json there, or give a name: see `shardplan models`",
+        )
     if is_repository:
         return InputError(
             f"model {text[:200]!r} is not built in, not a path, and not a repository in the local hub cache",

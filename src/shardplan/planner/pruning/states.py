@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, different
+from shardplan.arrays import Numbers, different, gather
 from shardplan.costs.overlap import exposed
 from shardplan.estimation.step import least_peak_of, straggler_factor
 from shardplan.estimation.times import once_window, sharding_window
@@ -62,8 +62,8 @@ def least_of_states(tables: Tables, most_bytes: float) -> LeastOfStates:
     question, profile = tables.question, tables.question.profile
     numbers = tables.numbers.with_most_chunks(np.arange(tables.family.num_points), np.arange(1))
     window = sharding_window(question, numbers) * _free_of_all(tables)
-    times = [np.broadcast_to(_row(time, tables.layout_keys[1]), window.shape) for time in tables.sharding_times]
-    sharded = numbers.num_microbatches / numbers.pp * exposed(np.stack(times, axis=-2), window[..., None, :], profile)
+    time = np.asarray(gather(tables.sharding_time, tables.layout_keys[1]))
+    sharded = numbers.num_microbatches / numbers.pp * exposed(time, window[..., None, :], profile)
     held, update, *exchanges = _of_first_stages(tables)
     windows = [once_window(question, numbers) * each[..., None, :] for each in _free_of_first_stages(tables)]
     group = np.minimum(numbers.microbatch_group_size, numbers.num_microbatches)
@@ -72,7 +72,8 @@ def least_of_states(tables: Tables, most_bytes: float) -> LeastOfStates:
     for time, own in zip(exchanges, windows, strict=True):
         single = single + exposed(time, own, profile)
         several = several + _with_several(time, own, numbers.vp, group, profile)
-    return LeastOfStates(*(np.asarray(straggler_factor(question) * each) for each in (sharded, single, several)))
+    factor, shape = straggler_factor(question), np.broadcast_shapes(sharded.shape, single.shape)
+    return LeastOfStates(*(np.broadcast_to(factor * each, shape) for each in (sharded, single, several)))
 
 
 def _free_of_all(tables: Tables) -> Seconds:

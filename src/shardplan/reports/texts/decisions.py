@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.decisions.budget import BudgetOption, ClusterBudget
+from shardplan.decisions.budget import BudgetOption
 from shardplan.decisions.largest import LargestFit, Tried
 from shardplan.decisions.whatif import ChangeStep, TermChange, WhatIf
 from shardplan.estimation.estimate import Estimate
@@ -114,11 +114,28 @@ def tried_near(fit: LargestFit, most: int) -> list[Tried]:
     return list(fit.tried[start : start + most])
 
 
-def budget_takes(budget: ClusterBudget, option: BudgetOption) -> tuple[str, str]:
+def budget_takes(option: BudgetOption) -> tuple[str, str]:
     """Time and place of a run, and the band of its time."""
     low, high = (format_time(time) for time in (option.duration.wall_time_p10, option.duration.wall_time_p90))
-    where = f"{option.num_accelerators:,} x {option.question.cluster.accelerator.full_name} ({budget.cluster.name})"
+    where = f"{option.num_accelerators:,} x {option.question.cluster.accelerator.full_name}, {_domains(option)}"
     return f"{format_time(option.wall_time)} on {where}", f"{low} to {high} by the band of the step time"
+
+
+def _domains(option: BudgetOption) -> str:
+    """The cluster, with the nodes or racks that the accelerators fill where they fill one or more."""
+    innermost, name = option.question.cluster.tiers[0], option.question.cluster.name
+    num_domains = option.num_accelerators / innermost.size if innermost.size else 0.0
+    if num_domains < 1:
+        return name
+    count = f"{num_domains:,.0f}" if num_domains.is_integer() else f"{num_domains:,.1f}"
+    return f"{count} {innermost.name}{'s' * (num_domains != 1)} of {name}"
+
+
+def budget_notes(option: BudgetOption) -> list[str]:
+    """What is not measured about a run, and the price that is missing, as sentences."""
+    unmeasured, part = option.estimate.not_measured, option.question.cluster.accelerator.name
+    notes = [] if unmeasured is None else [f"Outside the measured runs: {unmeasured}."]
+    return notes if option.price is not None else [*notes, f"No price of {part} is known: give one (--price)."]
 
 
 def money_text(option: BudgetOption) -> str:

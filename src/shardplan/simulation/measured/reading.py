@@ -100,7 +100,7 @@ def _kind(path: Path) -> str:
             rule=RULE,
             hint=f"simulate it: shardplan timeline PLAN.json --schedule {name}",
         )
-    raise InputError(f"{name} begins with {shown(first[:40])}", rule=RULE, hint="give a file of one of these kinds")
+    raise InputError(f"{name} begins with {shown(first[:40])}", rule=RULE, hint=RULE)
 
 
 def _of_table(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:

@@ -13,7 +13,7 @@ from shardplan.planner.stopping import Stop
 from shardplan.plotting.budget import budget_chart
 from shardplan.reports.decisions.budget import budget_record
 from shardplan.reports.texts.answer import percent
-from shardplan.reports.texts.decisions import budget_takes, carbon_text, energy_text, money_text
+from shardplan.reports.texts.decisions import budget_notes, budget_takes, carbon_text, energy_text, money_text
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.deciding.common import Shown, Values, link, listed, plan_text, row, share
 from shardplan.web.figures.panels import panel_figures
@@ -68,11 +68,13 @@ def _several(each: list[tuple[PageQuestion, budgets.ClusterBudget]]) -> Shown:
     if not found:
         return _no_plan(" ".join(without))
     record = budget_record([budget for _, budget in each])
-    _, first, option = min(found, key=lambda one: (bool(one[2].shortfalls), one[2].wall_time))
-    takes, band = budget_takes(first, option)
+    _, _, option = min(found, key=lambda one: (bool(one[2].shortfalls), one[2].wall_time))
+    takes, band = budget_takes(option)
     return {
         "verdict": f"{'Misses' if option.shortfalls else 'Takes'} {takes}",
-        "note": " ".join((f"Done soonest of {len(each)} clusters; {band}.", *_missed(found), *without)),
+        "note": " ".join(
+            (f"Done soonest of {len(each)} clusters; {band}.", *budget_notes(option), *_missed(found), *without)
+        ),
         "figures": panel_figures(budget_chart(record)),
         "titles": TITLES,
         "rows": [
@@ -109,10 +111,11 @@ def _one(question: PageQuestion, found: budgets.ClusterBudget) -> Shown:
         return _no_plan(found.reason or "")
     record = budget_record((found,))
     option = record["options"][0]
-    takes, band = budget_takes(found, found.option)
+    takes, band = budget_takes(found.option)
+    trains = f"{band}; {share(option['goodput'])} of the time trains."
     return {
         "verdict": f"{'Misses' if found.option.shortfalls else 'Takes'} {takes}",
-        "note": "; ".join(option["shortfalls"]) or f"{band}; {share(option['goodput'])} of the time trains.",
+        "note": " ".join(("; ".join(option["shortfalls"]) or trains, *budget_notes(found.option))),
         "figures": panel_figures(budget_chart(record)),
         "titles": ["quantity", "value"],
         "rows": [row([name, text]) for name, text in _account(option)],

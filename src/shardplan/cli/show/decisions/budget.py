@@ -12,7 +12,7 @@ from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import Accounts
 from shardplan.reports.decisions.budget import ACCOUNTS
 from shardplan.reports.texts.answer import percent, sentence
-from shardplan.reports.texts.decisions import budget_takes, carbon_text, energy_text, money_text
+from shardplan.reports.texts.decisions import budget_notes, budget_takes, carbon_text, energy_text, money_text
 from shardplan.units import format_bytes, format_count, format_time
 
 
@@ -29,12 +29,22 @@ def show_budget(page: Page, budgets: Sequence[ClusterBudget], *, states_assumpti
         _show_options(page, options)
         _show_time(page, options)
         _show_failures(page, options[0])
+        if states_assumptions:
+            _show_assumptions(page, options)
     if not states_assumptions:
         page.line("--assumptions lists every default that was taken, with its source.", style="dim", indent=0)
-        return
+
+
+def _show_assumptions(page: Page, options: Sequence[BudgetOption]) -> None:
+    """What was assumed: once where it is alike for all runs."""
+    shared = [text for text in options[0].assumptions if all(text in each.assumptions for each in options)]
+    page.heading("Assumptions")
+    page.bullets(shared)
     for option in options:
-        page.heading("Assumptions", option.question.cluster.name)
-        page.bullets(option.assumptions)
+        own = [text for text in option.assumptions if text not in shared]
+        if own:
+            page.heading("Assumptions", f"of {option.question.cluster.name} alone")
+            page.bullets(own)
 
 
 def _show_verdict(page: Page, budget: ClusterBudget) -> None:
@@ -43,13 +53,15 @@ def _show_verdict(page: Page, budget: ClusterBudget) -> None:
     if option is None:
         page.labelled("No plan", f"{budget.cluster.name}: {budget.reason}", style="bold red")
         return
-    takes, band = budget_takes(budget, option)
+    takes, band = budget_takes(option)
     text = Text(takes, style="bold")
-    text.append(f", {band}", style="not bold")
+    text.append(f"; {band}", style="not bold")
     label, style = ("Misses", "bold red") if option.shortfalls else ("Takes", "bold green")
     page.labelled(label, text, style=style)
     for each in option.shortfalls:
         page.labelled("", f"This is the nearest; {each}.", style="red")
+    for note in budget_notes(option):
+        page.labelled("", Text(note, style="yellow"))
 
 
 def _show_options(page: Page, options: Sequence[BudgetOption]) -> None:
@@ -68,7 +80,7 @@ def _show_options(page: Page, options: Sequence[BudgetOption]) -> None:
         Column(title="goodput", cells=[percent(each.duration.accounts.goodput) for each in options]),
     ]
     page.table(columns)
-    page.heading("Plan", "mb: micro-batch size; batch: sequences per step")
+    page.heading("Plan", "mb: micro-batch size; batch: sequences per step (--global-batch-size)")
     page.table(
         [
             Column(title="cluster", cells=[each.question.cluster.name for each in options], is_text=True),
