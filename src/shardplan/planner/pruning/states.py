@@ -63,7 +63,7 @@ def least_of_states(tables: Tables, most_bytes: float) -> LeastOfStates:
     numbers = tables.numbers.with_most_chunks(np.arange(tables.family.num_points), np.arange(1))
     window = sharding_window(question, numbers) * _free_of_all(tables)
     time = np.asarray(gather(tables.sharding_time, tables.layout_keys[1]))
-    sharded = numbers.num_microbatches / numbers.pp * exposed(time, window[..., None, :], profile)
+    sharded = np.asarray(numbers.num_microbatches / numbers.pp * exposed(time, window[..., None, :], profile))
     held, update, *exchanges = _of_first_stages(tables)
     windows = [once_window(question, numbers) * each[..., None, :] for each in _free_of_first_stages(tables)]
     group = np.minimum(numbers.microbatch_group_size, numbers.num_microbatches)
