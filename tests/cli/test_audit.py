@@ -150,7 +150,7 @@ def test_a_model_that_only_a_framework_knows_is_asked_for_with_its_namesake(tmp_
     path = tmp_path / "llama2_13b.toml"
     path.write_text(
         '[job]\ndump_folder = "out"\n[model]\nname = "llama2"\nflavor = "13B"\n'
-        '[training]\nbatch_size = 2\nseq_len = 4096\nsteps = 10\ndata_parallel_shard_degree = -1\n'
+        "[training]\nbatch_size = 2\nseq_len = 4096\nsteps = 10\ndata_parallel_shard_degree = -1\n"
         '[activation_checkpoint]\nmode = "full"\n',
         encoding="utf-8",
     )
