@@ -1,12 +1,10 @@
 """The benchmarks run, and the documentation says what they measured. How fast they are is no test: machines differ."""
 
 import csv
-import importlib
 import json
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -23,28 +21,20 @@ MEASURED = {
 }
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports a script of the benchmarks by its name."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
-
-
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_benchmark_prints_and_writes_what_it_measured(
     name: str,
-    script: Callable[[str], ModuleType],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "record.json"
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--tiny", "--runs", "1", "--json", str(path)])
-    rates = script("evaluation_rate")
+    rates = import_module("evaluation_rate")
     sample = rates._sample
     monkeypatch.setattr(rates, "LOOP", 20_000)  # of the loop that the machine is measured by
     monkeypatch.setattr(rates, "_sample", lambda found, **_: sample(found, num_plans=10))
-    script(name).main()
+    import_module(name).main()
     printed, record = capsys.readouterr().out, json.loads(path.read_text())
     assert record["benchmark"] == name
     assert set(record["machine"]) == {"processor", "system", "python", "numpy", "shardplan"}
@@ -53,15 +43,15 @@ def test_a_benchmark_prints_and_writes_what_it_measured(
 
 
 @pytest.mark.parametrize("page", ["speed", "calibrate", "search", "simulation"])
-def test_the_pages_show_the_records(page: str, script: Callable[[str], ModuleType]) -> None:
+def test_the_pages_show_the_records(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    assert script("publish").filled(text) == text
+    assert import_module("publish").filled(text) == text
     assert "<!-- measured: " in text
 
 
-def test_random_questions_have_answers_that_run(script: Callable[[str], ModuleType]) -> None:
+def test_random_questions_have_answers_that_run() -> None:
     """A fixed sample of small models and odd counts; ``benchmarks/random_questions.py`` asks two hundred of all."""
-    program = script("random_questions")
+    program = import_module("random_questions")
     asked = [
         program.ask("llama-3.1-8b", "dgx-h100", 96, 100),
         program.ask("llama-3.2-3b", "dgx-a100", 1022, 1024),
@@ -80,9 +70,9 @@ def test_random_questions_have_answers_that_run(script: Callable[[str], ModuleTy
     assert program.report(record).startswith("| ")
 
 
-def test_the_closed_form_is_near_the_simulation(script: Callable[[str], ModuleType]) -> None:
+def test_the_closed_form_is_near_the_simulation() -> None:
     """Two of the twenty questions; ``benchmarks/closed_form.py`` asks all of them."""
-    program = script("closed_form")
+    program = import_module("closed_form")
     found = list(program.study(program.QUESTIONS[:1] + program.QUESTIONS[10:11], 8, seed=0))
     record = {"rows": program.rows_of(found)}
     rows = {row["plans"]: row for row in record["rows"]}
@@ -92,9 +82,9 @@ def test_the_closed_form_is_near_the_simulation(script: Callable[[str], ModuleTy
     assert program.report(record).startswith("| ")
 
 
-def test_measured_zero_bubble_runs_are_predicted(script: Callable[[str], ModuleType]) -> None:
+def test_measured_zero_bubble_runs_are_predicted() -> None:
     """Throughputs of the zero-bubble paper (arXiv 2401.10241, tables 4, 7 and 10): within 15 %, 6 % on average."""
-    program = script("measured_schedules")
+    program = import_module("measured_schedules")
     record = json.loads((BENCHMARKS / "records" / "measured_schedules.json").read_text())
     total = {row["schedule"]: row for row in record["rows"]}["all of them"]
     assert total["number"] == 77
@@ -103,14 +93,14 @@ def test_measured_zero_bubble_runs_are_predicted(script: Callable[[str], ModuleT
     assert program.report(record).startswith("| ")
 
 
-def test_the_figure_is_drawn_in_both_themes(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_the_figure_is_drawn_in_both_themes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")  # of the extra bench
-    script("draw_scaling").draw_all(json.loads((BENCHMARKS / "records" / "scaling.json").read_text()), tmp_path)
+    import_module("draw_scaling").draw_all(json.loads((BENCHMARKS / "records" / "scaling.json").read_text()), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"speed-scaling-light.svg", "speed-scaling-dark.svg"}
 
 
-def test_the_measured_steps_of_torchtitan_are_the_lines_that_were_recorded(script: Callable[[str], ModuleType]) -> None:
-    recorded = script("torchtitan_rows").rows_of(BENCHMARKS / "records" / "torchtitan_h100.jsonl")
+def test_the_measured_steps_of_torchtitan_are_the_lines_that_were_recorded() -> None:
+    recorded = import_module("torchtitan_rows").rows_of(BENCHMARKS / "records" / "torchtitan_h100.jsonl")
     with (ROOT / "src/shardplan/data/measured_runs/runs.csv").open(newline="") as file:
         shipped = {row["id"]: row for row in csv.DictReader(file) if row["family"] == "torchtitan-h100"}
     assert len(shipped) == 27

@@ -2,10 +2,11 @@
 
 import ast
 import dataclasses
-import importlib.util
 import re
 import sys
 from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -25,18 +26,9 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
 
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def generate_cli() -> ModuleType:
-    return _load(DOCS / "generate_cli.py")
+    return import_module("generate_cli")
 
 
 def test_the_answer_in_the_readme_is_what_the_program_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,29 +36,28 @@ def test_the_answer_in_the_readme_is_what_the_program_says(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr("shardplan.calibration.validate.validate", published.validation)
     monkeypatch.setattr("shardplan.reports.accuracy.record.accuracy_record", lambda *_: published.record())
-    assert _load(DOCS / "generate_readme.py").main(["--check"]) == 0, "run docs/generate_readme.py"
+    assert import_module("generate_readme").main(["--check"]) == 0, "run docs/generate_readme.py"
 
 
 def test_the_start_page_shows_the_answer_and_the_numbers_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardplan.calibration.validate.validate", published.validation)
     monkeypatch.setattr("shardplan.reports.accuracy.record.accuracy_record", lambda *_: published.record())
-    assert _load(DOCS / "generate_start.py").main(["--check"]) == 0, "run docs/generate_start.py"
+    assert import_module("generate_start").main(["--check"]) == 0, "run docs/generate_start.py"
 
 
-def test_the_picture_of_a_step_is_what_the_program_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(DOCS))
-    assert _load(DOCS / "generate_timeline.py").main(["--check"]) == 0, "run docs/generate_timeline.py"
+def test_the_picture_of_a_step_is_what_the_program_draws() -> None:
+    assert import_module("generate_timeline").main(["--check"]) == 0, "run docs/generate_timeline.py"
 
 
 def test_tables_of_the_pages_are_up_to_date() -> None:
     pytest.importorskip("griffe", reason="comes with the extra 'docs'")
-    tables = _load(DOCS / "generate_tables.py")
+    tables = import_module("generate_tables")
     assert tables.main(["--check"]) == 0, "run python docs/generate_tables.py"
 
 
 def test_a_new_table_is_a_line_in_a_page() -> None:
     pytest.importorskip("griffe", reason="comes with the extra 'docs'")
-    tables = _load(DOCS / "generate_tables.py")
+    tables = import_module("generate_tables")
     written = tables.filled("Before.\n\n::rules\n\nAfter.\n")
     assert written.startswith("Before.\n\n<!-- rules -->\n\n1. ")
     assert written.endswith("\n\n<!-- end -->\n\nAfter.\n")
@@ -76,7 +67,7 @@ def test_a_new_table_is_a_line_in_a_page() -> None:
 
 def test_docstrings_have_links_to_their_source() -> None:
     pytest.importorskip("griffe", reason="comes with the extra 'docs'")
-    tables = _load(DOCS / "generate_tables.py")
+    tables = import_module("generate_tables")
     page = "Text.\n\n::: shardplan.units.format_time\n::: shardplan.costs\n    options: {members: [a]}\n\nMore.\n"
     written = tables.filled(page, depth=1)
     links = "[`units.py`](../../src/shardplan/units.py), [`costs/__init__.py`](../../src/shardplan/costs/__init__.py)"
@@ -174,7 +165,7 @@ def test_the_glossary_defines_every_field_of_a_plan() -> None:
 
 def test_every_field_of_an_input_says_what_it_is() -> None:
     for record in (Job, Plan):
-        source = Path(importlib.util.find_spec(record.__module__).origin or "").read_text()  # type: ignore[union-attr]
+        source = Path(find_spec(record.__module__).origin or "").read_text()  # type: ignore[union-attr]
         (body,) = (
             node.body
             for node in ast.parse(source).body

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from run_notebooks import run_notebook, texts
 
 ROOT = Path(__file__).parent.parent
 OF_TODAY = ("compare-the-models", "plan-a-training-run")
@@ -15,23 +14,13 @@ OF_TODAY = ("compare-the-models", "plan-a-training-run")
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
-@pytest.fixture(scope="module")
-def runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_notebooks", ROOT / "docs" / "run_notebooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_there_are_three() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["compare-the-models", "plan-a-training-run", "reproduce-the-paper"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_shows_what_it_stores(path: Path, runner: ModuleType) -> None:
-    stored, found = runner.texts(json.loads(path.read_text())), runner.texts(runner.run_notebook(path))
+def test_a_notebook_shows_what_it_stores(path: Path) -> None:
+    stored, found = texts(json.loads(path.read_text())), texts(run_notebook(path))
     assert len(found) == len(stored)
     if path.stem not in OF_TODAY:
         assert found == stored, "run python docs/run_notebooks.py"
@@ -54,7 +43,7 @@ def test_a_notebook_is_one_that_jupyter_reads(path: Path) -> None:
         assert set(cell) == {"cell_type", "id", "metadata", "source"} | needed
 
 
-def test_outputs_are_what_is_printed_and_what_a_cell_ends_with(runner: ModuleType, tmp_path: Path) -> None:
+def test_outputs_are_what_is_printed_and_what_a_cell_ends_with(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["text"]},
         {"cell_type": "code", "source": ["x = 2\n", "print('two')\n", "x * 21"]},
@@ -63,8 +52,8 @@ def test_outputs_are_what_is_printed_and_what_a_cell_ends_with(runner: ModuleTyp
     ]
     path = tmp_path / "small.ipynb"
     path.write_text(json.dumps({"cells": cells}))
-    found = runner.run_notebook(path)
-    assert runner.texts(found) == [["two\n"], ["42"]]
+    found = run_notebook(path)
+    assert texts(found) == [["two\n"], ["42"]]
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["1 / 0"]}]}))
     with pytest.raises(ZeroDivisionError):
-        runner.run_notebook(path)
+        run_notebook(path)

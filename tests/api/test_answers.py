@@ -123,8 +123,8 @@ def test_frames_are_those_of_the_library_that_is_there(monkeypatch: pytest.Monke
         def DataFrame(rows: list[dict[str, Any]]) -> tuple[str, int]:  # noqa: N802
             return "frame", len(rows)
 
-    monkeypatch.setattr("shardplan.api.answers.find_spec", lambda name: name if name == "pandas" else None)
-    monkeypatch.setattr("shardplan.api.answers.import_module", lambda name: Module if name == "pandas" else None)
+    monkeypatch.setattr("shardplan.api.saving.find_spec", lambda name: name if name == "pandas" else None)
+    monkeypatch.setattr("shardplan.api.saving.import_module", lambda name: Module if name == "pandas" else None)
     assert found().to_frame() == ("frame", len(found().to_rows()))
     with pytest.raises(InputError, match="polars cannot be imported"):
         found().to_frame("polars")

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
+from neighbourhoods import by_distance, by_pairs, left_out_runs
 
 from shardplan.calibration.left_out import UNSEEN, distances_of, neighbourhoods_of, with_gap_factors
-from shardplan.calibration.neighbourhoods import by_distance, by_pairs, left_out_runs
 from shardplan.estimation.evidence import SPREADS, distance
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals

@@ -47,7 +47,7 @@ def main() -> int:
     found: Found = json.loads(flags.json.read_text(encoding="utf-8")) if flags.json.exists() else {}
     left = [mutant for mutant in chosen if mutant.fault not in EQUIVALENT and _left(found, mutant, again=flags.again)]
     with _copy() as project:
-        _check_passing(project, {Path(mutant.path).parent for mutant in left[: flags.most]})
+        _check_passing(project, {mirrored(project, mutant.path)[-1] for mutant in left[: flags.most]})
         for mutant in left[: flags.most]:
             outcome, seconds = _outcome(project, mutant, flags.timeout)
             found[mutant.key] = {"mutant": mutant.name, "outcome": outcome}
@@ -89,10 +89,11 @@ def sample(package: Path, rooms: list[str], size: int, seed: int) -> list[Mutant
 
 
 def mirrored(project: Path, path: str) -> list[str]:
-    """Tests of a formula's folder, those of its own file first."""
-    folder = Path("tests") / Path(path).parent
-    own = folder / f"test_{Path(path).name}"
-    return [*([str(own)] if (project / own).exists() else []), str(folder)]
+    """Tests of a formula's folder (or of the one around it), those of its own file or folder first."""
+    file = Path("tests") / path
+    folder = next(each for each in file.parents if (project / each).is_dir())
+    own = [folder / f"test_{Path(name).stem}.py" for name in reversed(file.relative_to(folder).parts)]
+    return [str(each) for each in (*own, folder) if (project / each).exists()]
 
 
 def _outcome(project: Path, mutant: Mutant, timeout: float) -> tuple[str, float]:
@@ -120,12 +121,12 @@ def _tested(project: Path, tests: list[str], timeout: float | None = None) -> su
     )
 
 
-def _check_passing(project: Path, folders: set[Path]) -> None:
+def _check_passing(project: Path, folders: set[str]) -> None:
     """Stops where tests fail without any mutant: they would seem to catch all of them."""
     for folder in sorted(folders):
-        done = _tested(project, [str(Path("tests") / folder)])
+        done = _tested(project, [folder])
         if done.returncode:
-            sys.exit(f"tests/{folder} fails without a mutant:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            sys.exit(f"{folder} fails without a mutant:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 @contextmanager

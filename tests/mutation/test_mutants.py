@@ -35,10 +35,10 @@ def test_every_kind_of_change_is_made() -> None:
 
 def test_mutants_parse_and_are_another_formula() -> None:
     for room in ROOMS:
-        for path in (PACKAGE / room).glob("*.py"):
+        for path in (PACKAGE / room).rglob("*.py"):
             source = path.read_bytes()
             original = ast.unparse(ast.parse(source))
-            for mutant in mutants_of_file(source, f"{room}/{path.name}")[::40]:
+            for mutant in mutants_of_file(source, path.relative_to(PACKAGE).as_posix())[::40]:
                 assert ast.unparse(ast.parse(mutant.applied(source))) != original, mutant.name
 
 
@@ -67,3 +67,10 @@ def test_mirrored_a_formula_are_those_of_its_folder_its_own_first() -> None:
     own = mirrored(ROOT, "workload/attention.py")
     assert own == [str(Path("tests/workload/test_attention.py")), str(Path("tests/workload"))]
     assert mirrored(ROOT, "schedules/gpipe.py") == [str(Path("tests/schedules"))]
+    parts = mirrored(ROOT, "estimation/parts/pipelines.py")
+    assert parts == [str(Path("tests/estimation/test_parts.py")), str(Path("tests/estimation"))]
+
+
+def test_every_formula_has_a_folder_of_tests() -> None:
+    folders = {mirrored(ROOT, mutant.path)[-1] for mutant in mutants_of(PACKAGE)}
+    assert folders == {str(Path("tests") / room) for room in ROOMS}

@@ -18,6 +18,7 @@ from shardplan.estimation.question import Question
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.pruning.bounds import least_of_exchanges
 from shardplan.planner.related.alike import MOST_SYSTEMS, best_of_alike, estimates_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
@@ -92,12 +93,14 @@ def _of_size(asked: Question, memory: float) -> Question:
 @few(6)
 @given(spaces(most=2000))
 def test_no_plan_is_faster_than_its_bounds(case: tuple[Question, Space]) -> None:
-    """Micro-batches on a mean stage, and those on the slowest with the bubble."""
+    """Micro-batches on a mean stage, their exchanges alone, and those on the slowest with the bubble."""
     asked, space = case
     for family in families_of(asked, space):
         tables = Tables(question=asked, family=family, known=KnownPipelines())
+        exchanges = least_of_exchanges(tables)
         for at, pieces in pieces_of(tables):
             least = tables.least_passes_at(at.points, at.slots)
-            for step in (piece.step(sharding) for piece in pieces for sharding in at.shardings):
+            for sharding, step in ((sharding, piece.step(sharding)) for piece in pieces for sharding in at.shardings):
                 assert np.all(least <= step.busiest * (1 + 1e-12))
+                assert np.all(exchanges[sharding, at.points] <= step.step_time * (1 + 1e-12))
                 assert np.all(step.work.least_busy <= step.busiest)

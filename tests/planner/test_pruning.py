@@ -1,4 +1,4 @@
-"""A pruned search against the search of every plan: the same answer, whatever is asked of it."""
+"""Searches that leave out plans, or their step times, against the search of every plan: the same answer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.planner import survey
+from shardplan.planner import search
 from shardplan.planner.pruning import goals
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
+from shardplan.planner.space import Space
+from shardplan.planner.survey import Survey, survey_of
 from shardplan.reports.explanation import explain
 
 MEMORY = (1.0, 0.2, 0.05, 0.02, 0.01, 0.003)
@@ -31,17 +33,31 @@ SAME = [each.name for each in fields(SearchResult) if each.compare and each.name
 
 @pytest.fixture
 def small_pieces() -> Iterator[None]:
-    """A limit is looked for among two plans at first, so that small spaces are pruned."""
+    """A limit is looked for among one plan at first, so that small spaces are pruned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(goals, "ENOUGH", 2)
         patch.setattr(goals, "FIRST", 1)
         patch.setattr(goals, "MORE", 2)
         yield
 
 
-def both(asked: Question, **more: Any) -> tuple[SearchResult, SearchResult]:
-    """Pruned and whole."""
-    return search_question(asked, prune=True, **more), search_question(asked, **more)
+def search_of_every_plan(asked: Question, **more: Any) -> SearchResult:
+    """The search with every plan priced, piece by piece."""
+
+    def without_goal(question: Question, space: Space, **given: Any) -> Survey:
+        return survey_of(question, space, known=given["known"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "survey_of", without_goal)
+        return search_question(asked, **more)
+
+
+def all_three(asked: Question, **more: Any) -> tuple[SearchResult, SearchResult, SearchResult]:
+    """Pruned, counted and whole."""
+    return (
+        search_question(asked, prune=True, **more),
+        search_question(asked, **more),
+        search_of_every_plan(asked, **more),
+    )
 
 
 def check_same(pruned: SearchResult, whole: SearchResult) -> None:
@@ -91,7 +107,7 @@ def test_the_answer_is_that_of_a_search_of_every_plan(
     Where plans are counted, too, with the memory of all but the step times of few: then counts are the same as well.
     """
     try:
-        whole = search_question(asked, top=top, limit=limit, suggestions=False)
+        whole = search_of_every_plan(asked, top=top, limit=limit, suggestions=False)
     except ShardplanError as error:
         with pytest.raises(type(error)):
             search_question(asked, top=top, limit=limit, suggestions=False, prune=True)
@@ -100,9 +116,7 @@ def test_the_answer_is_that_of_a_search_of_every_plan(
     check_same(pruned, whole)
     assert [*pruned.best_of_each(wanted)] == [*whole.best_of_each(wanted)]
     assert pruned.best_where(**wanted[0]) == whole.best_where(**wanted[0])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey, "MANY", 0)
-        counted = search_question(asked, top=top, limit=limit, suggestions=False)
+    counted = search_question(asked, top=top, limit=limit, suggestions=False)
     check_counts(counted, whole)
     assert [*counted.best_of_each(wanted)] == [*whole.best_of_each(wanted)]
     if whole.estimates:
@@ -127,34 +141,30 @@ QUESTIONS = (
 
 
 @pytest.mark.parametrize(("name", "number", "job"), QUESTIONS)
-def test_a_question_of_usual_size(name: str, number: int, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_of_usual_size(name: str, number: int, job: Job) -> None:
     """Dense and experts: the answer with its reasons and its picture; most plans are left out."""
-    monkeypatch.setattr(goals, "ENOUGH", 64)
     asked = question(name, number, job)
     limit = {"micro_batch_size": [1, 2, 4], "placement": ["tp-cp-ep-dp-pp"], "etp": [1], "vp": [1, 2, 4]}
-    pruned, whole = both(asked, limit=limit)
+    pruned, counted, whole = all_three(asked, limit=limit)
     check_same(pruned, whole)
     assert explain(pruned) == explain(whole)
     assert pruned.num_plans_pruned > 0.5 * whole.num_plans_evaluated
     one, other = pruned.sample(50), whole.sample(50)
     assert one is not None
     assert other is not None
-    monkeypatch.setattr(survey, "MANY", 0)
-    counted = search_question(asked, limit=limit)
     check_counts(counted, whole)
     assert explain(counted) == explain(whole)
     assert [one.plan(n) for n in range(len(one))] == [other.plan(n) for n in range(len(other))]
     assert (one.step_time == other.step_time).all()
 
 
-def test_where_nothing_fits_every_plan_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_fits_every_plan_is_looked_at() -> None:
     """Suggestions and the smallest plan are those of the whole search."""
     asked = question("llama-3.1-70b", 4, Job(sequence_length=4096, global_batch_size=16))
     limit = {"micro_batch_size": [1], "tp": [1, 2, 4]}
-    pruned, whole = both(asked, limit=limit, suggestions=False)
+    pruned, counted, whole = all_three(asked, limit=limit, suggestions=False)
     check_same(pruned, whole)
-    monkeypatch.setattr(survey, "MANY", 0)
-    check_counts(search_question(asked, limit=limit, suggestions=False), whole)
+    check_counts(counted, whole)
     assert not whole.estimates
 
 
@@ -164,4 +174,6 @@ def test_simulated_plans_are_the_same(most: int) -> None:
     """Plans that are simulated are within the ties or listed, and none of these is left out."""
     asked = question(*QUESTIONS[0])
     limit = {"micro_batch_size": [1, 2], "vp": [1, 2], "placement": ["tp-cp-ep-dp-pp"], "tp": [2, 4], "pp": [2, 4]}
-    check_same(*both(asked, limit=limit, simulate_top=most, top=4))
+    pruned, counted, whole = all_three(asked, limit=limit, simulate_top=most, top=4)
+    check_same(pruned, whole)
+    check_counts(counted, whole)

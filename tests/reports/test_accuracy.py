@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import generate_accuracy
 import pytest
 from tests.calibration import published
 from tests.calibration.rows import PUBLISHED
@@ -155,20 +154,10 @@ def test_every_figure_draws_all_its_points(record: dict[str, Any]) -> None:
     assert sum(len(cloud.points) for cloud in figures["scale"].clouds) == timed
 
 
-def _generate_accuracy() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_accuracy", DOCS / "generate_accuracy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_and_its_figures_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = _generate_accuracy()
-    monkeypatch.setattr(script, "validate", published.validation)
-    monkeypatch.setattr(script, "accuracy_record", lambda *_, **__: published.record())
-    assert script.is_current(script.files()), "run docs/generate_accuracy.py"
+    monkeypatch.setattr(generate_accuracy, "validate", published.validation)
+    monkeypatch.setattr(generate_accuracy, "accuracy_record", lambda *_, **__: published.record())
+    assert generate_accuracy.is_current(generate_accuracy.files()), "run docs/generate_accuracy.py"
 
 
 WRITTEN = "median 5.5 % of 880 runs, 83 % inside, x 1.33, bias -0.0"
@@ -188,10 +177,9 @@ UNLIKE = (
 
 
 def test_a_page_is_current_up_to_one_unit_of_the_last_decimal(tmp_path: Path) -> None:
-    script = _generate_accuracy()
     (tmp_path / "page.md").write_text(WRITTEN)
-    assert [now for now in (*ALIKE, *UNLIKE) if script.is_current({"page.md": now}, tmp_path)] == [*ALIKE]
-    assert not script.is_current({"other.md": WRITTEN}, tmp_path)
+    assert [now for now in (*ALIKE, *UNLIKE) if generate_accuracy.is_current({"page.md": now}, tmp_path)] == [*ALIKE]
+    assert not generate_accuracy.is_current({"other.md": WRITTEN}, tmp_path)
 
 
 def test_no_point_lies_off_its_axis(record: dict[str, Any]) -> None:

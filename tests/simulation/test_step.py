@@ -218,25 +218,6 @@ def test_a_limit_that_a_fixed_order_breaks_is_refused() -> None:
         step("1f1b", at, even(passes(), at, limit=3))
 
 
-@pytest.mark.parametrize("name", ["zb-1p", "zb-2p"])
-@given(st.integers(1, 6), st.integers(1, 20), own_passes(), st.integers(0, 12))
-def test_searched_orders_keep_to_their_limit(name: str, pp: int, m: int, own: Passes, more: int) -> None:
-    at = pipeline(pp, m)
-    simulated = step(name, at, even(own, at, 0.05, limit=pp + more))
-    assert max(rank.peak_in_flight for rank in simulated.ranks) <= pp + more
-    with pytest.raises(InputError, match="max_in_flight is 0"):
-        step(name, at, even(own, at, limit=0))
-
-
-@given(st.integers(2, 6), st.integers(1, 20), own_passes(), st.integers(2, 12))
-def test_a_greedy_order_keeps_to_its_limit(pp: int, m: int, own: Passes, limit: int) -> None:
-    at = pipeline(pp, m, 2)
-    simulated = step("zbv-greedy", at, even(own, at, 0.05, limit=limit))
-    assert max(rank.peak_kept for rank in simulated.ranks) <= limit
-    with pytest.raises(InputError, match="max_in_flight is 1"):
-        step("zbv-greedy", at, even(own, at, limit=1))
-
-
 @pytest.mark.parametrize(
     ("name", "pp", "vp", "m"), [("interleaved", 4, 2, 9), ("dualpipe", 3, 1, 8), ("1f1b", 4, 2, 8)]
 )

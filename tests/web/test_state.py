@@ -75,7 +75,9 @@ def test_an_error_knows_its_field(field: str, question: PageQuestion) -> None:
 def test_a_pasted_config_is_the_model() -> None:
     config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text())
     config["num_hidden_layers"] = 24
-    assert PageQuestion(config=json.dumps(config)).put().question.model.num_hidden_layers == 24
+    question = PageQuestion(model="config.json", config=json.dumps(config))
+    assert question.put().question.model.num_hidden_layers == 24
+    assert question.with_values(model="llama-3.1-8b").put().question.model.num_hidden_layers == 32
 
 
 def test_texts_name_fields_of_the_form() -> None:

@@ -196,7 +196,9 @@ def test_decisions_refuse_with_the_field(client: TestClient, query: str) -> None
 
 def test_fields_of_a_form_with_an_uploaded_model_are_read_too(client: TestClient) -> None:
     config = {**json.loads((DATA / "models" / "llama-3.1-8b.json").read_text()), "num_hidden_layers": 24}
-    body = urlencode({"config": json.dumps(config), "decide": "fit", "sought": "gpus", "gpus": "16"})
+    body = urlencode(
+        {"model": "config.json", "config": json.dumps(config), "decide": "fit", "sought": "gpus", "gpus": "16"}
+    )
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     found = client.post("/decide/answer", content=body, headers=headers)
     assert "The smallest number of accelerators that fits" in found.text

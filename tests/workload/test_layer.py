@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from tests.strategies import Case, cases
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -19,6 +19,7 @@ from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.recurrent import DeltaAttention
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import (
+    BLOCKS,
     Parameters,
     embedding_parameters,
     head_parameters,
@@ -248,6 +249,12 @@ def test_prediction_blocks_hold_a_joining_projection_and_three_norms_more_than_a
             - layer_parameters(model, model.layers[-1], batch(tp, tp=tp)).dense
         )
         assert more == 2 * 7168**2 + 3 * 7168
+
+
+def test_every_mixer_has_its_work_and_a_title_of_its_own() -> None:
+    mixers = get_args(Mixer)
+    assert set(BLOCKS) == {*mixers}
+    assert len({mixer.title for mixer in mixers}) == len(mixers)
 
 
 def test_a_layer_without_a_mixer_holds_its_mlp_and_its_norm() -> None:

@@ -60,13 +60,21 @@ def answer(**fields: Any) -> Estimate:
         ("gate_up,down", 16 * (8192 + 2 * 28672) + 16 * (8192 + 28672)),
     ],
 )
-@pytest.mark.parametrize("tp", [1, 8])
-def test_parameters_of_adapters(targets: str, expected: int, tp: int) -> None:
-    """r (k + n) for every matrix of k x n: 8,192 channels, 8 key-value heads of 128, 28,672 inner channels."""
-    found = held(LLAMA_70B, job(**LORA | {"lora_targets": targets}), tp=tp)
-    assert float(np.asarray(found.trained.dense)) * tp == pytest.approx(expected)
-    whole = layer_parameters(LLAMA_70B, LLAMA_70B.layers[0], PlanNumbers.of(Plan(tp=tp), 8, job()))
+@pytest.mark.parametrize(
+    "plan", [{}, {"tp": 8}, {"tp": 8, "tp_kind": "summa", "tp_rows": 2}], ids=["one", "1d", "grid"]
+)
+def test_parameters_and_forward_flops_of_adapters(targets: str, expected: int, plan: dict[str, Any]) -> None:
+    """r (k + n) for every matrix of k x n: 8,192 channels, 8 key-value heads of 128, 28,672 inner channels.
+
+    All ranks together hold them once, and make 2 FLOP with each for every token.
+    """
+    of, ranks = job(**LORA | {"lora_targets": targets}), plan.get("tp", 1)
+    found = held(LLAMA_70B, of, **plan)
+    assert float(np.asarray(found.trained.dense)) * ranks == pytest.approx(expected)
+    whole = layer_parameters(LLAMA_70B, LLAMA_70B.layers[0], PlanNumbers.of(Plan(**plan), 8, job()))
     assert found.frozen == whole
+    products = [each for each in block(of, **plan).operators if isinstance(each, Matmul) and "." in each.name]
+    assert sum(float(each.flops) for each in products) * ranks == pytest.approx(2 * SEQUENCE * expected)
 
 
 def test_flat_parameters_hold_the_frozen_weights_of_layers_with_adapters() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import field, fields
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from shardplan.api.saving import save_record
-from shardplan.errors import InputError
+from shardplan.api.saving import AsTable
 from shardplan.estimation import estimate as priced
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
@@ -21,12 +18,9 @@ from shardplan.reports.forms.html import estimate_html, search_html
 from shardplan.reports.forms.one_line import estimate_line, search_line
 from shardplan.reports.plan_file import PlanFile, SearchAccount, plan_file_record, read_plan_file
 
-FRAMES: Final = ("polars", "pandas")
-"""Libraries of data frames, the preferred one first."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class PlanAnswer(priced.Estimate):
+class PlanAnswer(priced.Estimate, AsTable):
     """A plan with its step time, memory and traffic (``shardplan.estimation.estimate.Estimate``), and its question."""
 
     question: Question = field(repr=False, compare=False)
@@ -38,16 +32,12 @@ class PlanAnswer(priced.Estimate):
         return cls(**values_of(priced.Estimate, estimate), question=question)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan file of this estimate as a mapping (docs/output.md names every key; units are in the keys)."""
+        """The plan file of this estimate, which :func:`shardplan.load` and the command line read, as a mapping."""
         return plan_file_record(PlanFile(question=self.question, estimates=(self,)))
 
-    def to_frame(self, library: str | None = None) -> Any:
-        """One row, as :meth:`SearchAnswer.to_frame` gives them. Raises InputError."""
-        return frame_of(plan_rows((self,)), library)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes the plan file, which :func:`shardplan.load` and the command line read. Raises InputError."""
-        return save_record(self.to_dict(), path, overwrite=overwrite)
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row, as :meth:`SearchAnswer.to_rows` gives them."""
+        return plan_rows((self,))
 
     def __repr__(self) -> str:
         return f"<PlanAnswer: {estimate_line(self)}>"
@@ -57,7 +47,7 @@ class PlanAnswer(priced.Estimate):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchAnswer(searched.SearchResult):
+class SearchAnswer(searched.SearchResult, AsTable):
     """The best plans of a search and its account: :class:`shardplan.planner.result.SearchResult`."""
 
     @classmethod
@@ -83,26 +73,12 @@ class SearchAnswer(searched.SearchResult):
         return first if first is None or isinstance(first, PlanAnswer) else PlanAnswer.of(first, self.question)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan file as a mapping (docs/output.md names every key; units are in the keys)."""
+        """The plan file, which :func:`shardplan.load` and the command line read, as a mapping."""
         return plan_file_record(PlanFile.of(self))
 
-    def to_frame(self, library: str | None = None) -> Any:
-        """A row for each plan: its fields, and its numbers in SI units, with the unit in the name of the column.
-
-        ``library``: ``polars`` or ``pandas``; the first of them that is installed where not given. Raises InputError.
-        """
-        return frame_of(self.to_rows(), library)
-
     def to_rows(self) -> list[dict[str, Any]]:
-        """The rows of the frame as mappings."""
+        """A row for each plan: its fields, and its numbers in SI units, with the unit in the name of the column."""
         return plan_rows(self.estimates, self.ties)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes the plan file, which :func:`shardplan.load` and the command line read. Raises InputError.
-
-        A file that is there is replaced only if it is a plan file, or with ``overwrite``.
-        """
-        return save_record(self.to_dict(), path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         return f"<SearchAnswer: {search_line(self)}>"
@@ -126,16 +102,3 @@ def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:
 def values_of(record: type[Any], value: Any) -> dict[str, Any]:
     """The fields of ``record`` that ``value`` has."""
     return {each.name: getattr(value, each.name) for each in fields(record)}
-
-
-def frame_of(rows: Sequence[Mapping[str, Any]], library: str | None) -> Any:
-    """The rows as a data frame. Raises InputError where no such library is installed."""
-    wanted = FRAMES if library is None else (library,)
-    for name in wanted:
-        if name in FRAMES and find_spec(name) is not None:
-            return import_module(name).DataFrame([*rows])
-    raise InputError(
-        f"{' and '.join(wanted)} cannot be imported",
-        rule=f"a data frame is made by {' or '.join(FRAMES)}, which is installed",
-        hint="pip install polars, or take to_rows()",
-    )

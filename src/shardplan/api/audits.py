@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardplan.api.answers import values_of
 from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
-from shardplan.api.saving import save_record
+from shardplan.api.saving import AsRecord
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.planner.stopping import Stop
@@ -17,16 +18,12 @@ from shardplan.reports.forms.audit import audit_record
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditAnswer(answer.Audit):
+class AuditAnswer(answer.Audit, AsRecord):
     """What a launch file runs, the rules it breaks, its estimate, and what would be better."""
 
     def to_dict(self) -> dict[str, Any]:
         """The record of `shardplan audit --json` (docs/output.md names every key; units are in the keys)."""
         return audit_record(self)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes the record as JSON. Raises InputError."""
-        return save_record(self.to_dict(), path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         state = "runs" if self.runs else "does not run as written"
@@ -67,4 +64,4 @@ def audit(
         observed=(observed,) if isinstance(observed, str) else tuple(observed),
         stop=stop,
     )
-    return AuditAnswer(**{each.name: getattr(found, each.name) for each in fields(found)})
+    return AuditAnswer(**values_of(answer.Audit, found))

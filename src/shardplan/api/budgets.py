@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Unpack
 
-from shardplan.api.answers import frame_of
-from shardplan.api.questions import ClusterLike, JobFields, ModelLike, ProfileLike, StackLike, ask, choices_of
-from shardplan.api.saving import save_record
+from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, is_given, put_search
+from shardplan.api.saving import AsTable
 from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations
-from shardplan.decisions.searching import Searches
 from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.fields import dataclass, described
-from shardplan.frameworks.usual_stack import USUAL
-from shardplan.inputs.job import Job
-from shardplan.planner.restrictions import Given
-from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 from shardplan.reports.decisions.budget import budget_line, budget_record, budget_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetAnswer:
+class BudgetAnswer(AsTable):
     """The run on every cluster that was asked for."""
 
     budgets: tuple[ClusterBudget, ...]
@@ -40,16 +32,8 @@ class BudgetAnswer:
         return budget_record(self.budgets)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each run as mappings."""
+        """A row for each run."""
         return budget_rows(self.budgets)
-
-    def to_frame(self, library: str | None = None) -> Any:
-        """A row for each run. ``library``: ``polars`` or ``pandas``. Raises InputError."""
-        return frame_of(self.to_rows(), library)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes the answer as JSON. Raises InputError."""
-        return save_record(self.to_dict(), path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         return f"<BudgetAnswer: {'; '.join(budget_line(each) for each in self.budgets)}>"
@@ -65,15 +49,8 @@ def budget(
     energy: float | None = None,
     operations: Operations | Mapping[str, Any] | None = None,
     batch_ramp: str | None = None,
-    job: Job | Mapping[str, Any] | None = None,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    stack: StackLike = USUAL,
-    profile: ProfileLike | None = None,
     progress: Progress | None = None,
-    stop: Stop | None = None,
-    **fields: Unpack[JobFields],
+    **asked: Unpack[SearchFields],
 ) -> BudgetAnswer:
     """Accelerators, days, money and energy of a run: ``budget("llama-3.1-405b", "dgx-h100", tokens=15.6e12, days=60)``.
 
@@ -89,21 +66,19 @@ def budget(
     clusters = [*cluster] if isinstance(cluster, Sequence) and not isinstance(cluster, str) else [cluster]
     check_kind("batch_ramp", batch_ramp, str, type(None), hint='such as "512:252M,1024:2.87T"')
     limits = Limits(days=days, num_accelerators=num_accelerators, money=money, energy=energy)
-    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
     known = _operations(operations)
-    in_job = isinstance(job, Job) or (isinstance(job, Mapping) and "global_batch_size" in job)
-    has_batch = in_job or "global_batch_size" in fields
+    has_batch = is_given("global_batch_size", asked)
     if not has_batch:  # that of each size takes its place
-        fields["global_batch_size"] = 1
+        asked["global_batch_size"] = 1
     if not clusters:
         raise InputError("no cluster is given", rule="a budget is for one cluster or more", hint='write "dgx-h100"')
 
     def asked_of(each: ClusterLike) -> RunQuestion:
-        put = ask(model, each, num_accelerators or 1, job=job, profile=profile, stack=stack, **fields)
-        return RunQuestion(put.question, Searches(stack=put.stack, stop=stop, **choices), put.assumptions, has_batch)
+        put, searches = put_search(model, each, num_accelerators or 1, asked)
+        return RunQuestion(put.question, searches, put.assumptions, has_batch)
 
-    asked = [asked_of(each) for each in clusters]
-    found = (budget_of(each, limits, known, batch_ramp=batch_ramp, progress=progress) for each in asked)
+    questions = [asked_of(each) for each in clusters]
+    found = (budget_of(each, limits, known, batch_ramp=batch_ramp, progress=progress) for each in questions)
     return BudgetAnswer(budgets=tuple(found))
 
 

@@ -23,7 +23,6 @@ from shardplan.api.questions import (
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.estimation.estimate import estimate_plan, in_framework
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
@@ -71,7 +70,6 @@ def search(
     """
     asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
     choices = choices_of(fix=fix, limit=limit, exclude=exclude)
-    restricted = {name for each in choices.values() for name in each or ()}
     found = search_question(
         asked.question,
         top=top,
@@ -82,7 +80,7 @@ def search(
         prune=prune,
         **choices,
     )
-    return SearchAnswer.of(found.assuming((*asked.assumptions, *switches_in_stack(asked.stack, restricted))))
+    return SearchAnswer.of(found.assuming(asked.restricted(choices).assumptions))
 
 
 def estimate(
@@ -167,11 +165,10 @@ def search_frameworks(
     check_kind("stacks", stacks, Sequence, type(None), hint="a list of names or stacks")
     vendor = cluster_of(cluster).accelerator.vendor
     choices = choices_of(fix=fix, limit=limit, exclude=exclude)
-    restricted = {name for each in choices.values() for name in each or ()}
 
     def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
         asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-        return asked.question, (*asked.assumptions, *switches_in_stack(stack, restricted))
+        return asked.question, asked.restricted(choices).assumptions
 
     named = published_stacks(vendor) if stacks is None else [_framework(each, vendor) for each in stacks]
     found = answers_of(named, put, stop=stop, **choices)

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from shardplan.api.answers import PlanAnswer, SearchAnswer, frame_of, load, values_of
-from shardplan.api.questions import (
-    ClusterLike,
-    JobFields,
-    ModelLike,
-    ProfileLike,
-    PutQuestion,
-    StackLike,
-    ask,
-    choices_of,
-)
+from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
+from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
+from shardplan.api.saving import AsTable
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -28,9 +19,7 @@ from shardplan.decisions import whatif as what_ifs
 from shardplan.decisions.searching import Progress, Searches
 from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
-from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
-from shardplan.inputs.job import Job
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
@@ -41,24 +30,8 @@ from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitiv
 from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
 
 
-class AsTables:
-    """Answers that give themselves as mappings and as data frames."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """What ``--json`` writes; units are in the keys."""
-
-    @abstractmethod
-    def to_rows(self) -> list[dict[str, Any]]:
-        """The rows of ``--csv``, units in the names of the columns."""
-
-    def to_frame(self, library: str | None = None) -> Any:
-        """The rows as a data frame of ``polars`` or ``pandas``. Raises InputError where none is installed."""
-        return frame_of(self.to_rows(), library)
-
-
 @dataclass(frozen=True, kw_only=True)
-class ScaleAnswer(scales.Scaling, AsTables):
+class ScaleAnswer(scales.Scaling, AsTable):
     """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,16 +48,9 @@ def scale(
     cluster: ClusterLike,
     sizes: Sequence[int],
     *,
-    job: Job | Mapping[str, Any] | None = None,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    stack: StackLike = USUAL,
-    profile: ProfileLike | None = None,
     least_gain: float = scales.LEAST_GAIN,
     progress: Progress | None = None,
-    stop: Stop | None = None,
-    **fields: Unpack[JobFields],
+    **asked: Unpack[SearchFields],
 ) -> ScaleAnswer:
     """Plans one job on clusters of several sizes: ``scale("llama-3.1-70b", "dgx-h100", [64, 128, 256])``.
 
@@ -93,14 +59,13 @@ def scale(
     arguments are those of :func:`search`. Raises as it does.
     """
     ordered = scales.checked_sizes(sizes)
-    asked = ask(model, cluster, ordered[-1], job=job, profile=profile, stack=stack, **fields)
-    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
-    found = scales.scaling(asked.question, ordered, searches, least_gain=least_gain, progress=progress)
-    return ScaleAnswer(**values_of(scales.Scaling, replace(found, assumptions=assumed)))
+    put, searches = put_search(model, cluster, ordered[-1], asked)
+    found = scales.scaling(put.question, ordered, searches, least_gain=least_gain, progress=progress)
+    return ScaleAnswer(**values_of(scales.Scaling, replace(found, assumptions=put.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitAnswer(fits.LargestFit, AsTables):
+class FitAnswer(fits.LargestFit, AsTable):
     """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,14 +84,7 @@ def fit(
     *,
     largest: str | None = None,
     smallest: str | None = None,
-    job: Job | Mapping[str, Any] | None = None,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    stack: StackLike = USUAL,
-    profile: ProfileLike | None = None,
-    stop: Stop | None = None,
-    **fields: Unpack[JobFields],
+    **asked: Unpack[SearchFields],
 ) -> FitAnswer:
     """The largest that fits: ``fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")``, with its plan.
 
@@ -137,19 +95,18 @@ def fit(
     sought = _sought(largest, smallest)
     given = {
         "gpus": num_accelerators is not None,
-        "sequence_length": "sequence_length" in fields or isinstance(job, Job),
+        "sequence_length": is_given("sequence_length", asked),
     }
     if given.get(sought, False) or (sought != "gpus" and num_accelerators is None):
         raise InputError(
-            f"{sought} is sought; num_accelerators is {num_accelerators}, given fields: {', '.join(fields) or 'none'}",
+            f"{sought} is sought; num_accelerators is {num_accelerators}, given: {', '.join(asked) or 'nothing'}",
             rule="what is sought is not given, and the number of accelerators is given unless it is sought",
             hint='write fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")',
         )
-    asked = ask(model, cluster, num_accelerators or 1, job=job, profile=profile, stack=stack, **fields)
-    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
-    keeps = "global_batch_size" in (*fields, *(job if isinstance(job, Mapping) else ())) or isinstance(job, Job)
-    found = fits.fitted(asked.question, sought, searches, keeps_batch=keeps)
-    return FitAnswer(**values_of(fits.LargestFit, replace(found, assumptions=fits.still_assumed(sought, assumed))))
+    put, searches = put_search(model, cluster, num_accelerators or 1, asked)
+    found = fits.fitted(put.question, sought, searches, keeps_batch=is_given("global_batch_size", asked))
+    assumed = fits.still_assumed(sought, put.assumptions)
+    return FitAnswer(**values_of(fits.LargestFit, replace(found, assumptions=assumed)))
 
 
 def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
@@ -164,7 +121,7 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIfAnswer(what_ifs.WhatIf, AsTables):
+class WhatIfAnswer(what_ifs.WhatIf, AsTable):
     """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -214,7 +171,7 @@ def whatif(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SensitivityAnswer(sensitivities.Sensitivity, AsTables):
+class SensitivityAnswer(sensitivities.Sensitivity, AsTable):
     """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -232,29 +189,21 @@ def sensitivity(
     num_accelerators: int,
     *,
     factor: float = sensitivities.FACTOR,
-    job: Job | Mapping[str, Any] | None = None,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    stack: StackLike = USUAL,
-    profile: ProfileLike | None = None,
     progress: Progress | None = None,
-    stop: Stop | None = None,
-    **fields: Unpack[JobFields],
+    **asked: Unpack[SearchFields],
 ) -> SensitivityAnswer:
     """The elasticity of the best step time to every hardware parameter, planned anew at each point.
 
     Every parameter is divided and multiplied by ``factor``. Other arguments are those of :func:`search`. Raises as it
     does.
     """
-    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
-    found = sensitivities.sensitivity_of(asked.question, searches, factor=factor, progress=progress)
-    return SensitivityAnswer(**values_of(sensitivities.Sensitivity, replace(found, assumptions=assumed)))
+    put, searches = put_search(model, cluster, num_accelerators, asked)
+    found = sensitivities.sensitivity_of(put.question, searches, factor=factor, progress=progress)
+    return SensitivityAnswer(**values_of(sensitivities.Sensitivity, replace(found, assumptions=put.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoAnswer(fronts.ParetoFront, AsTables):
+class ParetoAnswer(fronts.ParetoFront, AsTable):
     """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -270,28 +219,19 @@ def pareto(
     model: ModelLike,
     cluster: ClusterLike,
     num_accelerators: int,
-    *,
-    job: Job | Mapping[str, Any] | None = None,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    stack: StackLike = USUAL,
-    profile: ProfileLike | None = None,
-    stop: Stop | None = None,
-    **fields: Unpack[JobFields],
+    **asked: Unpack[SearchFields],
 ) -> ParetoAnswer:
     """The plans that no other is better than in step time, memory headroom and robustness, over all that fit.
 
     Arguments are those of :func:`search`. Raises as it does.
     """
-    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
-    front = fronts.pareto_front(asked.question, searches)
-    return ParetoAnswer(**values_of(fronts.ParetoFront, replace(front, assumptions=assumed)))
+    put, searches = put_search(model, cluster, num_accelerators, asked)
+    front = fronts.pareto_front(put.question, searches)
+    return ParetoAnswer(**values_of(fronts.ParetoFront, replace(front, assumptions=put.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoSizesAnswer(size_fronts.SizesFront, AsTables):
+class ParetoSizesAnswer(size_fronts.SizesFront, AsTable):
     """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -308,15 +248,8 @@ def pareto_sizes(
     cluster: ClusterLike,
     sizes: Sequence[int],
     *,
-    job: Job | Mapping[str, Any] | None = None,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    stack: StackLike = USUAL,
-    profile: ProfileLike | None = None,
     progress: Progress | None = None,
-    stop: Stop | None = None,
-    **fields: Unpack[JobFields],
+    **asked: Unpack[SearchFields],
 ) -> ParetoSizesAnswer:
     """The sizes that no other is better than in time, accelerators and money, each with the plan to take.
 
@@ -326,15 +259,7 @@ def pareto_sizes(
     accelerator for an hour. Other arguments are those of :func:`search`. Raises as it does, and if no price is known.
     """
     ordered = scales.checked_sizes(sizes)
-    asked = ask(model, cluster, ordered[-1], job=job, profile=profile, stack=stack, **fields)
-    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
-    found = size_fronts.sizes_front(asked.question, ordered, searches, progress=progress)
-    found = replace(found, assumptions=(*assumed, *found.assumptions))
+    put, searches = put_search(model, cluster, ordered[-1], asked)
+    found = size_fronts.sizes_front(put.question, ordered, searches, progress=progress)
+    found = replace(found, assumptions=(*put.assumptions, *found.assumptions))
     return ParetoSizesAnswer(**values_of(size_fronts.SizesFront, found))
-
-
-def _searches(asked: PutQuestion, stop: Stop | None, **choices: Given | None) -> tuple[Searches, tuple[str, ...]]:
-    """How questions are searched, and all that was assumed so far."""
-    given = choices_of(**choices)
-    of_stack = switches_in_stack(asked.stack, {name for each in given.values() for name in each or ()})
-    return Searches(stack=asked.stack, stop=stop, **given), (*asked.assumptions, *of_stack)

@@ -13,7 +13,6 @@ from shardplan.api.questions import PutQuestion, StackLike, ask, choices_of
 from shardplan.errors import InputError, ShardplanError, check_kind, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
@@ -102,8 +101,7 @@ class _Asked(NamedTuple):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What was assumed in putting it."""
-        restricted = {name for each in self.choices.values() for name in each or ()}
-        return (*self.put.assumptions, *switches_in_stack(self.put.stack, restricted))
+        return self.put.restricted(self.choices).assumptions
 
     def searched(self) -> SearchAnswer:
         """The answer of a search of its own."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, TypedDict, Unpack
 
+from shardplan.decisions.searching import Searches
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.estimation.question import Question
 from shardplan.fields import described, in_our_words
-from shardplan.frameworks.defaults import job_in_stack, stated
+from shardplan.frameworks.defaults import job_in_stack, stated, switches_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.inputs.cluster import Cluster
@@ -21,6 +22,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.inputs.software import Software
+from shardplan.planner.restrictions import Given
+from shardplan.planner.stopping import Stop
 
 ModelLike = ModelConfig | Mapping[str, Any] | str | os.PathLike[str]
 """A model, a name, the path of a ``config.json`` or of its folder, or the content of one."""
@@ -56,12 +59,29 @@ class JobFields(TypedDict, total=False):
     software: Software | Mapping[str, Any]
 
 
+class SearchFields(JobFields, total=False):
+    """What every function that searches takes, as :func:`search` explains it, and fields of the job."""
+
+    job: Job | Mapping[str, Any] | None
+    fix: Given | None
+    limit: Given | None
+    exclude: Given | None
+    stack: StackLike
+    profile: ProfileLike | None
+    stop: Stop | None
+
+
 class PutQuestion(NamedTuple):
     """A question with the framework that plans are for, and what was assumed in putting it."""
 
     question: Question
     stack: Stack | None
     assumptions: tuple[str, ...]
+
+    def restricted(self, choices: Mapping[str, Given | None]) -> PutQuestion:
+        """With what the framework adds to the assumptions where ``choices`` restrict a search."""
+        names = {name for each in choices.values() for name in each or ()}
+        return self._replace(assumptions=(*self.assumptions, *switches_in_stack(self.stack, names)))
 
 
 def ask(
@@ -86,6 +106,23 @@ def ask(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=asked, given_profile=constants
     )
     return PutQuestion(question, known, (*own.assumptions, *chosen, *of_stack))
+
+
+def put_search(
+    model: ModelLike, cluster: ClusterLike, num_accelerators: int, asked: SearchFields
+) -> tuple[PutQuestion, Searches]:
+    """The question and how it is searched; what was assumed in both is said of the question. Raises InputError."""
+    fields: dict[str, Any] = {**asked}
+    stop = fields.pop("stop", None)
+    choices = choices_of(**{name: fields.pop(name, None) for name in ("fix", "limit", "exclude")})
+    put = ask(model, cluster, num_accelerators, **fields)
+    return put.restricted(choices), Searches(stack=put.stack, stop=stop, **choices)
+
+
+def is_given(name: str, asked: SearchFields) -> bool:
+    """Whether a field of the job is given, by itself or with a job."""
+    job = asked.get("job")
+    return name in asked or isinstance(job, Job) or (isinstance(job, Mapping) and name in job)
 
 
 def _fields_of(job: object) -> Mapping[str, Any]:

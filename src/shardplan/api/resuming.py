@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from shardplan.api.answers import PlanAnswer, SearchAnswer
+from shardplan.api.answers import PlanAnswer, SearchAnswer, values_of
 from shardplan.api.audits import AuditAnswer
 from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
-from shardplan.api.saving import save_record
+from shardplan.api.saving import AsRecord
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer
@@ -24,7 +24,7 @@ RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditA
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeAnswer(answer.Resume):
+class ResumeAnswer(answer.Resume, AsRecord):
     """Whether a run can go on from the checkpoint of another: state by state, with reasons and sources."""
 
     load: Load | None = None
@@ -33,10 +33,6 @@ class ResumeAnswer(answer.Resume):
     def to_dict(self) -> dict[str, Any]:
         """The record of `shardplan resume --json` (docs/output.md names every key; units are in the keys)."""
         return resume_record(self, self.load)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes the record as JSON. Raises InputError."""
-        return save_record(self.to_dict(), path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         return f"<ResumeAnswer: {self.verdict}; {self.why}>"
@@ -70,8 +66,7 @@ def will_resume(
         for name, each in (("old", old), ("new", new))
     ]
     found = answer.resume(*sides)
-    values = {each.name: getattr(found, each.name) for each in fields(found)}
-    return ResumeAnswer(**values, load=load_of(found, operations or Operations()))
+    return ResumeAnswer(**values_of(answer.Resume, found), load=load_of(found, operations or Operations()))
 
 
 def _side(run: RunLike, framework: str | None, **asked: Any) -> ResumeSide:

@@ -1,17 +1,56 @@
-"""Plan files that Python writes: whole or not at all, and never over a file of another kind."""
+"""What answers have in common: they give themselves as mappings and data frames, and save themselves."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from abc import abstractmethod
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from shardplan.errors import InputError
 from shardplan.outputs.target import JsonTarget
 
+FRAMES: Final = ("polars", "pandas")
+"""Libraries of data frames, the preferred one first."""
 
-def save_record(record: Mapping[str, Any], where: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Writes a record as JSON and returns the path. Raises InputError."""
-    path = Path(where)
-    JsonTarget(str(path), "path", forced_by="overwrite=True", is_forced=overwrite).write(record)
-    return path
+
+class AsRecord:
+    """An answer as a mapping, and as a file of JSON."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """What ``--json`` of its command writes (docs/output.md names every key; units are in the keys)."""
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes the mapping as JSON, whole or not at all. Raises InputError.
+
+        A file that is there is replaced only if it is of the same kind, or with ``overwrite``.
+        """
+        where = Path(path)
+        JsonTarget(str(where), "path", forced_by="overwrite=True", is_forced=overwrite).write(self.to_dict())
+        return where
+
+
+class AsTable(AsRecord):
+    """An answer that has rows too."""
+
+    @abstractmethod
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Rows as mappings, with the unit in the name of a column."""
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """The rows as a data frame of ``polars`` or ``pandas``: of the first that is installed where not given.
+
+        Raises InputError where none is.
+        """
+        wanted = FRAMES if library is None else (library,)
+        for name in wanted:
+            if name in FRAMES and find_spec(name) is not None:
+                return import_module(name).DataFrame(self.to_rows())
+        raise InputError(
+            f"{' and '.join(wanted)} cannot be imported",
+            rule=f"a data frame is made by {' or '.join(FRAMES)}, which is installed",
+            hint="pip install polars, or take to_rows()",
+        )

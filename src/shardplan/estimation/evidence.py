@@ -136,7 +136,7 @@ EXPOSING: Mapping[str, Callable[[Features], str]] = {
 DISTANCES = (0.25, 0.5, 1.75, 2.25)
 SPREADS = (0.7, 1.0, 1.0, 1.5)
 """How large left-out errors are at these distances from the nearest run that the prediction had seen, relative to those
-of most runs (``calibration.neighbourhoods`` measures them). Before the first and beyond the last they are as there: few
+of most runs (measured by ``benchmarks/neighbourhoods.py``). Before the first and beyond the last they are as there: few
 runs are further away than 2.5."""
 _WEIGHTS = np.asarray(list(WEIGHTS.values()))
 

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, get_args
 
-from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
+from shardplan.inputs.recurrent import Recurrent
 
-_RECURRENT: Final[dict[type[object], str]] = {
-    SelectiveScan: "mamba-1",
-    StateSpace: "mamba-2",
-    LinearAttention: "gated-delta-net",
-    DeltaAttention: "kimi-delta-attention",
-    LightningAttention: "lightning-attention",
-    ShortConvolution: "short-convolution",
-}
+_RECURRENT: Final = tuple(
+    each.title.lower().replace(" ", "-") for each in get_args(Mixer) if issubclass(each, Recurrent)
+)
 """Mixers that do not read all of the sequence."""
 LAYER_KINDS: Final = (
-    "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", *_RECURRENT.values(),
+    "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", *_RECURRENT,
     "parallel-mixers", "experts", "multi-token-prediction",
 )  # fmt: skip
 """All kinds. ``latent-attention``: DeepSeek's MLA; ``sparse-attention``: MLA over selected keys;
@@ -42,7 +30,7 @@ def layer_kinds(model: ModelConfig) -> tuple[str, ...]:
 
 def recurrent_share(model: ModelConfig) -> float:
     """Share of the layers with a mixer that has one without attention, or one next to it."""
-    kinds = [{*_mixers_of(layer)} & {*_RECURRENT.values()} for layer in model.layer_kinds]
+    kinds = [{*_mixers_of(layer)} & {*_RECURRENT} for layer in model.layer_kinds]
     with_mixer = [index for index in model.layer_pattern if model.layer_kinds[index].mixer is not None]
     return sum(bool(kinds[index]) for index in with_mixer) / max(len(with_mixer), 1)
 
@@ -64,4 +52,4 @@ def _mixers_of(layer: Layer) -> Iterator[str]:
         elif isinstance(mixer, LatentAttention):
             yield "latent-attention" if mixer.index_topk is None else "sparse-attention"
         elif mixer is not None:
-            yield _RECURRENT[type(mixer)]
+            yield mixer.title.lower().replace(" ", "-")

@@ -14,17 +14,9 @@ from shardplan.arrays import Flags, Numbers, column
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Mixer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
 from shardplan.inputs.sharding import SHARDINGS
 
 
@@ -164,14 +156,4 @@ def _distinct(values: Any) -> tuple[int, ...]:
 
 def heads_of(mixer: Mixer) -> tuple[int, ...]:
     """Numbers that tensor parallelism divides: heads, groups of heads, or channels where there are no heads."""
-    match mixer:
-        case Attention() | LatentAttention() | DeltaAttention() | LightningAttention():
-            return (mixer.num_heads,)
-        case StateSpace():
-            return (mixer.num_heads, mixer.num_groups)
-        case LinearAttention():
-            return (mixer.num_key_heads, mixer.num_value_heads)
-        case SelectiveScan():
-            return (mixer.inner_size,)
-        case ShortConvolution():
-            return (mixer.num_channels,)
+    return tuple(getattr(mixer, name) for name in mixer.shared_by_tp)

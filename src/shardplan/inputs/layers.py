@@ -9,7 +9,7 @@ Symbols of the equations: :math:`h` hidden size, :math:`n` query heads, :math:`g
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
@@ -18,6 +18,7 @@ from shardplan.inputs.recurrent import (
     DeltaAttention,
     LightningAttention,
     LinearAttention,
+    MixerFacts,
     SelectiveScan,
     ShortConvolution,
     StateSpace,
@@ -30,12 +31,20 @@ QKNorm = Literal["none", "head", "full", "l2"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
+class Attention(MixerFacts):
     r"""Multi-head attention; grouped when ``num_kv_heads < num_heads``. Vaswani et al. 2017; Ainslie et al. 2023.
 
     Parameters: :math:`2 h n d + 2 h g d` (:math:`h g d` less where keys serve as values), plus biases, norms of
     queries and keys, an output gate :math:`h n d`, and sinks.
     """
+
+    title = "attention"
+    dimensions: ClassVar = {
+        "num_attention_heads": "num_heads",
+        "num_key_value_heads": "num_kv_heads",
+        "head_dim": "head_dim",
+        "sliding_window": "window",
+    }
 
     num_heads: int
     """Query heads."""
@@ -85,7 +94,7 @@ class Attention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatentAttention:
+class LatentAttention(MixerFacts):
     r"""Multi-head latent attention (MLA). DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.
 
     With ``index_topk`` an indexer selects the keys of every query (sparse attention of DeepSeek-V3.2).
@@ -94,6 +103,11 @@ class LatentAttention:
     :math:`h r_q + r_q + r_q n (d_n + d_r)` (or :math:`h n (d_n + d_r)` without a query rank)
     :math:`+ h (r_{kv} + d_r) + r_{kv} + r_{kv} n (d_n + d_v) + n d_v h`.
     """
+
+    title = "MLA"
+    dimensions: ClassVar = {"num_attention_heads": "num_heads"} | {
+        name: name for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    }
 
     num_heads: int
     """Query heads; keys and values have as many after decompression."""
@@ -160,6 +174,8 @@ class LatentAttention:
 class MLP:
     r"""Two matrices around an activation, :math:`2 h f`, or three when gated (SwiGLU, GeGLU), :math:`3 h f`."""
 
+    dimensions: ClassVar = {"intermediate_size": "intermediate_size"}
+
     intermediate_size: int
     """Width between the matrices."""
     gated: bool
@@ -188,6 +204,13 @@ class MixtureOfExperts:
     Parameters: :math:`h E + E \cdot 3 h f + 3 h f_{shared}` (2 for experts that are not gated). With a latent size
     :math:`l` the experts work on :math:`l` channels between two projections :math:`2 h l` (Nemotron-3 Super).
     """
+
+    dimensions: ClassVar = {
+        "num_experts": "num_experts",
+        "num_experts_per_tok": "top_k",
+        "moe_intermediate_size": "intermediate_size",
+        "shared_expert_intermediate_size": "shared_intermediate_size",
+    }
 
     num_experts: int
     """Routed experts."""
@@ -284,8 +307,8 @@ class MixtureOfExperts:
 Mixer = (
     Attention
     | LatentAttention
-    | StateSpace
     | SelectiveScan
+    | StateSpace
     | LinearAttention
     | DeltaAttention
     | LightningAttention

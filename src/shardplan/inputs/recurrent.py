@@ -5,18 +5,46 @@ Symbols: :math:`h` hidden size, :math:`n` heads, :math:`d` head size, :math:`k` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.counts import check_counts
 
 
+class MixerFacts:
+    """What every mixer says of itself besides its fields and parameters."""
+
+    title: ClassVar[str]
+    """What it is called; records of frameworks write it in lower case with hyphens."""
+    dimensions: ClassVar[Mapping[str, str]]
+    """Its fields by the names that the catalogue has for them."""
+    shared_by_tp: ClassVar[tuple[str, ...]] = ("num_heads",)
+    """Fields that tensor parallelism divides: heads, groups of heads, or channels."""
+    has_heads: ClassVar[bool] = True
+    """False: tensor parallelism shares single channels."""
+
+
+class Recurrent(MixerFacts):
+    """Mixers of this file."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class StateSpace:
+class StateSpace(Recurrent):
     r"""Mamba-2 mixer. Dao and Gu 2024, arXiv 2405.21060.
 
     With inner size :math:`i = n d` and convolved channels :math:`c = i + 2 G S` (G groups, S states): parameters
     :math:`h (i + c + n) + k c + 3 n + i + i h`, plus biases.
     """
+
+    title = "Mamba-2"
+    dimensions: ClassVar = {
+        "mamba_num_heads": "num_heads",
+        "mamba_head_dim": "head_dim",
+        "ssm_state_size": "state_size",
+    }
+    shared_by_tp = ("num_heads", "num_groups")
 
     num_heads: int
     """Heads."""
@@ -67,13 +95,22 @@ class StateSpace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectiveScan:
+class SelectiveScan(Recurrent):
     r"""Mamba-1 mixer. Gu and Dao 2023, arXiv 2312.00752.
 
     With :math:`i` inner channels, :math:`S` states and the rank :math:`r` of the step size: parameters
     :math:`2 h i + k i + i (r + 2 S) + (r + 1) i + i S + i + i h`, plus biases, and :math:`r + 2 S` for norms of step
     size, B and C (Jamba, arXiv 2403.19887, section 6.4).
     """
+
+    title = "Mamba-1"
+    dimensions: ClassVar = {
+        "mamba_inner_size": "inner_size",
+        "mamba_state_size": "state_size",
+        "mamba_dt_rank": "dt_rank",
+    }
+    shared_by_tp = ("inner_size",)
+    has_heads = False
 
     inner_size: int
     """Channels between the projections."""
@@ -108,12 +145,16 @@ class SelectiveScan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearAttention:
+class LinearAttention(Recurrent):
     r"""Gated delta network (Qwen3-Next, Qwen3.5). Yang et al. 2024, arXiv 2412.06464.
 
     With :math:`K = n_k d_k` and :math:`W = n_v d_v`: parameters
     :math:`h (2 K + 2 W + 2 n_v) + k (2 K + W) + 2 n_v + d_v + W h`.
     """
+
+    title = "gated delta net"
+    dimensions: ClassVar = {"linear_num_key_heads": "num_key_heads", "linear_num_value_heads": "num_value_heads"}
+    shared_by_tp = ("num_key_heads", "num_value_heads")
 
     num_key_heads: int
     """Query and key heads."""
@@ -154,13 +195,16 @@ class LinearAttention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaAttention:
+class DeltaAttention(Recurrent):
     r"""Kimi delta attention: a delta network whose decay is per channel. Moonshot AI 2025, arXiv 2510.26692.
 
     With :math:`W = n d` channels of queries, keys and values each: parameters :math:`4 h W + 3 k W + h n`
     :math:`+ 2 (h d + d W) + W + n + d` for projections, convolution, step, low-rank decay and output gate, step bias,
     A and the gated norm of one head.
     """
+
+    title = "Kimi delta attention"
+    dimensions: ClassVar = {"linear_num_heads": "num_heads", "linear_head_dim": "head_dim"}
 
     num_heads: int
     """Heads of queries, keys and values."""
@@ -186,11 +230,14 @@ class DeltaAttention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LightningAttention:
+class LightningAttention(Recurrent):
     r"""Linear attention with a fixed decay per head and a gated, normalised output. MiniMax-01, arXiv 2501.08313.
 
     Parameters, with :math:`W = n d`: :math:`5 h W + W` (queries, keys, values, gate, output and the norm).
     """
+
+    title = "lightning attention"
+    dimensions: ClassVar = {"linear_num_heads": "num_heads", "linear_head_dim": "head_dim"}
 
     num_heads: int
     """Heads of queries, keys and values."""
@@ -211,11 +258,16 @@ class LightningAttention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortConvolution:
+class ShortConvolution(Recurrent):
     r"""Gated short convolution: :math:`C \odot conv(B \odot x)`, B, C and x projected together. LFM2, arXiv 2511.23404.
 
     Parameters, with :math:`c` channels: :math:`3 h c + k c + c h`, plus biases.
     """
+
+    title = "short convolution"
+    dimensions: ClassVar = {"conv_kernel": "conv_kernel"}
+    shared_by_tp = ("num_channels",)
+    has_heads = False
 
     num_channels: int
     """Channels that the convolution runs over."""

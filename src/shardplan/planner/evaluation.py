@@ -73,14 +73,14 @@ def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None, *,
     _keep_freed_memory()
     question, family = tables.question, tables.family
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
-    count = FitCount()
+    num_feasible = 0
     for at, pieces in pieces_of(tables, min(most_bytes, objective.most_bytes(question))):
-        _fill(at, pieces, objective, best, count=count, stop=stop)
+        num_feasible += _fill(at, pieces, objective, best, stop)
     return Table(
         tables=tables,
         best=objective.finished(question, best),
         num_evaluated=family.num_plans(),
-        num_feasible=count.num_feasible,
+        num_feasible=num_feasible,
     )
 
 
@@ -93,40 +93,24 @@ def _keep_freed_memory() -> None:
     np.empty(KEPT_BYTES, dtype=np.uint8)
 
 
-class FitCount:
-    """How many plans fit of those that are looked at piece by piece."""
-
-    def __init__(self) -> None:
-        self.num_feasible = 0
-
-    def look_at(self, piece: TablePiece) -> NDArray[np.bool_]:
-        """Which plans of a piece are valid and fit, by kind of sharding, slot and point."""
-        self.num_feasible += int(np.count_nonzero(piece.fits))
-        return piece.fits
-
-
 def _fill(
-    at: PointGroup,
-    pieces: Iterator[TablePiece],
-    objective: Objective,
-    best: NDArray[np.float64],
-    *,
-    count: FitCount,
-    stop: Stop | None,
-) -> None:
-    """Writes the best values of some points over the chunks per rank, and counts their plans that fit."""
+    at: PointGroup, pieces: Iterator[TablePiece], objective: Objective, best: NDArray[np.float64], stop: Stop | None
+) -> int:
+    """Writes the best values of some points over the chunks per rank. Returns how many of their plans fit."""
+    num_feasible = 0
     least: dict[int, Numbers] = {}
     for piece in pieces:
         check(stop)
-        count.look_at(piece)
+        num_feasible += piece.num_feasible
         for outcome in piece.outcomes():
             value, known = outcome.valued(objective), least.get(outcome.sharding)
             least[outcome.sharding] = value if known is None else np.minimum(known, value)
     for sharding, values in least.items():
-        lower(best[sharding], at, values)
+        _lower(best[sharding], at, values)
+    return num_feasible
 
 
-def lower(best: NDArray[np.float64], at: PointGroup, values: Numbers) -> None:
+def _lower(best: NDArray[np.float64], at: PointGroup, values: Numbers) -> None:
     """Puts the smaller of what is in ``best``, by slot and point of the family, and the values of some points there."""
     whole = np.broadcast_to(values, (len(at.slots), len(at.points)))
     if len(at.starts) < len(at.points):

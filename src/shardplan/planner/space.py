@@ -20,7 +20,6 @@ from shardplan.inputs.degrees import Setting, heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT
-from shardplan.inputs.recurrent import SelectiveScan, ShortConvolution
 from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
 from shardplan.planner.restrictions import Restrictions, divisors, values_excluded, values_given
@@ -256,8 +255,7 @@ def _domains(question: Question) -> tuple[Filling, ...]:
 
 def _most_heads(model: ModelConfig) -> int:
     mixers = [mixer for kind in model.layer_kinds for mixer in kind.mixers]
-    by_channel = (SelectiveScan, ShortConvolution)
-    counts = (MOST_CHANNEL_RANKS if isinstance(mixer, by_channel) else max(heads_of(mixer)) for mixer in mixers)
+    counts = (max(heads_of(mixer)) if mixer.has_heads else MOST_CHANNEL_RANKS for mixer in mixers)
     return max(counts, default=1)
 
 

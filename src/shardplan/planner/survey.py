@@ -13,19 +13,19 @@ from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table, evaluate, evaluated
+from shardplan.planner.evaluation import Table, evaluated
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import FASTEST, SMALLEST, Objective
 from shardplan.planner.points import families
-from shardplan.planner.pruning.goals import BestWith, Goal, PrunedFamily, counted, priced_for, pruned
+from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.pruning.goals import BestWith, Goal, priced_for, with_prices
+from shardplan.planner.pruning.pruned_family import PrunedFamily
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import PricedPlans, priced_plans
 
-MANY = 2_000_000
-"""Plans of a family from which on step times that no answer needs are left out: fewer are priced as fast."""
 MORE_BYTES = 1.5
 """Times as much memory is allowed next where no plan needs so little."""
 Progress = Callable[[int, int], None]
@@ -150,16 +150,19 @@ def survey_of(
     rejected: Counter[str] = Counter()
     found = list(families(question, space, rejected))
     known, progress = known or KnownPipelines(), progress or _no_progress
-    if goal is not None and (not counts or any(family.num_plans() >= MANY for family in found)):
-        left = (counted if counts else pruned)(question, found, goal, known, stop)
-        progress(len(found), len(found))
-        tables = [each.table for each in left]
-        return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST, pruned=tuple(left))
-    tables = []
+    tables, left = [], []
     for done, family in enumerate(found, start=1):
-        tables.append(evaluate(question, family, stop=stop, known=known))
+        priced = Tables(question=question, family=family, known=known)
+        if goal is None:
+            tables.append(evaluated(priced, FASTEST, stop))
+        else:
+            left.append(PrunedFamily(priced))
+            if counts:
+                left[-1].count(stop)
         progress(done, len(found))
-    return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST)
+    if goal is not None:
+        tables = [each.table for each in with_prices(left, [goal], stop)]
+    return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST, pruned=tuple(left))
 
 
 def _no_progress(_done: int, _all: int) -> None:

@@ -46,34 +46,8 @@ HARDWARE: Final[Mapping[str, Quantity]] = {
 }
 """Fields of accelerators and clusters with what they measure."""
 
-DIMENSIONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "num_attention_heads": (("attention", "num_heads"), ("latent_attention", "num_heads")),
-    "num_key_value_heads": (("attention", "num_kv_heads"),),
-    "head_dim": (("attention", "head_dim"),),
-    "sliding_window": (("attention", "window"),),
-    "q_lora_rank": (("latent_attention", "q_lora_rank"),),
-    "kv_lora_rank": (("latent_attention", "kv_lora_rank"),),
-    "qk_nope_head_dim": (("latent_attention", "qk_nope_head_dim"),),
-    "qk_rope_head_dim": (("latent_attention", "qk_rope_head_dim"),),
-    "v_head_dim": (("latent_attention", "v_head_dim"),),
-    "mamba_num_heads": (("state_space", "num_heads"),),
-    "mamba_head_dim": (("state_space", "head_dim"),),
-    "ssm_state_size": (("state_space", "state_size"),),
-    "mamba_inner_size": (("selective_scan", "inner_size"),),
-    "mamba_state_size": (("selective_scan", "state_size"),),
-    "mamba_dt_rank": (("selective_scan", "dt_rank"),),
-    "linear_num_heads": (("delta_attention", "num_heads"), ("lightning_attention", "num_heads")),
-    "linear_head_dim": (("delta_attention", "head_dim"), ("lightning_attention", "head_dim")),
-    "conv_kernel": (("short_convolution", "conv_kernel"),),
-    "linear_num_key_heads": (("linear_attention", "num_key_heads"),),
-    "linear_num_value_heads": (("linear_attention", "num_value_heads"),),
-    "intermediate_size": (("mlp", "intermediate_size"),),
-    "num_experts": (("mixture_of_experts", "num_experts"),),
-    "num_experts_per_tok": (("mixture_of_experts", "top_k"),),
-    "moe_intermediate_size": (("mixture_of_experts", "intermediate_size"),),
-    "shared_expert_intermediate_size": (("mixture_of_experts", "shared_intermediate_size"),),
-}
-"""Dimensions by their Hugging Face names, and the parts of a layer that hold them."""
+DIMENSIONS: Final = tuple(dict.fromkeys(name for part in PARTS.values() for name in part.dimensions))
+"""Names of the dimensions of all parts of a layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,24 +116,10 @@ def _model_entry(name: str) -> CatalogueEntry:
 def _kind(model: ModelConfig) -> str:
     """What the layers are made of as text."""
     kinds = model.layer_kinds
-    mixers = {
-        "attention": "attention",
-        "latent_attention": "MLA",
-        "state_space": "Mamba-2",
-        "selective_scan": "Mamba-1",
-        "linear_attention": "delta net",
-        "delta_attention": "Kimi delta attention",
-        "lightning_attention": "lightning attention",
-        "short_convolution": "short convolution",
-    }
-    found = dict.fromkeys(mixers[_part_kind(mixer)] for kind in kinds for mixer in kind.mixers)
+    found = dict.fromkeys(mixer.title for kind in kinds for mixer in kind.mixers)
     dense = any(isinstance(kind.mlp, MLP) for kind in kinds)
     mlps = ["dense"] * (dense and not model.is_moe) + ["MoE"] * model.is_moe
     return " ".join([*mlps, *(name for name in found if name != "attention" or len(found) > 1)])
-
-
-def _part_kind(part: object) -> str:
-    return next(kind for kind, known in PARTS.items() if type(part) is known)
 
 
 def model_details(given: NameOrPath | Mapping[str, Any], *, sequence_length: int | None = None) -> Record:
@@ -186,8 +146,8 @@ def _dimensions(model: ModelConfig) -> Record:
     """Dimensions of the layers under one name each; a list where layers differ, left out where there are none."""
     parts = [part for kind in model.layer_kinds for part in (*kind.mixers, kind.mlp) if part is not None]
     found: Record = {}
-    for name, places in DIMENSIONS.items():
-        values = [getattr(part, field) for part in parts for kind, field in places if _part_kind(part) == kind]
+    for name in DIMENSIONS:
+        values = [getattr(part, part.dimensions[name]) for part in parts if name in part.dimensions]
         distinct = list(dict.fromkeys(values))
         if any(value is not None and value != 0 for value in distinct):
             found[name] = distinct[0] if len(distinct) == 1 else distinct
@@ -216,9 +176,8 @@ def _dimension(name: str, details: Mapping[str, Any]) -> Value:
     for kind, count in layers.items():
         parts = details["layer_kinds"][kind]
         held = [part for part in (parts["mixer"], parts["parallel_mixer"], parts["mlp"]) if part is not None]
-        counted.update(
-            {part[field]: count for part in held for known, field in DIMENSIONS[name] if part["kind"] == known}
-        )
+        fields_of = [(part, PARTS[part["kind"]].dimensions) for part in held]
+        counted.update({part[known[name]]: count for part, known in fields_of if name in known})
     shown = (f"{size:,} in {counted[size]:,}" for size in value if size)
     return Value(field=name, value=f"{', '.join(shown)} of {details['num_hidden_layers']:,} layers")
 

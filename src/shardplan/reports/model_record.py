@@ -5,38 +5,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
 from shardplan.records import Record, RecordFormat, field_values, keys, plain, schema_fields
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-MIXERS: Final = {
-    "attention": Attention,
-    "latent_attention": LatentAttention,
-    "state_space": StateSpace,
-    "selective_scan": SelectiveScan,
-    "linear_attention": LinearAttention,
-    "delta_attention": DeltaAttention,
-    "lightning_attention": LightningAttention,
-    "short_convolution": ShortConvolution,
-}
-MLPS: Final = {"mlp": MLP, "mixture_of_experts": MixtureOfExperts}
+def kind_of(part: type[Any]) -> str:
+    """What records call a part of a layer: the name of its class, as ``mixture_of_experts``."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", part.__name__).lower()
+
+
+MIXERS: Final = {kind_of(part): part for part in get_args(Mixer)}
+MLPS: Final = {kind_of(part): part for part in (MLP, MixtureOfExperts)}
 PARTS: Final[Mapping[str, type[Any]]] = {**MIXERS, **MLPS}
 """What a layer is made of, by the ``kind`` in a record."""
 
@@ -77,8 +66,7 @@ def _layer_record(layer: Layer) -> Record:
 
 def _part_record(value: object) -> object:
     """A part of a layer with its kind; numbers and flags as they are."""
-    kind = next((kind for kind, part in PARTS.items() if type(value) is part), None)
-    return value if kind is None else {"kind": kind, **plain(value)}
+    return {"kind": kind_of(type(value)), **plain(value)} if type(value) in PARTS.values() else value
 
 
 def model_from_record(record: object) -> ModelConfig:

@@ -16,7 +16,9 @@ from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass, in_our_words
 from shardplan.files import FileKind, parse_document, read_text
+from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record
@@ -28,7 +30,7 @@ from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
 from shardplan.reports.forms.framework_options import framework_options_record
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
-from shardplan.reports.plan_file_schema import schema_of_files
+from shardplan.reports.plan_file_schema import schema_of_constants, schema_of_files
 from shardplan.reports.recommendation import (
     reason,
     recommendation,
@@ -139,7 +141,8 @@ def plan_file_record(file: PlanFile) -> Record:
         "job": plain(question.job),
         "plans": [_listed_record(file, estimate) for estimate in file.estimates],
     }
-    return record | _account_record(file) | {"profile": _profile_record(question.profile)} | _origin_record(question)
+    constants = {"profile": _profile_record(question.profile)} | _origin_record(question.given_profile)
+    return record | _account_record(file) | constants
 
 
 def estimate_record(estimate: Estimate) -> Record:
@@ -200,9 +203,8 @@ def _profile_record(profile: Profile) -> Record:
     return {name: plain(getattr(profile, name)) for name in keys(Profile) if name not in left_out}
 
 
-def _origin_record(question: Question) -> Record:
+def _origin_record(given: Profile | None) -> Record:
     """What the band of a given profile needs: its generation and the errors of its own runs."""
-    given = question.given_profile
     if given is None:
         return {"profile_origin": None}
     rows = [residual_row(run) for run in given.left_out_errors]
@@ -232,10 +234,7 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     _check_schema(record)
     checked: Any = WRITTEN.read(schema_of_files(), _in_our_words(record), as_json=True)
     cluster = cluster_from_record(checked.cluster)
-    shipped = load_profile(cluster.accelerator.generation)
-    profile, is_older = _given_profile(checked.profile, shipped)
-    if not is_older:
-        profile = _with_origin(profile, checked.profile_origin, shipped)
+    profile, is_older = _profile_in(checked, cluster.accelerator.generation)
     question = Question(
         model=model_from_record(checked.model),
         cluster=cluster,
@@ -249,6 +248,31 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
         search=_account(checked),
         has_other_constants=is_older,
     )
+
+
+def inputs_record(*, model: ModelConfig | None, cluster: Cluster | None, profile: Profile | None) -> Record:
+    """The part of a plan file that says what a question is about; what is None is left out."""
+    found: Record = {"schema": SCHEMA}
+    found |= {} if model is None else {"model": model_record(model)}
+    found |= {} if cluster is None else {"cluster": plain(cluster)}
+    return found | ({} if profile is None else {"profile": _profile_record(profile), **_origin_record(profile)})
+
+
+def inputs_from_record(record: Mapping[str, Any]) -> tuple[ModelConfig | None, Cluster | None, Profile | None]:
+    """What a plan file, or the part that :func:`inputs_record` wrote, is about. Raises InputError."""
+    _check_schema(record)
+    model = model_from_record(record["model"]) if "model" in record else None
+    cluster = cluster_from_record(record["cluster"]) if "cluster" in record else None
+    checked: Any = WRITTEN.read(schema_of_constants(), record, as_json=True)
+    origin = checked.profile_origin
+    return model, cluster, None if origin is None else _profile_in(checked, origin.generation)[0]
+
+
+def _profile_in(checked: Any, generation: str) -> tuple[Profile | None, bool]:
+    """The constants that were given, None for the generation's own; and whether they are of another version."""
+    shipped = load_profile(generation)
+    profile, is_older = _given_profile(checked.profile, shipped)
+    return (None, True) if is_older else (_with_origin(profile, checked.profile_origin, shipped), False)
 
 
 def _in_our_words(record: Mapping[str, Any]) -> Record:

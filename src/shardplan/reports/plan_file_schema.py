@@ -26,6 +26,13 @@ def schema_of_files() -> type[BaseModel]:
     )
 
 
+@cache
+def schema_of_constants() -> type[BaseModel]:
+    """Pydantic model of what a file says of its constants."""
+    made: type[BaseModel] = _made("Constants", **_rest())
+    return made
+
+
 def _made(name: str, **fields: Any) -> Any:
     """A model of these fields, each with its type and default; ``...``: it must be there."""
     from pydantic import ConfigDict, create_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,14 +17,23 @@ from shardplan.frameworks.stack import list_stacks
 from shardplan.frameworks.usual_stack import ANY
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
-from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster
-from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
+from shardplan.reports.plan_file import PlanFile, inputs_record, plan_file_from_record, plan_file_record
 from shardplan.reports.texts.plan import field_text
 from shardplan.units import Kind, parse_quantity
-from shardplan.web.state import PageQuestion, names_of
+from shardplan.web.state import PageQuestion, names_of, plan_code
+from shardplan.web.uploaded import CONFIG, typed
 
 PAGE: Final = "page"
 """Key of a plan file that only pages read."""
+MODEL_KEYS: Final = frozenset({"model_type", "architectures", "hidden_size", "n_embd", "d_model"})
+"""Keys of which a ``config.json`` has one."""
+ANSWERS: Final = {
+    "ask on Decide": ("scale", "fit", "whatif", "pareto", "pareto-sizes", "sensitivity", "budget", "sweep"),
+    "look at Step": ("trace", "simulation", "timeline"),
+    "paste the launch file on Audit": ("audit",),
+}
+"""Where the answers of other commands are on pages, by the names in their schemas."""
 
 
 def session_record(question: PageQuestion, file: PlanFile) -> dict[str, Any]:
@@ -32,10 +42,13 @@ def session_record(question: PageQuestion, file: PlanFile) -> dict[str, Any]:
 
 
 def session_in(text: str) -> PageQuestion:
-    """The question of a session, or of a plan file that the command line wrote. Raises InputError."""
-    record = parse_json(text, "the session")
+    """The question of a session, of a plan file that the command line wrote, or of a model. Raises InputError."""
+    record = parse_json(text, "the file")
     if not isinstance(record, Mapping):
-        raise InputError("the session is not a JSON object", rule="a session is a plan file", hint="open a plan file")
+        raise InputError("the file is not a JSON object", rule="a page opens plan files", hint="open a plan file")
+    if "schema" not in record and not MODEL_KEYS.isdisjoint(record):
+        return PageQuestion(model=CONFIG, config=text)
+    _check_kind(str(record.get("schema", "")))
     file = plan_file_from_record(record)
     page = record.get(PAGE)
     if isinstance(page, Mapping) and isinstance(page.get("query"), str):
@@ -44,18 +57,28 @@ def session_in(text: str) -> PageQuestion:
     return _of_plan_file(file)
 
 
+def _check_kind(schema: str) -> None:
+    """Raises InputError for an answer that another page gives: it has no whole question in it."""
+    kind = schema.removeprefix("shardplan/").partition("/")[0]
+    page = next((page for page, kinds in ANSWERS.items() if kind in kinds), None)
+    if page is not None:
+        raise InputError(
+            f"this is an answer of another kind ({kind}), and not a plan file",
+            rule="a page opens plan files, which hold the whole question",
+            hint=f"open a plan file of `shardplan plan --json FILE`, then {page}",
+        )
+
+
 def _of_plan_file(file: PlanFile) -> PageQuestion:
-    """The question of a plan file as a page puts it. Raises InputError for one that no fields of a page put."""
+    """The question of a plan file as a page puts it; the plan of an estimate is looked at. Raises InputError."""
     asked = file.question
-    if asked.model.name not in names_of("model"):
-        raise _beyond_a_page(f"the model of the plan file, {asked.model.name[:80]}, is not built in")
     framework = next((each.framework for each in file.estimates if each.framework), "")
     found = PageQuestion(
-        model=asked.model.name,
         gpus=str(asked.num_accelerators),
         stack=next((name for name in list_stacks() if framework.partition(" ")[0] == name), ANY),
         job=_differing(asked.job, {name: field.default for name, field in described(Job).items()}),
-        **_hardware(asked.cluster),
+        show=plan_code(file.estimates[0].plan) if file.search is None and file.estimates else "",
+        **_subject(asked),
     )
     usual = found.put().question.job
     software = _differing(asked.job.software, vars(usual.software))
@@ -67,6 +90,27 @@ def _of_plan_file(file: PlanFile) -> PageQuestion:
     return made
 
 
+def _subject(asked: Question) -> dict[str, Any]:
+    """Model, cluster and constants: names and fields of a page that give them, and what none gives in full."""
+    model, cluster = asked.model, asked.cluster
+    is_built_in = model.name in names_of("model") and load_model(model.name) == model
+    fields = _hardware(cluster)
+    is_given = bool(fields) and _unassumed(PageQuestion(**fields).cluster_asked()) == _unassumed(cluster)
+    own = inputs_record(
+        model=None if is_built_in else model, cluster=None if is_given else cluster, profile=asked.given_profile
+    )
+    config = json.dumps(own) if own.keys() - {"schema"} else ""
+    return {
+        "model": typed(model.name),
+        "config": config,
+        **(fields if is_given else {"cluster": typed(cluster.name)}),
+    }
+
+
+def _unassumed(cluster: Cluster) -> Cluster:
+    return replace(cluster, assumptions=())
+
+
 def _differing(record: Any, usual: Mapping[str, Any]) -> dict[str, str]:
     """Fields that are not as usual, as they are typed."""
     values = {name: value for name in described(type(record)) if (value := getattr(record, name)) != usual.get(name)}
@@ -74,10 +118,10 @@ def _differing(record: Any, usual: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _hardware(cluster: Cluster) -> dict[str, Any]:
-    """The fields of a page that give the cluster: names, and the values that are not those of the named one."""
+    """The fields of a page that are nearest to the cluster: names, and the values that are not the named one's."""
     part = cluster.accelerator.name
     if part not in names_of("accelerator"):
-        raise _beyond_a_page(f"the accelerator of the plan file, {part[:80]}, is not built in")
+        return {}
     name = cluster.name if cluster.name in names_of("cluster") else ""
     usual = load_cluster(name) if name else cluster_of_accelerator(part)
     other = "" if name and usual.accelerator.name == part else part
@@ -115,18 +159,14 @@ def _check_is_same(put: Question, asked: Question) -> None:
     """Raises InputError where the page puts another question than the file: its numbers would not be the file's."""
     pairs = {
         "the model": (put.model, asked.model),
-        "the cluster": (replace(put.cluster, assumptions=()), replace(asked.cluster, assumptions=())),
+        "the cluster": (_unassumed(put.cluster), _unassumed(asked.cluster)),
         "the job": (put.job, asked.job),
         "its profile of constants": (put.given_profile, asked.given_profile),
     }
     others = [name for name, (ours, theirs) in pairs.items() if ours != theirs]
     if others:
-        raise _beyond_a_page(f"{' and '.join(others)} of the plan file cannot be given in a page's fields")
-
-
-def _beyond_a_page(message: str) -> InputError:
-    return InputError(
-        message,
-        rule="a page puts the question of a plan file by names and fields",
-        hint="save the session from its page, or use the command line: shardplan estimate --from FILE",
-    )
+        raise InputError(
+            f"{' and '.join(others)} of the plan file cannot be given in a page's fields",
+            rule="a page puts the question of a plan file by names and fields",
+            hint="use the command line: shardplan estimate --from FILE",
+        )

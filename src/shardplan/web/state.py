@@ -5,7 +5,6 @@ A name is a name here, never a path: nothing of the server's disk can be read by
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,13 +22,16 @@ from shardplan.frameworks.stack import list_stacks
 from shardplan.frameworks.usual_stack import ANY, USUAL
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, list_models
 from shardplan.inputs.readers.names import names_meant
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
+from shardplan.web.uploaded import CONFIG, Uploaded, uploaded_in
 
 if TYPE_CHECKING:
     from shardplan.api.questions import PutQuestion
@@ -80,7 +82,7 @@ class PageQuestion:
 
     model: str = "llama-3.1-70b"
     config: str = ""
-    """Text of a ``config.json`` in place of a name."""
+    """What is uploaded, as :mod:`shardplan.web.uploaded` reads it."""
     cluster: str = "dgx-h100"
     accelerator: str = ""
     """Another accelerator in the network of the cluster."""
@@ -139,9 +141,16 @@ class PageQuestion:
         """The cluster with what is replaced. Raises FieldError."""
         from shardplan.api.questions import cluster_of
 
+        own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
-            found = cluster_of(named("cluster", self.cluster)) if self.cluster else None
+            found = own or (cluster_of(named("cluster", self.cluster)) if self.cluster else None)
         with about_field("accelerator"):
+            if own and self.accelerator:
+                raise InputError(
+                    f"{self.cluster[:80]} is a cluster of the uploaded file, with an accelerator of its own",
+                    rule="another accelerator is put into a built-in cluster",
+                    hint="leave the accelerator empty, or choose a built-in cluster",
+                )
             if self.accelerator or found is None:
                 found = self._of_accelerator(found)
         for name, text in self.sets.items():
@@ -158,13 +167,28 @@ class PageQuestion:
         part = named("accelerator", self.accelerator)
         return cluster_of_accelerator(part) if cluster is None else load_cluster(self.cluster, accelerator=part)
 
-    def model_asked(self) -> str | Mapping[str, Any]:
-        """The name of a model, or what a pasted ``config.json`` holds. Raises FieldError."""
-        if not self.config:
-            with about_field("model"):
-                return named("model", self.model)
+    @property
+    def uploaded(self) -> Uploaded:
+        """What is given in full. Raises FieldError."""
         with about_field("config"):
-            return config_in(self.config)
+            return uploaded_in(self.config)
+
+    def model_asked(self) -> ModelConfig | str:
+        """The uploaded model where it is the one that is named, or the name of a built-in one. Raises FieldError."""
+        own = self.uploaded.models.get(self.model)
+        with about_field("model"):
+            return own or named("model", self.model)
+
+    @property
+    def uses_file(self) -> bool:
+        """Whether a plan file gives what no name does. Raises FieldError."""
+        own = self.uploaded
+        return self.cluster in own.clusters or own.profile is not None or self.model in own.models.keys() - {CONFIG}
+
+    def profile_asked(self, cluster: Cluster) -> Profile | None:
+        """The uploaded constants, for accelerators of their generation."""
+        own = self.uploaded.profile
+        return own if own is not None and own.generation == cluster.accelerator.generation else None
 
     def put(self) -> PutQuestion:
         """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
@@ -183,9 +207,10 @@ class PageQuestion:
         with about_field("stack"):
             stack = None if self.stack == ANY else named("stack", self.stack)
         try:
-            return ask(model, cluster, count, stack=stack, software=software, **fields)
+            profile = self.profile_asked(cluster)
+            return ask(model, cluster, count, profile=profile, stack=stack, software=software, **fields)
         except ShardplanError as error:
-            raise FieldError(error, blamed(error, (*fields, "gpus", "config" if self.config else "model"))) from None
+            raise FieldError(error, blamed(error, (*fields, "gpus", "model"))) from None
 
     def restrictions(self) -> dict[str, tuple[str, ...]]:
         """The candidates of locked fields of the plan, for ``limit``. Raises FieldError."""
@@ -247,18 +272,6 @@ def named(what: str, text: str) -> str:
     near = ", ".join(meant[:5])
     hint = f"one of {near}" if near else f"choose one of the {len(known)} in the list"
     raise UnknownNameError("framework" if what == "stack" else what, text[:100], known, hint=hint)
-
-
-def config_in(text: str) -> Mapping[str, Any]:
-    """What a pasted ``config.json`` holds. Raises ``InputError``."""
-    rule, hint = "a pasted model is the JSON object of a config.json", "paste the whole file, from { to }"
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the config.json is not JSON: {str(error)[:120]}", rule=rule, hint=hint) from None
-    if not isinstance(found, dict):
-        raise InputError("the config.json is not a JSON object", rule=rule, hint=hint)
-    return found
 
 
 def switched(name: str, text: str) -> object:

@@ -203,7 +203,7 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
     pairs = [pair for each in block.operators for pair in adapters(each, job, numbers)]
     sizes = [(down.grouped, down.count * (down.k * down.n + up.k * up.n)) for down, up in pairs]
     added = Parameters(
-        sum((size for grouped, size in sizes if not grouped), start=0.0),
+        sum((size for grouped, size in sizes if not grouped), start=0.0) / numbers.tp_rows,
         sum((size for grouped, size in sizes if grouped), start=0.0),
     )
     flat = held.dense + held.experts if job.software.flat_gradients else 0.0

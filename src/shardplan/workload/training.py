@@ -114,10 +114,13 @@ def _sum(down: Matmul, up: Matmul, shard: Shard) -> StreamPass:
 
 
 def adapters(operator: Operator, job: Job, numbers: PlanNumbers) -> Iterator[tuple[Matmul, Matmul]]:
-    """Products A and B of the adapters of an operator; both are shared by tensor-parallel ranks (Megatron, NeMo)."""
+    """Products A and B of the adapters of an operator; both are shared by tensor-parallel ranks (Megatron, NeMo).
+
+    Rows of a tensor grid share tokens, so that its columns alone share these products.
+    """
     if not isinstance(operator, Matmul):
         return
-    rank, tp = job.lora_rank, numbers.etp if operator.grouped else numbers.tp
+    rank, tp = job.lora_rank, numbers.etp if operator.grouped else numbers.tp_columns
     for target, columns in _targets(operator, job):
         by_rows = operator.name in ROW_PARALLEL
         plain = replace(operator, low_precision=False, parts=(1,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import threading
@@ -20,6 +21,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 Open = Callable[..., Page]
 PATIENCE = 60_000
 """Time that a page may take on a busy machine. [ms]"""
+BIG = "#answer .big"
+"""The step time of the plan to take."""
 expect.set_options(timeout=PATIENCE)
 
 
@@ -108,3 +111,15 @@ def page(open_page: Open) -> Page:
 def answered(page: Page) -> None:
     """Waits until the answer is there and is not stale."""
     page.wait_for_selector("#answer[aria-busy=false] [data-said]")
+
+
+def change(page: Page, label: str, value: str) -> None:
+    """Types into a field and leaves it."""
+    page.get_by_role("textbox", name=label, exact=True).or_(page.get_by_role("combobox", name=label)).fill(value)
+    page.keyboard.press("Tab")
+
+
+def settled(page: Page, query: str) -> None:
+    """Waits for the answer of the question whose address has ``query``."""
+    expect(page).to_have_url(re.compile(re.escape(query)))
+    answered(page)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.web.browser.conftest import answered
-
-from shardplan.files import DATA
+from tests.web.browser.conftest import BIG, answered, change, settled
 
 Open = Callable[..., Page]
-BIG = "#answer .big"
 SHIFTED = """() => new Promise((resolve) => {
   let sum = 0;
   new PerformanceObserver((list) => { for (const each of list.getEntries()) sum += each.value; })
@@ -24,18 +17,6 @@ SHIFTED = """() => new Promise((resolve) => {
   setTimeout(() => resolve(sum), 100);
 })"""
 """Share of the window that moved since the page was opened."""
-
-
-def change(page: Page, label: str, value: str) -> None:
-    """Types into a field and leaves it."""
-    page.get_by_role("textbox", name=label, exact=True).or_(page.get_by_role("combobox", name=label)).fill(value)
-    page.keyboard.press("Tab")
-
-
-def settled(page: Page, query: str) -> None:
-    """Waits for the answer of the question whose address has ``query``."""
-    expect(page).to_have_url(re.compile(re.escape(query)))
-    answered(page)
 
 
 def test_first_visit_has_an_answer_with_units(page: Page) -> None:
@@ -177,76 +158,6 @@ def test_tokens_and_price_give_days_and_money(page: Page) -> None:
     text = page.inner_text(".tiles")
     assert re.search(r"USD [\d.]+", text)
     assert "accelerator-hours" in text
-
-
-def paste(page: Page, **changed: Any) -> None:
-    """Puts a model of one's own into the form."""
-    config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text()) | {"num_hidden_layers": 24} | changed
-    if not page.get_by_label("Text of a config.json").is_visible():
-        page.get_by_text("Use a config.json").click()
-    page.get_by_label("Text of a config.json").fill(json.dumps(config))
-    page.keyboard.press("Tab")
-
-
-def test_a_pasted_model_travels_in_the_link(page: Page, open_page: Open) -> None:
-    paste(page)
-    expect(page).to_have_url(re.compile("#config="))
-    answered(page)
-    size = page.inner_text("#answer .quiet")
-    assert "parameters" in size
-    again = open_page(page.url)
-    answered(again)
-    assert again.inner_text("#answer .quiet") == size
-    again.get_by_role("link", name="Audit").click()
-    answered(again)
-
-
-def test_a_model_that_is_too_large_for_a_link_stays_in_its_tab(page: Page, open_page: Open, tmp_path: Path) -> None:
-    random = Random(1)  # noqa: S311  # text that does not compress
-    paste(page, quantization_config={"ignore": [f"layers.{number}.{random.random()}" for number in range(2000)]})
-    expect(page).to_have_url(re.compile("#config-kept-"))
-    answered(page)
-    size = page.inner_text("#answer .quiet")
-    assert "this tab keeps the model" in page.inner_text("[data-config-state]")
-    page.get_by_role("button", name="Copy link").click()
-    assert "save the session" in page.inner_text("[data-copy-link]")
-    for view in ("Export", "Plan"):
-        page.get_by_role("link", name=view, exact=True).click()
-        answered(page)
-    page.reload()
-    answered(page)
-    assert page.inner_text("#answer .quiet") == size
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Save session").click()
-    download.value.save_as(tmp_path / "plan.json")
-    other = open_page(page.url)
-    other.wait_for_selector(".panel.error")
-    assert "open the session" in other.inner_text(".panel.error")
-    other.locator("[data-open-session]").set_input_files(tmp_path / "plan.json")
-    answered(other)
-    assert other.inner_text("#answer .quiet") == size
-
-
-def test_a_file_that_is_too_large_is_refused_in_words(page: Page) -> None:
-    paste(page, remarks="x" * 5_000_000)
-    page.wait_for_selector(".panel.error")
-    assert "4,194,304 bytes" in page.inner_text(".panel.error")
-
-
-def test_a_session_is_saved_and_opened(page: Page, tmp_path: Path) -> None:
-    change(page, "Accelerators", "256")
-    settled(page, "gpus=256")
-    said = page.inner_text(BIG)
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Save session").click()
-    file = tmp_path / "plan.json"
-    download.value.save_as(file)
-    assert json.loads(file.read_text())["num_accelerators"] == 256
-    page.goto("/")
-    answered(page)
-    page.locator("[data-open-session]").set_input_files(file)
-    settled(page, "gpus=256")
-    assert page.inner_text(BIG) == said
 
 
 def test_an_older_answer_never_replaces_a_newer_one(page: Page) -> None:

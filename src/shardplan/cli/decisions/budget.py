@@ -154,16 +154,15 @@ def _names(text: str | None) -> Iterator[str | None]:
 
 def _asked(cluster: str | None, flags: QuestionFlags, space: SpaceFlags) -> RunQuestion:
     """What is trained on a cluster. Raises InputError."""
-    from shardplan.cli.question import ask, restrictions
+    from shardplan.cli.question import ask, searches_of
     from shardplan.decisions.budget import RunQuestion
-    from shardplan.decisions.searching import Searches
 
     has_batch = "global_batch_size" in flags.job
     job = flags.job if has_batch else {**flags.job, "global_batch_size": "1"}
     of_cluster = replace(flags.cluster, cluster=cluster, num_accelerators=flags.cluster.num_accelerators or "1")
     put = ask(replace(flags, cluster=of_cluster, job=job))
-    searches = Searches(stack=put.stack, **restrictions(space))
-    return RunQuestion(put.question, searches, put.assumptions, has_batch)
+    searches, assumed = searches_of(put, space)
+    return RunQuestion(put.question, searches, assumed, has_batch)
 
 
 def _limits(wanted: BudgetFlags) -> Limits:

@@ -28,7 +28,8 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.goals import Goal, Listing, PrunedFamily, priced_for
+from shardplan.planner.pruning.goals import Goal, Listing, priced_for
+from shardplan.planner.pruning.pruned_family import PrunedFamily
 from shardplan.planner.ranking import cells_with, different_cells
 from shardplan.planner.related.software import setting_of
 from shardplan.planner.restrictions import Restrictions, as_lists

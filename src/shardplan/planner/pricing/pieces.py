@@ -152,11 +152,6 @@ class TablePiece:
         """Plans of points with layouts that have as many kinds of stage."""
         return cls(at=at, layouts=layouts, num_kinds=int(at.tables.layouts.num_kinds[layouts[0]]))
 
-    @property
-    def least_busy(self) -> Numbers:
-        """What the slowest stage of its plans takes at least, whatever their states cost, by slot and point. [s]"""
-        return self._work("times").least_busy
-
     @cached_property
     def _compositions(self) -> list[NDArray[np.intp]]:
         """Of every kind of stage."""
@@ -227,6 +222,11 @@ class TablePiece:
     def fits(self) -> NDArray[np.bool_]:
         """Where the plans are valid and fit, by kind of sharding, slot and point."""
         return self._each(all_hold([self._memory.fits, self.valid]))
+
+    @property
+    def num_feasible(self) -> int:
+        """How many of them are valid and fit."""
+        return int(np.count_nonzero(self.fits))
 
     @cached_property
     def peaks(self) -> NDArray[np.float64]:
@@ -363,12 +363,12 @@ def _least_peaks(tables: Tables, depths: Depths, pairs: _Pairs) -> NDArray[np.fl
     """What the fullest stage takes at least, whatever activations it keeps: by sharding and pair. [bytes]"""
     layouts = tables.layouts
     compositions = layouts.composition[pairs.layouts]
-    rows = []
+    peaks, found = tables.least_peaks(depths), []
     for kind in range(compositions.shape[1]):  # of layouts with fewer kinds the first one again
         chosen = np.where(kind < layouts.num_kinds[pairs.layouts], compositions[:, kind], compositions[:, 0])
-        rows.append(tables.charge_rows(depths, (chosen, pairs.points)))
-    peaks = [tables.least_peaks(sharding, depths) for sharding in range(len(tables.family.shardings))]
-    return np.stack([np.maximum.reduce([peak[each] for each in rows]) for peak in peaks])
+        found.append(peaks.take(tables.charge_rows(depths, (chosen, pairs.points)), axis=-1))
+    most: NDArray[np.float64] = np.maximum.reduce(found)
+    return most
 
 
 def _with_equal_slots(family: Family, layouts: NDArray[np.intp]) -> list[NDArray[np.intp]]:

@@ -50,7 +50,7 @@ Depths = tuple[int, ...]
 """Pipeline depths of plans that are worked on one after the other, as positions among those of the family."""
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]
 """Compositions (one for each point, or one for all) and points."""
-Reads = Literal["times", "memory"]
+Reads = Literal["times", "memory", "both"]
 """What is read of plans; what nobody reads is not looked up."""
 Made = TypeVar("Made")
 
@@ -182,18 +182,20 @@ class Tables:
         stage = whole_model(self.question.model)
         return stage, StageWork.of(stage, self.blocks)
 
-    def _charges(self, depths: Depths) -> tuple[StateCharge, tuple[StateCharge, ...], Rows]:
+    def _charges(self, depths: Depths) -> tuple[StateCharge, Rows]:
         """What states cost, by composition and set of degrees that plans of these depths have.
 
-        Their bytes under every sharding, on an axis of its own; and all for each sharding alone.
+        Under every sharding, on an axis of its own.
         """
         rows = self._rows(depths, self._stage_compositions, self.layout_keys[1])
         pieces = [*rows.pieces(max(ROWS // len(self.family.shardings), 1))]
         parts = [self.charge(rows.compositions[part], rows.keys[part]) for part in pieces]
-        charge = concatenated(parts, [part.stop - part.start for part in pieces])
-        shardings = range(len(self.family.shardings))
-        alone = tuple(without_zeros(_of_sharding(charge, number)) for number in shardings)
-        return without_zeros(charge.memory), alone, rows
+        return without_zeros(concatenated(parts, [part.stop - part.start for part in pieces])), rows
+
+    def _charges_alone(self, depths: Depths) -> list[StateCharge]:
+        """The same for each sharding alone, what is zero left out, for who reads times."""
+        charge = self.charge_table(depths)[0].times
+        return [without_zeros(_of_sharding(charge, number)) for number in range(len(self.family.shardings))]
 
     def charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
@@ -220,8 +222,13 @@ class Tables:
     @of_whole
     def sharding_times(self) -> tuple[Numbers, ...]:
         """Exchange of sharded states in every micro-batch, in all stages together: for every sharding, by degrees."""
-        total = sharding_time(self._states, self.whole[0])
+        total = self.sharding_time
         return tuple(without_zeros(_of_sharding(total, number)) for number in range(len(self.family.shardings)))
+
+    @of_whole
+    def sharding_time(self) -> Numbers:
+        """The same under every sharding, on an axis of its own."""
+        return without_zeros(sharding_time(self._states, self.whole[0]))
 
     def _chunk_times(self, depths: Depths) -> tuple[NDArray[np.float64], Rows]:
         """Seconds of every model chunk on every block that plans of these depths have."""
@@ -267,6 +274,16 @@ class Tables:
         table: Made = self._kept[name][1]
         return table
 
+    @property
+    def are_at_hand(self) -> bool:
+        """Whether the latest tables of work and charges are those of all depths."""
+        return all(name in self._kept and self._kept[name][0] == self.depths for name in ("work", "charges"))
+
+    @cached_property
+    def depths(self) -> Depths:
+        """All depths that plans have."""
+        return tuple(different(self.family.points["depth"]).tolist())
+
     def work_table(self, depths: Depths) -> tuple[StageWork, Rows]:
         """Work of every composition on every block that plans of these depths have, and where each is."""
         return self._latest("work", depths, self._work)
@@ -287,7 +304,7 @@ class Tables:
         """What is read of some work; for times bytes too where they go to the host."""
         if reads == "memory":
             return work.memory
-        return work if self.family.switches.get("offload") == "activations" else work.times
+        return work if reads == "both" or self.family.switches.get("offload") == "activations" else work.times
 
     def _gathered(self, work: StageWork, rows: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Rows of a table, of some slots of recomputation: what leaves less comes first."""
@@ -324,10 +341,9 @@ class Tables:
         key = self.block_keys[1]
         return times, [[rows.at(*self._found(depths, (chunks, points), key)) for chunks in each] for each in groups]
 
-    def charge_table(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
-        """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
-        _, charges, rows = self._latest("charges", depths, self._charges)
-        return charges, rows
+    def charge_table(self, depths: Depths) -> tuple[StateCharge, Rows]:
+        """What states cost, by sharding, composition and set of degrees that plans of these depths have."""
+        return self._latest("charges", depths, self._charges)
 
     def charge_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the charges of stages at some places are, under every sharding alike."""
@@ -335,22 +351,23 @@ class Tables:
 
     def charge_times_at(self, sharding: int, depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
         """What the states of stages cost at these rows, for who reads times."""
-        return gather(self.charge_table(depths)[0][sharding].times, rows)
+        return gather(self._latest("charges alone", depths, self._charges_alone)[sharding], rows)
 
     def bytes_at(self, shardings: NDArray[np.intp], depths: Depths, rows: NDArray[np.intp]) -> StateCharge:
         """What the states of stages take at these rows: by sharding, slot of recomputation and row."""
-        charge, *_ = self._latest("charges", depths, self._charges)
+        charge, _ = self.charge_table(depths)
 
         def found(array: NDArray[Any]) -> NDArray[Any]:
             under = array if array.ndim < 2 or len(array) in {1, len(shardings)} else array[shardings]
             return under.take(rows, axis=-1)[..., None, :]
 
-        return mapped(charge, found)
+        return mapped(charge.memory, found)
 
-    def least_peaks(self, sharding: int, depths: Depths) -> NDArray[np.float64]:
-        """What the memory of a stage is at least, whatever activations it keeps, by row of the charges. [bytes]"""
-        charges, rows = self.charge_table(depths)
-        return np.broadcast_to(least_peak_of(self.question, charges[sharding]), rows.keys.shape)
+    def least_peaks(self, depths: Depths) -> NDArray[np.float64]:
+        """What the memory of a stage is at least, whatever activations it keeps: by sharding and row. [bytes]"""
+        charge, rows = self.charge_table(depths)
+        shape = len(self.family.shardings), len(rows.keys)
+        return np.broadcast_to(least_peak_of(self.question, charge), shape)
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""

@@ -1,12 +1,17 @@
 r"""What plans take at least, found before their states, their memory and most of their pipeline are priced.
 
-Two bounds, of which the second is closer and takes longer. Of all plans of a point, the micro-batches on a mean stage,
-with the bubble b that every pipeline of such stages has at least,
+Three bounds. Of all plans of a point, the micro-batches on a mean stage, with the bubble b that every pipeline of such
+stages has at least,
 
 .. math:: \frac{M + b}{p} \sum_r t_r
 
-and of a pipeline, the micro-batches on its slowest stage with its bubble. Both leave out what states exchange and the
-update, which only add to a step. A search may leave out plans whose bound is above the slowest step of use to it.
+of those of a kind of sharding, what they exchange in every micro-batch, as if all work ran at the same time,
+
+.. math:: \frac{M}{p} \sum_r s_r
+
+and of a pipeline, the micro-batches on its slowest stage with its bubble (``pricing.pairs.least_times``), which is
+closer and takes longer. All leave out what states exchange once a step, and the update, which only add to it. A search
+may leave out plans whose bound is above the slowest step of use to it.
 """
 
 from __future__ import annotations
@@ -14,39 +19,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, where
+from shardplan.arrays import gather
 from shardplan.estimation.parts.pipelines import bubble_of_equal
-from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
-from shardplan.planner.evaluation import lower
-from shardplan.planner.pricing.pieces import TablePiece, pieces_of
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.stopping import Stop, check
 from shardplan.schedules.pipeline import least_bubble
 
 ROUNDING = 1e-9
 """Share by which a bound may exceed the time that it bounds: sums in another order."""
-
-
-def least_of_points(tables: Tables, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
-    """A step of any plan of these points takes no less, by slot of recomputation and point. [s]"""
-    return whole_step(tables.question, tables.least_passes_at(points, slots))
-
-
-def least_of_piece(question: Question, piece: TablePiece) -> Numbers:
-    """A step of any plan of a piece takes no less, by slot of recomputation and point. [s]"""
-    return whole_step(question, piece.least_busy)
-
-
-def least_of_pipelines(tables: Tables, stop: Stop | None = None) -> NDArray[np.float64]:
-    """As ``least_of_piece``, by slot and point of a family, over its pipelines; infinite where there is no plan. [s]"""
-    least = np.full(tables.family.recomputes.shape, np.inf)
-    for at, pieces in pieces_of(tables):
-        for piece in pieces:
-            check(stop)
-            bound = where(piece.runnable, least_of_piece(tables.question, piece), np.inf)
-            lower(least, at, bound)
-    return np.where(tables.family.recomputes, least, np.inf)
 
 
 def bound_and_promise(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -61,3 +41,11 @@ def bound_and_promise(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.f
     found = (whole_step(tables.question, each) for each in (least, least * bubble))
     bound, promise = (np.broadcast_to(each, (*np.shape(each)[:-2], len(slots), len(points))) for each in found)
     return bound, promise
+
+
+def least_of_exchanges(tables: Tables) -> NDArray[np.float64]:
+    """The second bound, by kind of sharding and point: what hides exchanges is work, which takes no less time. [s]"""
+    family = tables.family
+    time = gather(tables.sharding_time, tables.layout_keys[1])
+    passes = tables.numbers.num_microbatches / family.points["pp"]
+    return np.broadcast_to(whole_step(tables.question, passes * time), (len(family.shardings), family.num_points))

@@ -8,7 +8,7 @@ is the same for all systems whose accelerators have the same rates.
 
 The memory of plans and their step are found only where a bound (``planner.pruning.bounds``) does not show that they
 are slower than plans that fit as small a memory, by more than a tie where ties are asked for. Plans that are left are
-priced under the systems to which they may be of use (``planner.related.pairs``). So the fastest plan, and the plan to
+priced under the systems to which they may be of use (``planner.pricing.pairs``). So the fastest plan, and the plan to
 take, are those of an exhaustive search of each question.
 """
 
@@ -35,9 +35,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
+from shardplan.planner.pricing.pairs import Index, Pairs, step_times
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
-from shardplan.planner.related.pairs import Index, Pairs, step_times
 from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of

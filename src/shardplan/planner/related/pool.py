@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.planner.pricing.pairs import Index, Pairs, least_times, step_times
 from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING
-from shardplan.planner.related.pairs import Index, Pairs, least_times, step_times
 from shardplan.planner.stopping import Stop, check
 
 Limits = NDArray[np.float64]

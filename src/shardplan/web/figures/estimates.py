@@ -32,6 +32,6 @@ def estimate_texts(estimate: Estimate) -> dict[str, Any]:
             "text": f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable",
             "used": format_bytes(bar.used_bytes),
             "usable": f"of {format_bytes(bar.usable_bytes)} usable",
-            "stage": f"stage {bar.stage + 1} of {bar.num_stages}" if bar.num_stages > 1 else "",
+            "stage": f"stage {bar.stage}" if bar.num_stages > 1 else "",
         },
     }

@@ -140,11 +140,25 @@ def _settled(settings: dict[str, Any], values: Sequence[float]) -> dict[str, Any
     """An axis with as many ticks as have room, and no raised exponents: plotly styles them inline."""
     if settings.get("exponentformat") == "power":
         known = [value for value in values if value > 0] or [1.0]
-        is_short = max(known) < FEW_DECADES * min(known)
-        form = "SI" if min(known) >= 1 and max(known) < LARGE else "e" if max(known) >= LARGE else "none"
-        settings = settings | {"exponentformat": form, "dtick": "D2" if is_short else 1}
+        steps = (1, 2, 5) if max(known) < FEW_DECADES * min(known) else (1,)
+        first, last = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+        at = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        shown = [tick for tick in at if min(known) / 2 <= tick <= 2 * max(known)]
+        others = {name: value for name, value in settings.items() if name not in ("exponentformat", "dtick")}
+        settings = others | {"tickvals": shown, "ticktext": [_tick_text(tick) for tick in shown]}
     ticks = settings.get("tickvals", ())
     step = math.ceil(len(ticks) / MOST_TICKS) or 1
     if step > 1:
         settings = settings | {key: settings[key][::step] for key in ("tickvals", "ticktext")}
     return settings
+
+
+def _tick_text(value: float) -> str:
+    """A power of ten, or twice or five times one: 0.2, 50, 200k."""
+    if value >= LARGE:
+        return f"{value:.0e}".replace("e+", "e")
+    size, prefix = next((each for each in PREFIXES if value >= each[0]), (1.0, ""))
+    return f"{value / size:g}{prefix}"
+
+
+PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from shardplan.errors import ShardplanError
 from shardplan.reports.explanation import explain
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
-from shardplan.reports.texts.answer import sentence
+from shardplan.reports.texts.answer import question_parts, question_title, sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.rendering import fragment, parts
 from shardplan.web.planning.answered import PageAnswer, answered
 from shardplan.web.planning.changes import changed, without_flags
+from shardplan.web.planning.command import estimate_command
 from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
 from shardplan.web.planning.table import plan_table
@@ -79,11 +79,13 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
             "address": f"/?{changed(question, each.change).query()}",
             "step": format_time(each.estimate.step_time),
             "memory": format_bytes(each.estimate.peak_memory_bytes),
-            "accelerators": f"{each.num_accelerators:,}",
+            "accelerators": f"{each.num_accelerators:,} accelerator{'' if each.num_accelerators == 1 else 's'}",
         }
         for each in result.suggestions
     ]
     return {
+        "title": question_title(found.put.question),
+        "subject": question_parts(found.put.question),
         "evaluated": result.num_plans_evaluated,
         "need": "" if least is None else (least.reason or "").partition(": ")[0],
         "memory": None if least is None else memory(least),
@@ -165,8 +167,11 @@ async def one(request: Request) -> HTMLResponse:
 
     def work(found: PageAnswer) -> dict[str, Any]:
         plan = side(found, question.show or "tp=1")
-        told = [] if plan["error"] is not None else why_not(found, plan["estimate"])
-        return {"plan": plan, "sentences": told}
+        if plan["error"] is not None:
+            return {"plan": plan}
+        estimate = plan["estimate"]
+        command = estimate_command(question, found.put.question, estimate)
+        return {"plan": plan, "sentences": why_not(found, estimate), "command_line": command}
 
     context = await worked_out(request, question, "one", work)
     return fragment(request, "plan_one.html", address=f"/?{question.query()}", **context)
@@ -183,10 +188,7 @@ async def plan_file(request: Request) -> Response:
 
 
 async def opened(request: Request) -> Response:
-    """The question of a session that is sent, for the page to put."""
+    """The question of a file that is sent, for the page to put."""
     text = (await request.body()).decode("utf-8", errors="replace")
-    try:
-        question = await answer(request, lambda _stop: session_in(text))
-    except ShardplanError as error:
-        return JSONResponse(error.to_record(), status_code=422)
+    question = await answer(request, lambda _stop: session_in(text))
     return JSONResponse({"query": question.query(), "config": question.config})

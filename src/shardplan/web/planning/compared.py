@@ -9,7 +9,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Difference
 from shardplan.reports.texts.answer import percent, signed_time
-from shardplan.reports.texts.plan import flags_text, plan_words
+from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_time
 from shardplan.web.figures.parts import step_parts
 from shardplan.web.planning.answered import PageAnswer
@@ -27,7 +27,6 @@ def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, 
         estimate = found.estimate(code)
     except ShardplanError as error:
         return {"code": code, "error": error, "words": code.replace(";", ", ").replace("=", " ")}
-    asked = found.put.question
     return {
         "code": code,
         "error": None,
@@ -38,7 +37,6 @@ def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, 
         "peak": format_bytes(estimate.peak_memory_bytes),
         "memory": memory(estimate),
         "split": step_parts(estimate, whole),
-        "flags": flags_text(asked, estimate),
         "is_best": found.best is not None and estimate.plan == found.best.plan,
     }
 

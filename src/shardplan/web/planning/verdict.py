@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.reports.breakdown import memory_bar
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
@@ -21,10 +22,11 @@ from shardplan.reports.texts.answer import (
     step_band,
     token_rates,
 )
-from shardplan.reports.texts.plan import field_text, flags_text, plan_words
+from shardplan.reports.texts.plan import field_text, plan_words
 from shardplan.units import format_count, format_rate, format_time
 from shardplan.web.figures.parts import memory_parts, step_parts
 from shardplan.web.planning.answered import PageAnswer
+from shardplan.web.planning.command import estimate_command, plan_command
 from shardplan.web.state import LOCK, PageQuestion, plan_code
 
 CHIPS: Final = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute")
@@ -66,7 +68,7 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "split": step_parts(estimate),
         "options": None if options is None else " ".join(options.options),
         "unsaid": () if options is None else options.unsaid,
-        "flags": flags_text(asked, estimate),
+        "commands": (plan_command(question), estimate_command(question, asked, estimate)),
         "doubt": _doubt(estimate),
         "near": how_near(estimate) if estimate.evidence else "",
         "runs": [
@@ -97,14 +99,15 @@ def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
     if time is None or tokens is None:
         return None
     low, high = (time * end / estimate.step_time for end in (estimate.step_time_p10, estimate.step_time_p90))
-    money, cluster = estimate.money, asked.cluster
+    money, price, source = estimate.money, asked.cluster.accelerator_price, first_source(asked.cluster)
+    told = "" if source == GIVEN_BY_USER else f", {source}"
     return {
         "time": format_time(time),
         "band": f"{format_time(low)} to {format_time(high)}",
         "tokens": format_count(tokens),
         "hours": format_count(round(time / 3600 * asked.num_accelerators)),
         "money": "" if money is None else f"USD {format_count(round(money))}",
-        "price": f"USD {cluster.accelerator_price:.3g} per accelerator-hour, {first_source(cluster)}" if money else "",
+        "price": f"USD {price:,.2f} per accelerator-hour{told}" if money else "",
     }
 
 

@@ -6,6 +6,7 @@ const SHOWN = [401, 403, 408, 413, 422, 503, 504]; // come as a panel, which htm
 const answer = () => document.getElementById("answer");
 const state = () => document.getElementById("state");
 export const form = () => document.getElementById("question") ?? document.querySelector("form[hx-get], form[hx-post]");
+const TITLE = document.title;
 let pending = null;
 let focused = null;
 
@@ -46,26 +47,50 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (isAnswer(event) && event.detail.xhr === pending) stale(false); // an aborted one is followed by another
 });
 document.addEventListener("htmx:sendError", (event) => {
-  if (isAnswer(event)) failed("The server does not answer. Is shardplan serve still running?");
+  if (isAnswer(event)) failed(...NO_ANSWER);
+  else missing(event.detail.target);
 });
 document.addEventListener("htmx:responseError", (event) => {
   const { status } = event.detail.xhr;
-  if (isAnswer(event) && !SHOWN.includes(status)) failed(`The server answered with an error (${status}).`);
+  if (SHOWN.includes(status)) return;
+  if (isAnswer(event)) failed(`The server answered with an error (${status})`, "Its log says what went wrong.");
+  else missing(event.detail.target);
 });
 
-export function failed(text) {
+// A part of the answer that did not come says so in its place.
+function missing(place) {
+  const note = document.createElement("p");
+  note.className = "note";
+  note.setAttribute("role", "alert");
+  const again = document.createElement("button");
+  Object.assign(again, { type: "button", className: "small", textContent: "Try again" });
+  again.dataset.again = "";
+  note.append("This part could not be loaded. ", again);
+  place.replaceChildren(note);
+}
+
+export const NO_ANSWER = ["The server does not answer", "Is shardplan serve still running? What you typed stays here."];
+
+// What went wrong where the server sends no panel that says so.
+export function failed(text, hint = "") {
   const panel = document.createElement("div");
   panel.className = "panel error";
   panel.setAttribute("role", "alert");
   const title = document.createElement("h2");
   title.textContent = text;
+  const more = document.createElement("p");
+  more.textContent = hint;
   const again = document.createElement("button");
   again.type = "button";
   again.textContent = "Try again";
   again.addEventListener("click", ask);
-  panel.append(title, again);
+  panel.append(title, more, again);
   answer().replaceChildren(panel);
-  return panel;
+}
+
+export function refused(panel) {
+  answer().innerHTML = panel;
+  scrollTo({ top: 0 });
 }
 
 export function ask() {
@@ -87,6 +112,8 @@ document.addEventListener("htmx:afterSwap", (event) => {
   showErrors();
   const said = answer().querySelector("[data-said]");
   state().textContent = said ? said.dataset.said : "";
+  const subject = answer().querySelector("[data-subject]");
+  document.title = subject ? `${subject.textContent} · ${TITLE}` : TITLE; // tells tabs and bookmarks apart
   const defaults = answer().querySelector("[data-defaults]");
   if (defaults) showDefaults(JSON.parse(defaults.dataset.defaults));
 });

@@ -34,7 +34,7 @@ function themed(value) {
 }
 
 function layoutOf(figure) {
-  const axis = { gridcolor: token("--line"), zerolinecolor: token("--line"), linecolor: token("--line"), automargin: true, minorloglabels: "complete" };
+  const axis = { gridcolor: token("--line"), zerolinecolor: token("--line"), linecolor: token("--line"), automargin: true };
   const own = themed(figure.layout ?? {});
   const axes = Object.keys({ xaxis: 0, yaxis: 0, ...own }).filter((key) => /^[xy]axis\d*$/.test(key));
   return {
@@ -50,6 +50,7 @@ function layoutOf(figure) {
 }
 
 export const CONFIG = {
+  displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // fingers pinch, and have no room for it
   displaylogo: false,
   responsive: true,
   modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d"],

@@ -1,11 +1,14 @@
-// An uploaded model: it travels in the body of requests, and compressed in the fragment of the address. Where it is too
-// large for that, this tab keeps it, and the fragment has its key alone: a link without its model says so.
+// What is uploaded, a model or what a plan file describes: it travels in the body of requests, and compressed in the
+// fragment of the address. Where it is too large for that, this tab keeps it, and the fragment has its key alone: a link
+// without it says so. The Model and Cluster fields say by name whether it is used.
 
-import { ask, copied, failed, form, told } from "./app.js";
+import { ask, copied, failed, form, NO_ANSWER, refused, told } from "./app.js";
 
 const MOST_FRAGMENT = 8192;
 const KEPT = "#config-kept-";
+const PASTED = "config.json"; // the name of a pasted model
 const config = () => form()?.elements.config;
+let had = config()?.value.trim() ?? "";
 let reading = readFragment();
 
 function isKeptInTab() {
@@ -56,15 +59,40 @@ async function readFragment() {
     saidOfConfig("The model in this link is not complete: copy the whole link.");
     return true;
   }
+  had = config().value;
   const group = config().closest("details");
   if (group) group.open = true;
   return config().value !== "";
 }
 
 function withoutItsModel() {
-  const where = document.querySelector("[data-open-session]") ? "open" : "open on Plan";
-  const panel = failed(`The model of this link was uploaded and is too large for a link: ${where} the session that was saved with it.`);
-  panel.querySelector("button").textContent = `Ask for ${form().elements.model?.value ?? "the model that is named"}`;
+  const where = document.querySelector("[data-open-session]") ? "Open" : "Open on Plan";
+  failed("The model of this link was uploaded and is too large for a link", `${where} the file that was saved with it, or choose a built-in model.`);
+}
+
+// A model that comes is asked about, one that goes no longer.
+function nameModel() {
+  const { model } = form().elements;
+  const text = config().value.trim();
+  if (text && !had) model.value = PASTED;
+  if (!text && had && model.value === nameIn(had)) model.value = model.placeholder;
+  had = text;
+}
+
+function recordIn(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+const isPlanFile = (record) => String(record.schema).startsWith("shardplan/");
+
+// The name of the uploaded model; none where only a cluster or constants are uploaded.
+function nameIn(text) {
+  const record = recordIn(text);
+  return isPlanFile(record) ? record.model?.name : PASTED;
 }
 
 function saidOfConfig(text) {
@@ -76,14 +104,16 @@ async function keepFragment() {
   if (!config()) return;
   const hash = await fragmentOf(config().value.trim());
   history.replaceState(history.state, "", location.pathname + location.search + hash);
-  if (isKeptInTab()) saidOfConfig("Too large for a link: this tab keeps the model. Save the session to share it.");
-  else saidOfConfig(hash ? "A link to this page has the model in it." : "");
+  const name = nameIn(config().value);
+  if (hash && name && form().elements.model.value !== name) saidOfConfig(`Not used: Model names another one. ${name} there uses it again.`);
+  else if (isKeptInTab()) saidOfConfig("Too large for a link: this tab keeps it. Save a file to share it.");
+  else saidOfConfig(hash ? "A link to this page has it included." : "");
 }
 
 document.addEventListener("htmx:replacedInHistory", keepFragment);
 document.addEventListener("click", (event) => {
   const copyLink = event.target.closest("[data-copy-link]");
-  if (copyLink && isKeptInTab()) told(copyLink, "Too large: save the session");
+  if (copyLink && isKeptInTab()) told(copyLink, "Too large: save a file");
   else if (copyLink) copied(copyLink, location.href);
   if (event.target.closest("[data-save]")) saveSession();
 });
@@ -107,21 +137,32 @@ document.addEventListener("htmx:configRequest", (event) => {
 });
 
 async function takeConfig(file) {
-  if (!file) return;
-  const text = await file.text();
-  try {
-    config().value = JSON.stringify(JSON.parse(text));
-  } catch {
-    config().value = text;
-  }
+  if (file) put(await file.text());
+}
+
+function put(text) {
+  const record = recordIn(text);
+  if (isPlanFile(record)) return open(text);
+  config().value = Object.keys(record).length ? JSON.stringify(record) : text;
+  nameModel();
   ask();
 }
 
+document.addEventListener("input", (event) => {
+  if (event.target !== config()) return;
+  if (isPlanFile(recordIn(config().value))) {
+    event.stopPropagation();
+    open(config().value);
+  } else nameModel();
+}, true);
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-file]")) {
     event.stopPropagation();
     takeConfig(event.target.files[0]);
-  } else if (event.target.matches("[data-open-session]")) openSession(event.target.files[0]);
+  } else if (event.target.matches("[data-open-session]")) {
+    event.target.files[0]?.text().then(open);
+    event.target.value = ""; // the same file can be opened again
+  }
 }, true);
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (event) => {
@@ -134,11 +175,22 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
   });
 }
 
+// What the server makes of it; null where it refuses, which is shown.
+async function sent(path, body) {
+  try {
+    const found = await fetch(path, { method: "POST", body, headers: { "HX-Request": "true" } });
+    if (found.ok) return found;
+    refused(await found.text());
+  } catch {
+    failed(...NO_ANSWER);
+  }
+  return null;
+}
+
 // A session is a plan file with the address of its page in it.
 async function saveSession() {
-  const body = new URLSearchParams(new FormData(form()));
-  const found = await fetch("plan.json", { method: "POST", body });
-  if (!found.ok) return failed("The session is saved once the question has an answer.");
+  const found = await sent("plan.json", new URLSearchParams(new FormData(form())));
+  if (!found) return;
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await found.blob());
   link.download = "plan.json";
@@ -146,12 +198,11 @@ async function saveSession() {
   URL.revokeObjectURL(link.href);
 }
 
-async function openSession(file) {
-  if (!file) return;
-  const found = await fetch("open", { method: "POST", body: await file.text(), headers: { "Content-Type": "application/json" } });
-  if (!found.ok) return failed((await found.json()).error.message);
-  const { query, config: text } = await found.json();
+async function open(text) {
+  const found = await sent("open", text);
+  if (!found) return;
+  const { query, config: own } = await found.json();
   const isSame = location.search === `?${query}`;
-  location.assign(`${location.pathname}?${query}${await fragmentOf(text)}`);
+  location.assign(`${location.pathname}?${query}${await fragmentOf(own)}`);
   if (isSame) location.reload(); // another model alone
 }

@@ -1,27 +1,20 @@
 """How errors grow with the distance from evidence: runs predicted without those whose plans are near to theirs.
 
+    python benchmarks/neighbourhoods.py    some minutes
+
 An exhaustive search goes where no run was measured, so a band has to know how good predictions are there. Left out is
 the *neighbourhood* of a run: all runs, of any family, whose plan, model and sequences are near to its own. What is left
-is as far from it as a plan of a search may be from every run. ``study`` tells of these predictions, and of those that
-leave out families, the size below which 8 in 10 errors lie, in units of what the parts of each step let expect, and how
-many lie inside the band that the other runs make. A family counts as the root of its runs:
-
-    distance    predictions  families  size  inside  width
-    0 to 0.5            158        17  0.66    74 %   1.17
-    0.5 to 1            714        27  0.85    78 %   1.25
-    1 to 1.5          1,046        28  0.78    80 %   1.23
-    1.5 to 2            357        24  0.92    79 %   1.27
-    2 to 2.5            154        16  1.19    76 %   1.45
-    beyond               41         9  0.87    93 %   1.39
-
-``evidence.SPREADS`` (0.7, 1 and 1.5) come from such sizes, and the bands of this table know them.
+is as far from it as a plan of a search may be from every run. Of these predictions, and of those that leave out
+families, it prints the size below which 8 in 10 errors lie, in units of what the parts of each step let expect, and how
+many lie inside the band that the other runs make. A family counts as the root of its runs.
+``evidence.SPREADS`` (0.7, 1 and 1.5) come from such sizes; ``docs/evidence.md`` has the table.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -75,9 +68,9 @@ class LeftOutRun:
     width: float
 
 
-def study(progress: Callable[[int, float], None] | None = None) -> tuple[AtDistance, ...]:
+def study() -> tuple[AtDistance, ...]:
     """Errors by distance, of predictions without each neighbourhood and without each family: two fits, some minutes."""
-    fits = [refit(left_out=group, progress=progress) for group in GROUPS]
+    fits = [refit(left_out=group) for group in GROUPS]
     return by_distance([run for found in fits for run in left_out_runs(residuals_of(found), found.groups_that_ran)])
 
 
@@ -146,3 +139,14 @@ def _quantile(values: Vector, weights: Vector, share: float) -> float:
     order = np.argsort(values)
     middle = np.cumsum(weights[order]) - weights[order] / 2
     return float(np.interp(share * weights.sum(), middle, values[order]))
+
+
+def main() -> None:
+    """Prints the table of ``docs/evidence.md``."""
+    for each in study():
+        size = f"{each.least:g} to {each.most:g}, {each.n:,}, {each.num_families}, {each.size:.2f}"
+        print(f"{size}, {100 * each.inside:.0f} %, {each.width:.2f}")
+
+
+if __name__ == "__main__":
+    main()

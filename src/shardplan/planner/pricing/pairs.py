@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, columns_coded, different, gather, mapped, one_number
+from shardplan.arrays import Numbers, columns_coded, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.perturbation import varied_constants
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.pricing.pieces import CELLS
-from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.pricing.tables import Reads, Tables
 from shardplan.planner.stopping import Stop, check
 from shardplan.workload.stage import Stage
 
@@ -46,20 +46,29 @@ def least_times(tables: Tables, pairs: Pairs, stop: Stop | None = None) -> NDArr
     """Steps of plans take no less, whatever their sharding. [s]"""
     found = np.empty(len(pairs.systems))
     for part, lookup in _lookups(tables, pairs, np.zeros(len(found), dtype=np.intp), stop):
-        found[part] = whole_step(lookup.asked, lookup.work().least_busy)
+        found[part] = whole_step(lookup.asked, lookup.work("times").least_busy)
     return found
 
 
 def step_times(
-    tables: Tables, pairs: Pairs, shardings: NDArray[np.bool_], stop: Stop | None = None
+    tables: Tables,
+    pairs: Pairs,
+    shardings: NDArray[np.bool_],
+    stop: Stop | None = None,
+    *,
+    reads: Reads = "times",
 ) -> NDArray[np.float64]:
-    """Step times of plans under the kinds of sharding that are wanted: kinds by pairs; infinite elsewhere. [s]"""
+    """Step times of plans under the kinds of sharding that are wanted: kinds by pairs; infinite elsewhere. [s]
+
+    Where memory is read as well, infinite where plans do not fit.
+    """
     found = np.full(shardings.shape, np.inf)
     for part, lookup in _lookups(tables, pairs, columns_coded(shardings), stop):
-        work = lookup.work()
-        for sharding in np.flatnonzero(shardings[:, part].any(axis=1)).tolist():
-            busiest = lookup.step(work, sharding).busiest
-            found[sharding, part] = whole_step(lookup.asked, busiest)
+        wanted = np.flatnonzero(shardings[:, part].any(axis=1))
+        if len(wanted):
+            step = lookup.step(wanted, reads)
+            times = whole_step(lookup.asked, step.busiest)
+            found[np.ix_(wanted, part)] = times if reads == "times" else where(step.fits, times, np.inf)
     return np.where(shardings, found, np.inf)
 
 
@@ -79,33 +88,33 @@ class _Lookup:
 
     def __init__(self, tables: Tables, pairs: Pairs) -> None:
         self._tables, self._pairs = tables, pairs
-        self._depths = tuple(different(tables.family.points["depth"]).tolist())
         self._depth = tables.family.points["depth"][pairs.points]
         self.asked = _of_systems(tables.question, pairs.systems)
 
-    def work(self) -> WorkOfStages:
-        """What sharding does not change, for who reads times."""
+    def work(self, reads: Reads) -> WorkOfStages:
+        """What sharding does not change."""
         tables, (_, _, layouts, points), laid = self._tables, self._pairs, self._tables.layouts
         return WorkOfStages(
             question=self.asked,
             numbers=self._numbers,
             around=self._picked(tables.around, points),
             kinds=self._stages,
-            works=[self._work(each) for each in self._compositions],
+            works=[self._work(each, reads) for each in self._compositions],
             whole=tables.whole[0],
             whole_work=lambda: self._picked(tables.read(tables.whole[1], "times"), tables.block_of_point[points]),
-            behind=lambda kind: self._work(laid.behind[layouts, kind]),
+            behind=lambda kind: self._work(laid.behind[layouts, kind], "times"),
             rounds=self._rounds,
         )
 
-    def step(self, work: WorkOfStages, sharding: int) -> Step:
-        """Outcome under a kind of sharding."""
-        charges, _ = self._tables.charge_table(self._depths)
-        time = self._tables.sharding_times[sharding]
+    def step(self, shardings: Index, reads: Reads) -> Step:
+        """Outcome under some kinds of sharding: kinds by pairs."""
+        charge, _ = self._tables.charge_table(self._tables.depths)
+        charge = charge.times if reads == "times" else charge
+        kinds = shardings[:, None]
         return Step(
-            work=work,
-            charges=[self._picked(charges[sharding].times, each) for each in self._charge_rows],
-            sharding_time=self._picked(time, self._keys) if isinstance(time, np.ndarray) else time,
+            work=self.work(reads),
+            charges=[self._picked(charge, each, kinds) for each in self._charge_rows],
+            sharding_time=self._picked(self._tables.sharding_time, self._keys, kinds),
         )
 
     @cached_property
@@ -122,7 +131,7 @@ class _Lookup:
     @cached_property
     def _charge_rows(self) -> list[Index]:
         """Of every kind of stage where its charges are."""
-        _, rows = self._tables.charge_table(self._depths)
+        _, rows = self._tables.charge_table(self._tables.depths)
         return [rows.at(self._depth, each, self._keys) for each in self._compositions]
 
     @property
@@ -143,23 +152,27 @@ class _Lookup:
     def _rounds(self) -> Rounds:
         """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
         _, _, layouts, points = self._pairs
-        times, groups = self._tables.rounds_table(self._depths, points, layouts)
+        times, groups = self._tables.rounds_table(self._tables.depths, points, layouts)
         return [[self._picked(times, rows) for rows in group] for group in groups]
 
-    def _work(self, compositions: Index) -> StageWork:
+    def _work(self, compositions: Index, reads: Reads) -> StageWork:
         """Work of stages of these compositions."""
-        table, rows = self._tables.work_table(self._depths)
+        table, rows = self._tables.work_table(self._tables.depths)
         places = rows.at(self._depth, compositions, self._tables.block_of_point[self._pairs.points])
-        return self._picked(self._tables.read(table, "times"), places)
+        return self._picked(self._tables.read(table, reads), places)
 
-    def _picked(self, record: Record, last: Index) -> Record:
-        """``record`` with every array taken at a system, a slot of recomputation and a place for each pair."""
+    def _picked(self, record: Record, last: Index, kinds: Index | None = None) -> Record:
+        """``record`` with every array taken at a system, a slot of recomputation and a place for each pair.
+
+        ``kinds``: of sharding, which take the place of the slots.
+        """
         known: dict[tuple[int, ...], Any] = {}
+        slots = self._pairs.slots if kinds is None else kinds
 
         def place(shape: tuple[int, ...]) -> Any:
             of_systems, of_slots, length = (1,) * (3 - len(shape)) + shape
             index: Any = last if length > 1 else 0
-            index = index + self._pairs.slots * length if of_slots > 1 else index
+            index = index + slots * length if of_slots > 1 else index
             return index + self._pairs.systems * (of_slots * length) if of_systems > 1 else index
 
         def taken(array: NDArray[Any]) -> Numbers:

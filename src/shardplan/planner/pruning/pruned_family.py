@@ -1,0 +1,159 @@
+"""A family of which some plans are priced: the memory of all where they are counted, the step times of few.
+
+A plan is looked at where two bounds (``planner.pruning.bounds``) and its memory, as far as it is known, leave open that
+it is of use. Then a closer bound is found, that of its pipeline, and last its step.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.planner.evaluation import Table
+from shardplan.planner.listed import with_chunks
+from shardplan.planner.objective import FASTEST
+from shardplan.planner.pricing.pairs import Pairs, least_times, step_times
+from shardplan.planner.pricing.pieces import PointGroup, pieces_of
+from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise, least_of_exchanges
+from shardplan.planner.stopping import Stop, check
+
+Bits = NDArray[Any]
+"""A bit for every kind of sharding."""
+LAST_BIT = 63
+"""Kinds of sharding beyond it share it."""
+
+
+class PrunedFamily:
+    """A family of which some plans are priced: those that goals so far could ask for."""
+
+    def __init__(self, tables: Tables) -> None:
+        family = tables.family
+        shape = len(family.policies), family.num_points
+        self.tables = tables
+        self.best = np.full((len(family.shardings), *shape), np.inf)
+        self.reach = np.full(shape, -np.inf)
+        """Plans whose bound is no longer are priced, by slot and point. [s]"""
+        self.kinds = np.where(family.recomputes, _bits_of(family.shards), 0)
+        """Kinds of sharding under which a plan may fit, as far as that is known, a bit each: by slot and point."""
+        self.num_evaluated = 0
+        """Plans that are priced, or all where the memory of all was found."""
+        self.is_counted = False
+        """Whether the memory of all plans was found."""
+        self.num_feasible = 0
+
+    @cached_property
+    def _bound_and_promise(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return bound_and_promise(self.tables)
+
+    @cached_property
+    def _exchanges(self) -> NDArray[np.float64]:
+        return least_of_exchanges(self.tables)
+
+    def copy(self) -> PrunedFamily:
+        """The same, to be priced further."""
+        made = object.__new__(PrunedFamily)
+        made.__dict__ |= self.__dict__ | {"best": self.best.copy(), "reach": self.reach.copy()}
+        return made
+
+    @property
+    def table(self) -> Table:
+        """What is priced, as a table; infinite elsewhere."""
+        return Table(
+            tables=self.tables,
+            best=self.best,
+            num_evaluated=self.num_evaluated,
+            num_feasible=self.num_feasible,
+        )
+
+    def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
+        """Those of the cells of which some plans are not priced, may fit, and may be within the limit."""
+        limit *= 1 + ROUNDING
+        may_fit = (self.kinds & _bits_of(self._exchanges <= limit)) != 0
+        return cells & may_fit & (self.reach < limit) & (self._bound_and_promise[0] <= limit)
+
+    def most_promising(self, cells: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
+        """The best of the cells for ``size`` sets of degrees, by what they promise; all where points are no more."""
+        points = np.flatnonzero(cells.any(axis=0))
+        if len(points) <= size:
+            return cells
+        kinds = _flags_of(self.kinds[:, points], len(self._exchanges)) & cells[:, points]
+        exchange = np.where(kinds, self._exchanges[:, None, points], np.inf).min(axis=0)
+        promise = np.maximum(self._bound_and_promise[1][:, points], exchange)
+        first = _first_of_each(self.tables.family.points["layout"][points], promise.min(axis=0), size)
+        chosen = np.zeros_like(cells)
+        chosen[promise[:, first].argmin(axis=0), points[first]] = True
+        return chosen
+
+    def price(self, cells: NDArray[np.bool_], limit: float, stop: Stop | None) -> None:
+        """Prices all plans of some cells whose bounds are within a limit."""
+        limit *= 1 + ROUNDING
+        tables, pairs, points = self._pairs(cells)
+        least = least_times(tables, pairs, stop) if np.isfinite(limit) else np.full(len(points), -np.inf)
+        near = np.flatnonzero(least <= limit)
+        pairs, least, places = pairs.at(near), least[near], (pairs.slots[near], points[near])
+        bound = np.maximum(least, self._exchanges[:, places[1]])
+        wanted = _flags_of(self.kinds[places], len(bound)) & (bound <= limit) & (bound > self.reach[places])
+        times = step_times(tables, pairs, wanted, stop, reads="both")
+        shardings, index = np.nonzero(np.isfinite(times))
+        np.minimum.at(self.best, (shardings, places[0][index], places[1][index]), times[shardings, index])
+        self.reach[cells] = limit
+        if not self.is_counted:
+            self.num_evaluated += int(np.count_nonzero(wanted))
+            self.num_feasible += len(index)
+
+    def _pairs(self, cells: NDArray[np.bool_]) -> tuple[Tables, Pairs, NDArray[np.intp]]:
+        """All plans of some cells but for their sharding, in tables at hand or in those of a part; and their points."""
+        tables, points = self.tables, np.arange(cells.shape[1])
+        if not tables.are_at_hand:
+            points = np.flatnonzero(cells.any(axis=0))
+            cells = cells[:, points]
+            tables = tables.within(points, cells)
+        slots, here = np.nonzero(cells)
+        plans, _ = with_chunks(tables, np.zeros_like(slots), slots, here)
+        return tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), points[plans.points]
+
+    def count(self, stop: Stop | None) -> None:
+        """Finds the memory of all plans, and counts those that fit."""
+        self.kinds, self.num_feasible = np.zeros_like(self.kinds), 0
+        for at, pieces in pieces_of(self.tables, FASTEST.most_bytes(self.tables.question)):
+            fits: Any = False
+            for piece in pieces:
+                check(stop)
+                self.num_feasible += piece.num_feasible
+                fits = fits | piece.fits
+            self._add(at, _bits_of(fits, at.shardings))
+        self.is_counted, self.num_evaluated = True, self.tables.family.num_plans()
+
+    def _add(self, at: PointGroup, kinds: Bits) -> None:
+        """Adds kinds of sharding under which plans of some points fit."""
+        points = at.points[at.starts]
+        if len(points) < len(at.points):
+            kinds = np.bitwise_or.reduceat(kinds, at.starts, axis=1)
+        for slot, found in zip(at.slots.tolist(), kinds, strict=True):
+            self.kinds[slot, points] |= found
+
+
+def _bits_of(flags: NDArray[np.bool_], kinds: NDArray[np.intp] | None = None) -> Bits:
+    """Flags by kind of sharding as bits of one number; of listed ``kinds``, or of all."""
+    bits = np.minimum(np.arange(len(flags)) if kinds is None else kinds, LAST_BIT)
+    weights = np.left_shift(np.uint64(1), bits.astype(np.uint64))
+    weights = weights.astype(np.min_scalar_type(weights.max())).reshape(-1, *[1] * (flags.ndim - 1))
+    found: Bits = np.bitwise_or.reduce(flags * weights, axis=0)
+    return found
+
+
+def _flags_of(bits: Bits, number: int) -> NDArray[np.bool_]:
+    """Flags of so many kinds of sharding, on an axis in front."""
+    return np.stack([bits & (1 << min(kind, LAST_BIT)) != 0 for kind in range(number)])
+
+
+def _first_of_each(keys: NDArray[np.intp], values: NDArray[np.float64], size: int) -> NDArray[np.intp]:
+    """Positions of the least value of every key, the least ``size`` of them."""
+    least = np.full(int(keys.max()) + 1, np.inf)
+    np.minimum.at(least, keys, values)
+    first = np.flatnonzero(values == least[keys])
+    return first if len(first) <= size else first[np.argpartition(values[first], size)[:size]]

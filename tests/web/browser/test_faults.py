@@ -1,0 +1,98 @@
+"""What a page says when the server is gone, slow or wrong, and what fingers and paper get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.web.browser.conftest import PATIENCE, answered, change, settled
+
+Open = Callable[..., Page]
+QUESTION = "/?model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
+SMALL_TARGETS = """() => [...document.querySelectorAll("button, input:not([type=checkbox]), select, nav a")]
+  .filter((each) => each.checkVisibility() && !each.matches(".link, .hidden, th button"))
+  .filter((each) => each.getBoundingClientRect().height < 36)
+  .map((each) => each.outerHTML.slice(0, 80))"""
+
+
+@pytest.fixture
+def unwatched(browser: Browser, server: str) -> Iterator[Page]:
+    """A page whose console may report the faults that the test makes."""
+    context = browser.new_context(base_url=server)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.goto(QUESTION)
+    answered(page)
+    page.wait_for_selector("#why h2")
+    yield page
+    context.close()
+
+
+def test_a_server_that_is_gone_is_said_and_asked_again(unwatched: Page) -> None:
+    unwatched.route("**/answer?*", lambda route: route.abort())
+    change(unwatched, "Accelerators", "32")
+    expect(unwatched.locator(".panel.error")).to_contain_text("The server does not answer")
+    assert unwatched.get_by_label("Accelerators", exact=True).input_value() == "32"
+    unwatched.unroute("**/answer?*")
+    unwatched.get_by_role("button", name="Try again").click()
+    settled(unwatched, "gpus=32")
+
+
+@pytest.mark.parametrize("fault", ["gone", "error"])
+def test_a_part_that_does_not_come_says_so_in_its_place(unwatched: Page, fault: str) -> None:
+    unwatched.route("**/why?*", lambda route: route.abort() if fault == "gone" else route.fulfill(status=500))
+    change(unwatched, "Accelerators", "32")
+    settled(unwatched, "gpus=32")
+    expect(unwatched.locator("#why")).to_contain_text("could not be loaded")
+    unwatched.unroute("**/why?*")
+    unwatched.locator("#why").get_by_role("button", name="Try again").click()
+    unwatched.wait_for_selector("#why h2")
+
+
+def test_files_are_not_opened_or_saved_without_a_server(unwatched: Page) -> None:
+    unwatched.route("**/plan.json", lambda route: route.abort())
+    unwatched.get_by_role("button", name="Save file").click()
+    expect(unwatched.locator(".panel.error")).to_contain_text("The server does not answer")
+
+
+def test_the_tab_names_what_it_is_about(open_page: Open) -> None:
+    page = open_page(QUESTION)
+    answered(page)
+    assert page.title() == "llama-3.1-8b on 16 x NVIDIA H100 SXM5 80GB · Plan · shardplan"
+    page.get_by_role("link", name="Export").click()
+    answered(page)
+    assert page.title() == "llama-3.1-8b on 16 x NVIDIA H100 SXM5 80GB · Export · shardplan"
+
+
+def test_fingers_have_room(open_page: Open) -> None:
+    page = open_page(QUESTION, width=390, has_touch=True, is_mobile=True)
+    answered(page)
+    page.wait_for_selector("[data-space] .main-svg")
+    assert page.evaluate(SMALL_TARGETS) == []
+    assert page.evaluate("parseFloat(getComputedStyle(document.getElementById('f-gpus')).fontSize)") >= 16
+    assert not page.locator(".modebar").is_visible()
+
+
+def test_paper_gets_the_answer_alone_and_whole(open_page: Open) -> None:
+    page = open_page(QUESTION)
+    answered(page)
+    page.wait_for_selector("#why h2")
+    page.emulate_media(media="print")
+    assert not page.get_by_label("Accelerators", exact=True).is_visible()
+    assert page.get_by_role("heading", name="Why this plan").is_visible()
+    assert (
+        page.evaluate(
+            "(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(document.querySelector('.plans-room'))"
+        )
+        <= 1
+    )
+
+
+@pytest.mark.parametrize("view", ["step", "decide", "trust", "audit", "export", "published"])
+def test_every_page_has_its_link_to_copy(open_page: Open, view: str) -> None:
+    page = open_page(f"/{view}{QUESTION[1:]}", permissions=["clipboard-read", "clipboard-write"])
+    answered(page)
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator("[data-copy-link]")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
