@@ -70,6 +70,7 @@ def _precision(facts: Facts, options: Options) -> None:
         facts.state("precision", "nvfp4", low[0].place, "fp4-format")
     elif low[1] is not None:
         _fp8(facts, low[1], options.get("fp8-recipe"))
+        _switch(facts, options, "software.quantised_weights", "fp8-param-gather")
     for name in ("bf16", "fp16"):
         option = options.get(name)
         if option is not None:
