@@ -207,7 +207,7 @@ def test_states_of_arrays() -> None:
 @pytest.mark.parametrize("sharding", ["ddp", "zero1"])
 @pytest.mark.parametrize("offload", ["none", "optimizer"])
 def test_tables_and_norms_keep_a_second_moment_next_to_muon(sharding: Any, offload: Any) -> None:
-    """Master weight and one moment of all, 8 bytes; another 4 of what Adam updates, where the optimizer's states are."""
+    """Master weight and one moment of all, 8 bytes; another 4 of what Adam updates."""
     one = job(optimizer="muon")
     numbers = PlanNumbers.of(Plan(sharding=sharding, offload=offload), 64, one)
     plain, mixed = Parameters(PSI), Parameters(PSI, by_adam=PSI / 5)
