@@ -373,7 +373,8 @@ def test_flagscale_joins_an_experiment_with_its_training(tmp_path: Path) -> None
 def test_experts_of_megablocks_lie_on_the_data_parallel_ranks(tmp_path: Path) -> None:
     line = """
     torchrun --nproc_per_node 8 pretrain_gpt.py --model-parallel-size 1 --num-layers 4 --hidden-size 64 \\
-        --num-attention-heads 4 --moe-num-experts=64 --moe-top-k=1 --moe-expert-model-parallelism --bf16
+        --num-attention-heads 4 --moe-num-experts=64 --moe-top-k=1 --moe-expert-model-parallelism --bf16 \\
+        --seq-length 64
     """
     assert values(read(tmp_path, "run.sh", line), "num_experts", "num_experts_per_tok", "ep") == (64, 1, 8)
 

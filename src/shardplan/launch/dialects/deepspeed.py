@@ -172,6 +172,7 @@ def _fsdp(facts: Facts, options: Settings) -> None:
             facts.state("sharding", value, setting.place, "fsdp")
     if "offload" in words and setting is not None:
         facts.state("offload", "optimizer", setting.place, "fsdp")
+        facts.doubt(f"{setting.place} offload: weights in host memory are not priced")
 
 
 _QUIET: Final = (

@@ -68,7 +68,15 @@ FLAVORS: Final = {
 def is_torchtitan(settings: Settings) -> bool:
     """Whether a configuration is torchtitan's."""
     sections = ("parallelism", "training", "activation_checkpoint", "job", "metrics", "checkpoint")
-    return sum(settings.has(section) for section in sections) >= 3 and settings.has("training")
+    is_alike = sum(settings.has(section) for section in sections) >= 3 and settings.has("training")
+    return is_alike and any(settings.has(name) for name in OWN)
+
+
+OWN: Final = (
+    *TABLE["sequence_length"][0], *TABLE["local_batch_size"][0], "training.steps", "model.flavor",
+    "training.num_tokens_per_microbatch_per_dp_rank", "model_spec", "parallelism.data_parallel_shard_degree",
+)  # fmt: skip
+"""Settings of which it has one; others have sections of these names too."""
 
 
 def torchtitan_facts(facts: Facts, settings: Settings) -> None:
