@@ -192,3 +192,20 @@ def test_an_empty_block_costs_nothing() -> None:
     for times in passes(cost):
         assert [float(getattr(times, each.name)) for each in fields(times)] == pytest.approx([0.0] * 8)
     assert (cost.kept_bytes, cost.freed_bytes, cost.weight_gradient, cost.flops) == (0, 0, 0, 0)
+
+
+def test_one_rank_alone_spends_nothing_on_others() -> None:
+    for each in on(mixtral(), ideal_profile(), 50):
+        assert (each.tp, each.cp, each.ep, each.host) == (0, 0, 0, 0)
+        assert each.total == each.compute == each.free
+
+
+def test_attention_hides_a_ring_and_no_gathered_keys() -> None:
+    """Keys that are gathered come before the attention; those of a ring come while it runs."""
+    shown = {
+        (way, window): on(llama(1024, 1, 8, 8, 4096), ideal_profile(cp_window=window), 50, cp=4, cp_comm=way)[0].cp
+        for way in ("p2p", "all_gather")
+        for window in (0.0, 1.0)
+    }
+    assert shown["p2p", 1.0] < shown["p2p", 0.0]
+    assert shown["all_gather", 1.0] == shown["all_gather", 0.0] > 0
