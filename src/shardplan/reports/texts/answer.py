@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shardplan.reports.breakdown import memory_bar
 from shardplan.units import format_bytes, format_count, format_rate, format_time
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
     from shardplan.planner.result import SearchResult
+
+SAME: Final = 5e-4
+"""Share of a difference that rounds to 0.0 %."""
 
 
 def num_that_fit(result: SearchResult) -> str:
@@ -156,3 +159,10 @@ def run_text(run: NearRun) -> str:
 def signed_time(time: float) -> str:
     """A difference of times."""
     return ("+" if time >= 0 else "-") + format_time(abs(time))
+
+
+def more_or_less(share: float) -> str:
+    """A relative difference."""
+    if abs(share) < SAME:
+        return "the same"
+    return f"{percent(abs(share))} {'more' if share > 0 else 'less'}"
