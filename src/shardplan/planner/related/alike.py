@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -192,6 +193,7 @@ class _Slice:
             joint=alone if len(systems) == 1 else _side_by_side(alone, [*systems.values()]),
         )
 
+    @cached_property
     def under_every_profile(self) -> Question:
         """All systems under the constants as they are, then all under each group of worse ones."""
         profiles = [each for each in profiles_of(self.alone) for _ in self.of_systems]
@@ -344,7 +346,7 @@ class _Search:
         _, sharding, slot, layout, point = kept.places
         points = different(point)
         worse = Tables(
-            question=self._asked.under_every_profile(), family=tables.family.within(points), known=tables.known
+            question=self._asked.under_every_profile, family=tables.family.within(points), known=tables.known
         )
         num_profiles = 1 + len(GROUPS)
         systems = np.concatenate([kept.systems + n * len(self._asked.of_systems) for n in range(num_profiles)])

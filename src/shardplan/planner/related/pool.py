@@ -171,7 +171,8 @@ class Pool:
         """Plans and systems whose bound is within limits, and their positions in the pool."""
         limit = limits[:, :1] if len(self._usable) == 1 else limits[:, self._smallest.min(axis=0)]
         near = self._bound <= limit * (1 + ROUNDING)
-        systems, columns = np.nonzero(near if without is None else near > without)
+        found = np.flatnonzero(near if without is None else near > without)
+        systems, columns = np.divmod(found, near.shape[1]) if len(found) else (found, found)
         return Pairs(systems, *self._plans[:, columns]), columns
 
 
