@@ -6,10 +6,11 @@ fastest plan of a capacity is that of its own class or of a smaller one. Systems
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
 is the same for all systems whose accelerators have the same rates.
 
-The memory of plans and their step are found only where a bound (``planner.pruning.bounds``) does not show that they
-are slower than plans that fit as small a memory, by more than a tie where ties are asked for. Plans that are left are
-priced under the systems to which they may be of use (``planner.pricing.pairs``). So the fastest plan, and the plan to
-take, are those of an exhaustive search of each question.
+The memory of plans and their step are found only where a bound (``planner.pruning.bounds`` with
+``planner.pruning.states``) does not show that they are slower than plans that fit as small a memory, by more than a tie
+where ties are asked for. Plans that are left are priced under the systems to which they may be of use
+(``planner.pricing.pairs``). So the fastest plan, and the plan to take, are those of an exhaustive search of each
+question.
 """
 
 from __future__ import annotations

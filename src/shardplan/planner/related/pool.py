@@ -1,7 +1,8 @@
 """Plans of a part of a family that fit in memory: a pool, of which those are priced that may be of use.
 
 A plan is of use to a system and a capacity where its step takes no longer than some limit. Bounds come first: that of
-all plans of a point, then, where it is within the limit, that of the pipeline, and last the step.
+all plans of a point, then, where it is within the limit, that of the pipeline, both with what its states add under the
+kinds of sharding that fit, and last the step.
 """
 
 from __future__ import annotations
