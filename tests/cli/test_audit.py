@@ -144,3 +144,15 @@ def test_a_framework_without_a_record_is_named(tmp_path: Path) -> None:
     text = unwrapped(run("audit", path, "--cluster", "dgx-h100", "--model", "qwen3-8b").stdout)
     assert "of whose behaviour there is no record: priced with the usual defaults" in text
     assert "no named framework" not in text
+
+
+def test_a_model_that_only_a_framework_knows_is_asked_for_with_its_namesake(tmp_path: Path) -> None:
+    path = tmp_path / "llama2_13b.toml"
+    path.write_text(
+        '[job]\ndump_folder = "out"\n[model]\nname = "llama2"\nflavor = "13B"\n'
+        "[training]\nbatch_size = 2\nseq_len = 4096\nsteps = 10\ndata_parallel_shard_degree = -1\n"
+        '[activation_checkpoint]\nmode = "full"\n',
+        encoding="utf-8",
+    )
+    text = unwrapped(run("audit", path, "--gpus", 64).stdout)
+    assert "model: the dimensions of llama2 13B (--model; llama-2-13b may be the same)" in text

@@ -10,7 +10,7 @@ import pytest
 import typer
 from tests.cli.commands import run
 
-from shardplan.cli.main import COMMANDS, app
+from shardplan.cli.main import COMMANDS, TITLES, app
 
 
 def test_every_command_is_in_the_order_of_the_help() -> None:
@@ -18,6 +18,10 @@ def test_every_command_is_in_the_order_of_the_help() -> None:
     assert list(group.commands) == list(COMMANDS)
     assert len(group.commands) == len(COMMANDS)
     assert all(group.commands[name].name == name for name in COMMANDS)
+
+
+def test_help_lists_every_command_once() -> None:
+    assert sorted(name for names in TITLES.values() for name in names) == sorted(COMMANDS)
 
 
 def test_help_of_the_program_imports_no_command() -> None:

@@ -98,12 +98,12 @@ class Validation:
         """Errors of peak memories by one of ``GROUPINGS``."""
         return errors_by(self.counted, group, lambda one: one.log_memory_ratio)
 
-    def coverage(self) -> float | None:
-        """Share of measured step times inside their 10-90 band."""
+    def coverage(self, tier: str | None = None) -> float | None:
+        """Share of measured step times inside their 10-90 band; ``tier``: of the runs of this one alone."""
         inside = [
             one.step_time_p10 <= one.run.step_time <= one.step_time_p90
             for one in self.counted
-            if one.run.step_time is not None
+            if one.run.step_time is not None and tier in (None, one.run.tier)
         ]
         return float(np.mean(inside)) if inside else None
 

@@ -20,6 +20,8 @@ SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_c
 """How help is asked for and laid out."""
 
 
+LONGEST: Final = 300
+"""Characters of the first sentence of a command's help."""
 FILES: Final = "examples/"
 """The folder of the files that examples use."""
 
@@ -86,20 +88,26 @@ class CommandGroup(TyperGroup):
     """A group of commands that says what a name that is none might have meant."""
 
     ENTRIES: Mapping[str, CommandEntry] = {}
-    """The commands, in the order in which help lists them."""
+    """The commands, in the order of the reference."""
+    TITLES: Mapping[str, tuple[str, ...]] = {}
+    """Under which title help lists which of them; all under one where there are none."""
 
     def __init__(self, **settings: Any) -> None:
         """As typer's."""
         super().__init__(**settings)
         self.commands = LazyCommands(self.ENTRIES, self.commands)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # of the method that it replaces
         """Names and summaries, without importing a command."""
         if not self.ENTRIES:
-            super().format_commands(ctx, formatter)
+            with formatter.section("Commands"):
+                shown = [(name, each) for name, each in self.commands.items() if not each.hidden]
+                formatter.write_dl([(name, each.get_short_help_str(LONGEST)) for name, each in shown])
             return
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in self.ENTRIES.items()])
+        widest = max(map(len, self.ENTRIES))
+        for title, names in (self.TITLES or {"Commands": tuple(self.ENTRIES)}).items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), self.ENTRIES[name].summary) for name in names])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer's; texts are read as they are."""

@@ -186,7 +186,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ("shardplan profiles", "shardplan profiles hopper"),
     ),
     "validate": CommandEntry(
-        "Hold predictions against measured runs.",
+        "Compare predictions with measured runs.",
         ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
     ),
     "calibrate": CommandEntry(
@@ -209,13 +209,24 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "Ask a published method a case in its own terms, or check reference files.", module="published.commands"
     ),
 }
-"""The commands, in the order of the help."""
+"""The commands, in the order of the reference."""
+TITLES: Final = {
+    "Plans": ("plan", "estimate", "compare", "audit", "export", "resume"),
+    "Decisions": ("budget", "scale", "fit", "whatif", "sensitivity", "pareto"),
+    "One step": ("simulate", "timeline", "schedules"),
+    "Many questions, and a web app": ("sweep", "plot", "serve"),
+    "How sure it is": ("validate", "calibrate", "profiles"),
+    "What is built in": ("models", "clusters", "accelerators", "stacks", "examples"),
+    "Literature": ("methods", "study", "published"),
+}
+"""The commands as help lists them."""
 
 
 class Commands(CommandGroup):
     """The group of commands; it turns every refusal into words, a record and an exit status."""
 
     ENTRIES = COMMANDS
+    TITLES = TITLES
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # it always exits
         """Runs a command and exits."""
@@ -281,6 +292,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,
+    epilog="Start with: shardplan plan llama-3.1-70b --cluster dgx-h100 --gpus 512",
 )
 
 

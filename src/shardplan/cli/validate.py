@@ -48,7 +48,7 @@ def validate(
     profile: ProfileFlag = None,
     html: HtmlFlag = None,
 ) -> int:
-    """Hold predictions against measured runs.
+    """Compare predictions with measured runs.
 
     The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.

@@ -34,7 +34,7 @@ from shardplan.inputs.words import field_meant
 from shardplan.web.uploaded import CONFIG, Uploaded, uploaded_in
 
 if TYPE_CHECKING:
-    from shardplan.api.questions import PutQuestion
+    from shardplan.estimation.question import PutQuestion
 
 MOST_ACCELERATORS: Final = 2**31
 JOB: Final = tuple(described(Job))

@@ -108,8 +108,7 @@ def _missing(page: Page, audit: Audit) -> None:
     after = ", as arguments after --" if any("arg:" in why for why in missing.values()) else ""
     page.heading(
         "Needed",
-        "the estimate and the reasons of a measurement wait for these; give them by --model, --cluster, --gpus, "
-        f"--env{after} or --given KEY=VALUE",
+        f"for an estimate; give it by --model, --cluster, --gpus, --env{after} or --given KEY=VALUE",
     )
     together: dict[str, list[str]] = {}
     for key, why in missing.items():

@@ -47,7 +47,7 @@ def _heading(page: Page, found: UserFit) -> None:
     """What was fitted, and what the errors are."""
     runs = _runs(len(found.fitted))
     page.line(f"Fitted to {runs} of {found.accelerator} ({found.generation})", style="bold", indent=0)
-    page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
+    page.line("Error 10 %: 1.1 times too large or too small. Bias above zero: too large.", style="dim", indent=0)
     if found.num_configurations == 1:
         page.line("one configuration: nothing can be left out", style="yellow", indent=0)
     else:

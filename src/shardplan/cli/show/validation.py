@@ -9,6 +9,7 @@ from rich.text import Text
 from shardplan.calibration.errors import Errors
 from shardplan.calibration.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
 from shardplan.calibration.problems import problems_of
+from shardplan.calibration.runs.words import TIERS
 from shardplan.calibration.validate import Validation
 from shardplan.calibration.verdicts import Verdicts
 from shardplan.cli.layout import Column, Page
@@ -74,7 +75,7 @@ def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> 
     rows = "1 row" if total == 1 else f"{total:,} rows"
     text = f"{rows} of {named}{constants}: {len(found.predictions):,} predicted, {len(found.skipped):,} skipped"
     page.line(text, style="bold", indent=0)
-    page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
+    page.line("Error 10 %: 1.1 times too large or too small. Bias above zero: too large.", style="dim", indent=0)
     if found.not_fitting:
         count = len(found.not_fitting)
         is_said = "1 row is predicted not to fit in memory, although it ran."
@@ -216,11 +217,19 @@ def _against(row: Worst) -> str:
     return f"{format_time(one.step_time)} against {format_time(run.step_time or 0.0)}"
 
 
+def _by_tier(found: Validation) -> str:
+    """Coverage of each tier, where there are several: bands are made for runs that are described in full."""
+    shares = {tier: found.coverage(tier) for tier in TIERS.values()}
+    texts = [f"{percent(share)} of tier {tier}" for tier, share in shares.items() if share is not None]
+    return f" of runs that are described in full (tier A): {', '.join(texts)}" if len(texts) > 1 else ""
+
+
 def _order(page: Page, found: Validation) -> None:
     coverage = found.coverage()
     if coverage is not None:
         page.heading("Bands")
-        page.line(f"{percent(coverage)} of the measured step times lie inside their band, which is made for 80 %.")
+        text = f"{percent(coverage)} of the measured step times lie inside their band, which is made for 80 %"
+        page.line(f"{text}{_by_tier(found)}.")
     ranking = found.ranking()
     if not ranking["sweeps"]:
         return

@@ -19,6 +19,7 @@ from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
@@ -142,8 +143,9 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
             need for part in parts for need in reading.missing.get(part, (part,))
         )
         name = reading.value("model")
-        what = f"{name} is not in the catalogue" if name else ", ".join((*parts, *needs)) or "its dimensions"
-        found["model"] = f"{what} ({_how_given(parts)})"
+        open_parts = (*parts, *(need.removesuffix(": --model") for need in needs))
+        what = f"{name} is not in the catalogue" if name else ", ".join(open_parts) or "its dimensions"
+        found["model"] = f"{what} ({_how_given(parts)}{_namesake(reading)})"
     if reading.value("num_accelerators") is None:
         found["num_accelerators"] = f"{_text(reading, 'num_accelerators', 'the launch line')} (--gpus)"
     if cluster is None:
@@ -155,6 +157,12 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
         if key in JOB_KEYS | PLAN_KEYS:
             found.setdefault(key, ", ".join(needs))
     return found
+
+
+def _namesake(reading: Reading) -> str:
+    """The model of the catalogue that is called like the one of the file, whose dimensions may differ."""
+    named = names_meant("model", str(reading.value("model_name") or "").replace(" ", "-"))
+    return f"; {' or '.join(named)} may be the same" if named else ""
 
 
 def _how_given(parts: Sequence[str]) -> str:

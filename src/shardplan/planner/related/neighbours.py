@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
@@ -37,7 +38,7 @@ from shardplan.planner.pruning.goals import BestWith, Goal
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.possible import can_fit, can_have_plans
-from shardplan.planner.restrictions import Restrictions, divisors
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop

@@ -10,15 +10,16 @@ import itertools
 from collections.abc import Iterable
 from typing import Final
 
+from shardplan.arrays import divisors
 from shardplan.errors import InputError
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.pricing import parameters_of_parts
 from shardplan.estimation.question import Question
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.states import model_states, update_bytes
-from shardplan.planner.restrictions import Restrictions, divisors, values_given
+from shardplan.planner.restrictions import Restrictions, values_given
 from shardplan.validity.rules import RULES
 
 OF_HEADS: Final = (
@@ -86,6 +87,6 @@ def _products(factors: Iterable[Iterable[int]], number: int) -> set[int]:
 
 def _sharing_heads(question: Question, degrees: Iterable[int]) -> tuple[int, ...]:
     """Tensor-parallel degrees that share the heads and the MLPs of the model evenly."""
-    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    setting = question.setting
     rules = [rule for rule in RULES if rule.name in OF_HEADS]
     return tuple(tp for tp in degrees if all(rule.holds(setting, Degrees.of(Plan(tp=tp))) for rule in rules))

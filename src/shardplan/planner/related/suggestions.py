@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
@@ -17,7 +18,7 @@ from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.lightest import lightest_plan
 from shardplan.planner.related.neighbours import has_enough_layouts, nearest_with_plans, offers_of
 from shardplan.planner.related.possible import can_fit, can_have_plans, least_bytes
-from shardplan.planner.restrictions import Restrictions, divisors
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from shardplan.api.questions import PutQuestion
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import PutQuestion
 from shardplan.planner.stopping import Stop
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_count, format_time

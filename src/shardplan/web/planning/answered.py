@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from shardplan.api.questions import PutQuestion
 from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
+from shardplan.estimation.question import PutQuestion
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.planner.related.neighbours import offers_of
