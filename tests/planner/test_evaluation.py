@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.examples import SMALL, cluster
 from tests.few import few
@@ -77,19 +78,21 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
 
 
 @few(8)
-@given(spaces(most=4000))
+@given(spaces(most=4000), st.sampled_from((1, 1024)))
 def test_plans_are_left_out_for_their_states_only_where_they_need_more_than_the_limit(
-    asked: tuple[Question, Space],
+    asked: tuple[Question, Space], few_points: int
 ) -> None:
+    """Whether points are many or few."""
     question, space = asked
     for family in families_of(question, space):
         whole = evaluate(question, family, SMALLEST)
-        for limit in np.quantile(whole.best[np.isfinite(whole.best)], (0, 0.3, 0.8)).tolist():
-            some = evaluated(whole.tables, SMALLEST, most_bytes=limit)
-            within = whole.best <= limit
-            np.testing.assert_array_equal(some.best[within], whole.best[within])
-            assert np.all(some.best >= whole.best)
-        assert np.all(np.isinf(evaluated(whole.tables, SMALLEST, most_bytes=0.0).best))
+        with mock.patch.object(pieces, "FEW", few_points):
+            for limit in np.quantile(whole.best[np.isfinite(whole.best)], (0, 0.3, 0.8)).tolist():
+                some = evaluated(whole.tables, SMALLEST, most_bytes=limit)
+                within = whole.best <= limit
+                np.testing.assert_array_equal(some.best[within], whole.best[within])
+                assert np.all(some.best >= whole.best)
+            assert np.all(np.isinf(evaluated(whole.tables, SMALLEST, most_bytes=0.0).best))
 
 
 @few(8)

@@ -117,13 +117,15 @@ class PlanFacts:
         """
         sure, kinds = self._priced.pessimistic_time[plans], self._kinds[plans]
         times = _pessimistic_time(self._priced, plans, self._factors[kinds])
-        for first in np.argsort(sure, kind="stable").tolist():
-            if sure[first] > times.min() * (1 + ALIKE_TIME):
+        best, order = times.min(initial=np.inf), np.argsort(sure, kind="stable")
+        for first, time in zip(order.tolist(), sure[order].tolist(), strict=True):
+            if time > best * (1 + ALIKE_TIME):
                 break
             if np.isinf(times[first]):
                 alike = np.flatnonzero(kinds == kinds[first])
                 self._factors[kinds[first]] = factor = self._factor_of(self._priced.plan(int(plans[first])))
                 times[alike] = _pessimistic_time(self._priced, plans[alike], factor)
+                best = min(best, times[alike].min())
         return times
 
     def complexity(self, index: int) -> Complexity:

@@ -298,7 +298,7 @@ def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[Poin
         rare = [points for points in groups if len(points) < FEW]
         for points in groups:
             if len(points) >= FEW:
-                yield from _alike(tables, points)
+                yield from _alike(tables, points, most_bytes)
         if len(rare) == len(groups):
             few += rare
         elif rare:  # what their depth is made of is at hand now
@@ -317,17 +317,31 @@ def _groups_of(tables: Tables) -> Iterator[list[NDArray[np.intp]]]:
         yield np.split(points, np.flatnonzero(np.diff(group[points])) + 1)
 
 
-def _alike(tables: Tables, points: NDArray[np.intp]) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
+def _alike(
+    tables: Tables, points: NDArray[np.intp], most_bytes: float
+) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
     """Plans of points of one depth that may have the same chunks per rank, one number of these after the other."""
     family, (some, *_) = tables.family, points
     first = int(family.first_layouts()[some])
     alike = np.arange(first, first + int(family.num_chunks()[some]))
     depths = (int(family.points["depth"][some]),)
-    for layouts in _with_equal_slots(family, alike):
-        pairs = _Pairs(points, layouts[:1], family.shards[:, points])
+    every = _Pairs(points, alike, family.shards[:, points])
+    if np.isfinite(most_bytes):
+        every = _light(tables, depths, every, most_bytes)
+    for layouts in _with_equal_slots(family, alike) if len(every.points) else ():
+        pairs = every._replace(layouts=layouts[:1])
         for part in _parts_of(family, pairs):
             at = PointGroup.of(tables, depths, pairs.at(part))
             yield at, (TablePiece.of(at, layouts[[number]]) for number in range(len(layouts)))
+
+
+def _light(tables: Tables, depths: Depths, every: _Pairs, most_bytes: float) -> _Pairs:
+    """Those points that have all of some layouts whose states take no more than ``most_bytes`` under any sharding."""
+    _, different_ones = np.unique(tables.layouts.composition[every.layouts], axis=0, return_index=True)
+    layouts = every.layouts[different_ones]
+    peaks = [_least_peaks(tables, depths, every._replace(layouts=layouts[[n]])) for n in range(len(layouts))]
+    kept = np.flatnonzero((every.shards & (np.minimum.reduce(peaks) <= most_bytes)).any(axis=0))
+    return _Pairs(every.points[kept], every.layouts, every.shards[:, kept])
 
 
 def _mixed(

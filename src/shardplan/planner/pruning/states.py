@@ -1,4 +1,4 @@
-r"""What states add to a step at least, and the memory that they take, found before any stage of a pipeline is priced.
+r"""What states add to a step at least, found before any stage of a pipeline is priced.
 
 Two parts. Sharded states are exchanged in every micro-batch; of T seconds in all p stages together, F seconds of
 computation hide no more than the share w of them, so that on a mean stage

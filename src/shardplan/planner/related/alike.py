@@ -6,10 +6,11 @@ fastest plan of a capacity is that of its own class or of a smaller one. Systems
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
 is the same for all systems whose accelerators have the same rates.
 
-The memory of plans and their step are found only where a bound (``planner.pruning.bounds``) does not show that they
-are slower than plans that fit as small a memory, by more than a tie where ties are asked for. Plans that are left are
-priced under the systems to which they may be of use (``planner.pricing.pairs``). So the fastest plan, and the plan to
-take, are those of an exhaustive search of each question.
+The memory of plans and their step are found only where a bound (``planner.pruning.bounds`` with
+``planner.pruning.states``) does not show that they are slower than plans that fit as small a memory, by more than a tie
+where ties are asked for. Plans that are left are priced under the systems to which they may be of use
+(``planner.pricing.pairs``). So the fastest plan, and the plan to take, are those of an exhaustive search of each
+question.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -192,6 +194,7 @@ class _Slice:
             joint=alone if len(systems) == 1 else _side_by_side(alone, [*systems.values()]),
         )
 
+    @cached_property
     def under_every_profile(self) -> Question:
         """All systems under the constants as they are, then all under each group of worse ones."""
         profiles = [each for each in profiles_of(self.alone) for _ in self.of_systems]
@@ -344,7 +347,7 @@ class _Search:
         _, sharding, slot, layout, point = kept.places
         points = different(point)
         worse = Tables(
-            question=self._asked.under_every_profile(), family=tables.family.within(points), known=tables.known
+            question=self._asked.under_every_profile, family=tables.family.within(points), known=tables.known
         )
         num_profiles = 1 + len(GROUPS)
         systems = np.concatenate([kept.systems + n * len(self._asked.of_systems) for n in range(num_profiles)])

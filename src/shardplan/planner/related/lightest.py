@@ -12,7 +12,7 @@ from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 
 MORE_BYTES = 1.05
-"""Times as much memory is allowed next where no plan needs so little."""
+"""Times as much memory is allowed next where no plan needs so little; the square of it the next time."""
 
 
 class _Found(NamedTuple):
@@ -32,12 +32,11 @@ def lightest_plan(families: Sequence[Tables], least: float) -> Plan:
     ``least``: bytes that no plan does without. Looked for among plans whose states take no more than some bytes, until
     these are enough for one of them.
     """
-    most, best = least, None
+    most, more, best = least, MORE_BYTES, None
     while best is None or best.peak_memory_bytes > most:
-        most = best.peak_memory_bytes if best else most * MORE_BYTES
-        best = min(
-            (each for number, tables in enumerate(families) for each in _lightest(number, tables, most)), default=None
-        )
+        most, more = best.peak_memory_bytes if best else most * more, more * more
+        every = (each for number, tables in enumerate(families) for each in _lightest(number, tables, most))
+        best = min(every, default=None)
     tables = families[best.family]
     return tables.family.plan(best.sharding, best.slot, int(tables.layouts.vp[best.layout]), best.point)
 

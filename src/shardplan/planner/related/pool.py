@@ -1,7 +1,8 @@
 """Plans of a part of a family that fit in memory: a pool, of which those are priced that may be of use.
 
 A plan is of use to a system and a capacity where its step takes no longer than some limit. Bounds come first: that of
-all plans of a point, then, where it is within the limit, that of the pipeline, and last the step.
+all plans of a point, then, where it is within the limit, that of the pipeline, both with what its states add under the
+kinds of sharding that fit, and last the step.
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ class Pool:
         """Plans and systems whose bound is within limits, and their positions in the pool."""
         limit = limits[:, :1] if len(self._usable) == 1 else limits[:, self._smallest.min(axis=0)]
         near = self._bound <= limit * (1 + ROUNDING)
-        systems, columns = np.nonzero(near if without is None else near > without)
+        found = np.flatnonzero(near if without is None else near > without)
+        systems, columns = np.divmod(found, near.shape[1]) if len(found) else (found, found)
         return Pairs(systems, *self._plans[:, columns]), columns
 
 
