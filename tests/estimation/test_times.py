@@ -163,3 +163,17 @@ def test_what_hides_activations_on_their_way_hides_no_gradients(host_link: float
     backward = (2 + 5 / 2 * attention) / (3 + 7 / 2 * attention)
     expected = backward * max(work - away, 0.0)
     assert bare["dp_communication"] - hidden["dp_communication"] == pytest.approx(expected, rel=1e-3, abs=1e-9)
+
+
+def test_every_stage_sends_its_own_layers_to_the_host() -> None:
+    """One of its four, of every micro-batch, as the last stage of a pipeline does that fills it."""
+    found = priced(8, pp=4, offload="activations", offload_num_layers=1, job=DROPOUT)
+    assert found.breakdown["offload"] == pytest.approx(8 * 2 * activations(1) / LINK, rel=1e-2)
+
+
+def test_plans_that_overlap_transfers_stand_beside_plans_that_do_not() -> None:
+    question = priced(8, pp=4, profile={"pp_window": 1.0}).question
+    plans = [Plan(pp=4, overlap_pp=overlap) for overlap in (True, False)]
+    together, alone = PricedPlan.of_all(question, plans), [PricedPlan.of(question, plan) for plan in plans]
+    assert [each.step_time for each in together] == [each.step_time for each in alone]
+    assert alone[0].breakdown["pp_communication"] < alone[1].breakdown["pp_communication"]
