@@ -18,6 +18,7 @@ from shardplan.inputs.recurrent import (
 )
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block, Matmul, StreamPass
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.recurrent import (
     delta_attention,
     lightning_attention,
@@ -36,9 +37,9 @@ MAMBA2_2_7B = StateSpace(
 DELTA_NET = LinearAttention(num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128, conv_kernel=4)
 
 
-def shard(hidden_size: int, *, length: int = LENGTH, **fields: Any) -> Shard:
+def shard(hidden_size: int, *, length: int = LENGTH, precision: Any = "bf16", **fields: Any) -> Shard:
     plan = Plan(**fields)
-    job = Job(sequence_length=length, global_batch_size=1)
+    job = Job(sequence_length=length, global_batch_size=1, precision=precision)
     return Shard.of(hidden_size, job, PlanNumbers.of(plan, plan.model_parallel_degree, job))
 
 
@@ -206,3 +207,83 @@ def test_mamba_1_keeps_its_selection_as_well() -> None:
     inner, selected = 2 * 4096, 256 + 2 * 16
     kept = sum(float(item.bytes) for item in selective_scan(JAMBA, shard(4096)).saved)
     assert kept == 2 * LENGTH * (2 * inner + inner + inner + selected + inner)
+
+
+T = LENGTH // 2
+"""Tokens of a rank of two context-parallel ones."""
+BY_HAND: tuple[tuple[Any, Any, int, dict[str, Any], dict[str, int], int], ...] = (
+    (
+        state_space, MAMBA2_2_7B, 2560,
+        {"in_proj": (T, 2560, 6184, 1), "conv": ("conv twice", 3584), "scan": 2560, "gate": ("gate", 2560),
+         "out_proj": (T, 2560, 2560, 1)},
+        {"in_proj_output": 2 * 6184, "scan_output": 2 * 2560, "out_proj_input": 2560}, 6184 + 2560,
+    ),
+    (
+        selective_scan, JAMBA, 4096,
+        {"in_proj": (T, 4096, 8192, 1), "conv": ("conv twice", 4096), "selection": (T, 4096, 288, 1),
+         "step_size": (T, 256, 4096, 1), "scan": 4096, "gate": ("gate", 4096), "out_proj": (T, 4096, 4096, 1)},
+        {"in_proj_output": 2 * 8192, "scan_output": 2 * 4096, "out_proj_input": 4096, "selection_output": 2 * 288,
+         "step_size_output": 2 * 4096}, 8192 + 4096,
+    ),
+    (
+        linear_attention, DELTA_NET, 2048,
+        {"in_proj": (T, 2048, 6176, 1), "conv": ("conv", 4096), "scan": 2048, "gate": ("gate", 2048),
+         "out_proj": (T, 2048, 2048, 1)},
+        {"in_proj_output": 2 * 6176, "conv_output": 2 * 4096, "scan_output": 2 * 2048, "out_proj_input": 2048},
+        6176 + 2048,
+    ),
+    (
+        delta_attention, KIMI, 2304,
+        {"in_proj": (T, 2304, 6160, 1), "gates_down": (T, 2304, 256, 1), "gates_up": (T, 128, 2048, 2),
+         "conv": ("conv", 6144), "scan": 2048, "gate": ("gate", 2048), "out_proj": (T, 2048, 2304, 1)},
+        {"in_proj_output": 2 * 6160, "conv_output": 2 * 6144, "scan_output": 2 * 2048, "out_proj_input": 2048,
+         "gates_down_output": 2 * 256, "gates_up_output": 2 * 4096}, 6160 + 2048,
+    ),
+    (
+        lightning_attention, MINIMAX, 6144,
+        {"in_proj": (T, 6144, 16384, 1), "scan": 4096, "gate": ("gate", 4096), "out_proj": (T, 4096, 6144, 1)},
+        {"in_proj_output": 2 * 16384, "scan_output": 2 * 4096, "out_proj_input": 4096}, 16384 + 4096,
+    ),
+    (
+        short_convolution, LFM2, 2048,
+        {"in_proj": (T, 2048, 3072, 1), "gate_in": ("gate", 1024), "conv": ("conv", 1024), "gate": ("gate", 1024),
+         "out_proj": (T, 1024, 2048, 1)},
+        {"in_proj_output": 2 * 3072, "conv_input": 2 * 1024, "conv_output": 2 * 1024, "out_proj_input": 1024}, 0,
+    ),
+)  # fmt: skip
+"""Of one of 2 x 2 ranks in eight bits: products (m, k, n, count), channels of passes; bytes kept of a token; channels
+that are exchanged of it."""
+
+
+@pytest.mark.parametrize(("mixer", "config", "hidden_size", "work", "kept", "exchanged"), BY_HAND)
+def test_a_rank_does_and_keeps_what_is_counted_by_hand(
+    *, mixer: Any, config: Any, hidden_size: int, work: dict[str, Any], kept: dict[str, int], exchanged: int
+) -> None:
+    """Linear inputs are kept in 8 bits, all else in 16; heads are exchanged against sequence once each way."""
+    block = mixer(config, shard(hidden_size, tp=2, cp=2, precision="fp8"))
+    found: dict[str, Any] = {}
+    for op in block.operators:
+        if isinstance(op, Matmul):
+            found[op.name] = (op.m, op.k, op.n, op.count)
+        elif op.scan:
+            found[op.name] = op.forward_bytes / T
+            assert op.backward_bytes == 2 * op.forward_bytes
+        else:
+            kind, channels = work[op.name]
+            found[op.name] = work[op.name]
+            assert op == TRAFFIC[kind].at(op.name, (), T * channels, 2)
+    assert list(found.items()) == list(work.items())
+    assert {each.name: each.bytes / T for each in block.saved} == kept
+    moved = [(each.name, each.bytes / T / 2) for each in block.collectives if each.dimension == "cp"]
+    assert moved == ([("heads", exchanged), ("heads_back", exchanged)] if exchanged else [])
+    tensor = {each.name for each in block.collectives if each.dimension == "tp"} - {
+        "selection_sum",
+        "selection_sum_back",
+    }
+    assert tensor == {f"mixer_{each}" for each in ("gather", "scatter", "gather_back", "scatter_back", "gather_again")}
+
+
+def test_a_grid_adds_up_no_selection() -> None:
+    """Sums of step size, B and C are those of one-dimensional tensor parallelism."""
+    grid = selective_scan(JAMBA, shard(4096, tp=4, tp_kind="summa", tp_rows=2))
+    assert not [each for each in grid.collectives if each.kind == "all_reduce"]
