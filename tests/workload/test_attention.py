@@ -15,7 +15,8 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.attention import attention, latent_attention
 from shardplan.workload.keys import mean_keys
-from shardplan.workload.ops import AttentionCore, Block, Matmul
+from shardplan.workload.ops import AttentionCore, Block, Matmul, StreamPass
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 LENGTH = 4096
@@ -229,3 +230,141 @@ def test_without_latents_of_queries_the_layer_s_input_is_gathered() -> None:
     assert kept["latents"] == LENGTH / 4 * (512 + 64) * (2 + 2)
     gathered = {item.name: float(item.bytes) for item in block.collectives}
     assert gathered["attention_gather"] == gathered["attention_scatter"] == 2 * LENGTH * 2048
+
+
+T = LENGTH // 2
+"""Tokens of a rank of two context-parallel ones."""
+
+
+def rank_of_four(hidden_size: int, cp_comm: Any, **fields: Any) -> Shard:
+    """One of two tensor-parallel and two context-parallel ranks, in eight bits."""
+    job = Job(sequence_length=LENGTH, global_batch_size=1, precision="fp8", **fields)
+    return Shard.of(hidden_size, job, PlanNumbers.of(Plan(tp=2, cp=2, cp_comm=cp_comm), 4, job))
+
+
+def products(block: Block) -> dict[str, tuple[Any, ...]]:
+    return {op.name: (op.m, op.k, op.n, op.count) for op in block.operators if isinstance(op, Matmul)}
+
+
+def kept(block: Block) -> dict[str, Any]:
+    """Bytes of a token."""
+    return {each.name: each.bytes / T for each in block.saved}
+
+
+def exchanged(block: Block) -> list[tuple[Any, ...]]:
+    """Elements of 16 bits of a token that context-parallel ranks exchange."""
+    return [
+        (each.name, each.kind, each.bytes / T / 2, each.count) for each in block.collectives if each.dimension == "cp"
+    ]
+
+
+def passes(block: Block) -> list[StreamPass]:
+    return [op for op in block.operators if isinstance(op, StreamPass)]
+
+
+def test_a_rank_s_share_of_windowed_attention_by_hand() -> None:
+    """8 of 16 heads with a gate, 2 of 4 key-value heads, all of 64 channels; normed and rotated; a ring of two."""
+    config = Attention(
+        num_heads=16, num_kv_heads=4, head_dim=64, window=512, output_gate=True, qk_norm="head", causal=True
+    )
+    block = attention(config, rank_of_four(1024, "p2p", software=Software(packed_projection=True)))
+    assert products(block) == {"qkv": (T, 1024, 512 + 512 + 256, 1), "proj": (T, 512, 1024, 1)}
+    assert passes(block) == [TRAFFIC["rope"].at("rope", (), 2 * T * (512 + 128), 2)]
+    assert core(block) == AttentionCore(
+        name="core", modules=("core_attn",), tokens=T, num_heads=8, qk_head_dim=64, v_head_dim=64,
+        keys=512 - 512**2 / (2 * LENGTH), scored_keys=LENGTH, rate_length=512, fused=True, steps=2,
+        merged_elements=0.75 * T * 512, load=1.0, op_sac=1.0,
+    )  # fmt: skip
+    assert kept(block) == {
+        "qkv": 2 * (512 + 512 + 256), "core_output": (2 + 1) * 512, "rotated": 2 * (512 + 128),
+        "softmax_statistics": 4 * 8,
+    }  # fmt: skip
+    assert exchanged(block) == [("ring", "p2p", 256, 1), ("ring_back", "p2p", 2 * 256, 1)]
+
+
+@pytest.mark.parametrize(
+    ("dropout", "kernel", "kind", "per_score"),
+    [
+        (False, "fused", "softmax", 2),
+        (True, "fused", "softmax with dropout", 5),
+        (False, "eager", "softmax of several kernels", 2),
+        (True, "eager", "softmax with dropout of several kernels", 5),
+    ],
+)
+def test_a_rank_s_share_of_unfused_attention_in_chunks_by_hand(
+    *, dropout: bool, kernel: Any, kind: str, per_score: int
+) -> None:
+    """Scores of 8 heads and of all keys; keys that serve as values are gathered as both; without rotation no pass."""
+    config = Attention(num_heads=16, num_kv_heads=4, head_dim=64, chunk=1024, causal=False, tied_kv=True, rotary=False)
+    software = Software(softmax_kernel=kernel)
+    block = attention(config, rank_of_four(1024, "allgather", attention="unfused", dropout=dropout, software=software))
+    assert products(block) == {"qkv": (T, 1024, 512 + 128, 1), "proj": (T, 512, 1024, 1)}
+    assert passes(block) == [TRAFFIC[kind].at("softmax", ("core_attn",), T * 8 * LENGTH, 2)]
+    assert core(block) == AttentionCore(
+        name="core", modules=("core_attn",), tokens=T, num_heads=8, qk_head_dim=64, v_head_dim=64,
+        keys=1024, scored_keys=LENGTH, rate_length=1024, fused=False,
+    )  # fmt: skip
+    assert kept(block) == {
+        "qkv": 2 * (512 + 256), "core_output": (2 + 1) * 512, "scores": per_score * 8 * LENGTH,
+    }  # fmt: skip
+    assert exchanged(block) == [
+        ("keys_values", "all_gather", 2 * 256, 1),
+        ("keys_values_again", "all_gather", 2 * 256, 1),
+        ("keys_values_back", "reduce_scatter", 2 * 256, 1),
+    ]
+
+
+@pytest.mark.parametrize("cp_comm", ["p2p", "a2a"])
+def test_a_rank_s_share_of_sparse_latent_attention_by_hand(cp_comm: Any) -> None:
+    """DeepSeek-V3.2: 64 of 128 heads, of 192 and 128 channels; 32 of 64 heads of the indexer, of 128."""
+    config = replace(DEEPSEEK_V3, index_topk=2048, index_num_heads=64, index_head_dim=128)
+    block = latent_attention(config, rank_of_four(7168, cp_comm))
+    assert products(block) == {
+        "q_down": (T / 2, 7168, 1536, 1), "q_up": (T, 1536, 64 * 192, 1), "kv_down": (T / 2, 7168, 512 + 64, 1),
+        "kv_up": (T, 512, 64 * (128 + 128), 1), "index_q": (T, 1536, 32 * 128, 1),
+        "index_k": (T / 2, 7168, 128 + 64, 1), "proj": (T, 64 * 128, 7168, 1),
+    }  # fmt: skip
+    assert passes(block) == [TRAFFIC["rope"].at("rope", ("mla_up_proj",), T * 2 * 64 * 192, 2)]
+    (index,) = (op for op in block.operators if op.name == "index")
+    assert index == AttentionCore(
+        name="index", modules=("core_attn",), tokens=T, num_heads=32, qk_head_dim=128, v_head_dim=0,
+        keys=LENGTH / 2, scored_keys=LENGTH, rate_length=LENGTH,
+    )  # fmt: skip
+    ring = cp_comm == "p2p"
+    assert core(block) == AttentionCore(
+        name="core", modules=("core_attn",), tokens=T, num_heads=64, qk_head_dim=192, v_head_dim=128,
+        keys=2048 - 2048**2 / (2 * LENGTH), scored_keys=LENGTH, rate_length=2048, steps=2 if ring else 1,
+        merged_elements=0.75 * T * 64 * 128 if ring else 0,
+    )  # fmt: skip
+    assert kept(block) == {
+        "latents": (1536 + 512 + 64) / 2 * (2 + 1), "qkv": 2 * 64 * (192 + 192 + 128),
+        "core_output": (2 + 1) * 64 * 128, "softmax_statistics": 4 * 64,
+    }  # fmt: skip
+    around = 64 * (192 + 128)
+    assert exchanged(block) == (
+        [("ring", "p2p", around, 1), ("ring_back", "p2p", 2 * around, 1)]
+        if ring
+        else [(name, "all_to_all", 64 * 2 * (192 + 128), 1) for name in ("heads", "heads_back")]
+    )
+    tensor = {each.name: each.bytes / T / 2 for each in block.collectives if each.name.startswith("attention")}
+    assert (tensor["attention_gather"], tensor["attention_scatter"]) == (1536 + 512 + 64, 7168)
+
+
+def test_queries_without_latents_are_projected_from_the_layer_s_input() -> None:
+    """Which is gathered in eight bits, where latents are in sixteen."""
+    block = latent_attention(replace(DEEPSEEK_V3, q_lora_rank=None, rotary=False), rank_of_four(7168, "p2p"))
+    assert products(block) == {
+        "q": (T, 7168, 64 * 192, 1), "kv_down": (T / 2, 7168, 512 + 64, 1), "kv_up": (T, 512, 64 * 256, 1),
+        "proj": (T, 64 * 128, 7168, 1),
+    }  # fmt: skip
+    assert passes(block) == []
+    assert kept(block)["latents"] == (512 + 64) / 2 * (2 + 1)
+    tensor = {each.name: each.bytes / T for each in block.collectives if each.name.startswith("attention")}
+    assert (tensor["attention_gather"], tensor["attention_scatter"]) == (7168, 2 * 7168)
+
+
+@pytest.mark.parametrize(("topk", "heads"), [(None, 64), (2048, 0)])
+def test_an_indexer_needs_heads_and_a_choice(topk: int | None, heads: int) -> None:
+    config = replace(DEEPSEEK_V3, index_topk=topk, index_num_heads=heads, index_head_dim=128 if heads else 0)
+    names = {op.name for op in latent_attention(config, rank_of_four(7168, "p2p")).operators}
+    assert not names & {"index", "index_q", "index_k"}
