@@ -192,3 +192,83 @@ def test_thirteen_are_seven_and_six() -> None:
     thirteen = Group.of((Digit(13, 1),), on)
     assert (thirteen.members, thirteen.largest, thirteen.domains) == ((6, 13), (7, 13), (2, 1))
     assert collective_time("all_gather", 0.0, thirteen, on) == pytest.approx(1.006)
+
+
+HOP, FIXED, OWN, STEP, LOW = (1e-3, 1e-2, 1e-1), 1.0, 0.5, 3.0, 0.25
+"""Latencies of three tiers; launch, copy of the own chunk, step of a ring, share of protocols with low latency."""
+PODS = network(
+    tier("node", 8, 400, latency=HOP[0]), tier("pod", 64, 100, latency=HOP[1]), tier("spine", None, 10, latency=HOP[2]),
+    num_accelerators=256, collective_launch_time=FIXED, own_chunk_time={"other": OWN}, ring_step_factor=STEP,
+    low_latency_share=LOW, all_to_all_efficiency=0.5, p2p_efficiency=0.2,
+)  # fmt: skip
+BY_HAND: tuple[tuple[CollectiveKind, tuple[float, ...], tuple[float, ...], float, tuple[float, ...]], ...] = (
+    ("all_gather", (3 / 4, 3 / 16, 3 / 64), (3, 3, 3), OWN / 64, (1, 1, 1)),
+    ("reduce_scatter", (3 / 4, 3 / 16, 3 / 64), (3, 3, 3), OWN / 64, (1, 1, 1)),
+    ("all_reduce", (6 / 4, 6 / 16, 6 / 64), (6, 4, 4), OWN / 64, (1, 1, 1)),
+    ("all_to_all", (3 / 64, 12 / 64, 48 / 64), (2, 2, 2), OWN / 64, (1, 0.5, 0.5)),
+    ("broadcast", (1, 1 / 4, 1 / 16), (2, 2, 2), 0, (1, 1, 1)),
+    ("p2p", (0, 0, 1), (1, 1, 1), 0, (1, 0.2, 0.2)),
+)
+"""Of four ranks in each of four nodes of each of four pods: bytes and hops on each tier, own chunk, efficiencies."""
+
+
+@pytest.mark.parametrize(("kind", "shares", "hops", "own", "efficiency"), BY_HAND)
+@pytest.mark.parametrize("size", [0.0, 1e6, 1e9, 1e12])
+def test_sixty_four_ranks_on_three_tiers_by_hand(
+    *,
+    kind: CollectiveKind,
+    shares: tuple[float, ...],
+    hops: tuple[float, ...],
+    own: float,
+    efficiency: tuple[float, ...],
+    size: float,
+) -> None:
+    """All-reduces have trees between domains. A ring through 64 ranks has 48, 12 and 3 steps on the three tiers."""
+    group = Group(64, (4, 16, 64))
+    assert collective_bytes(kind, size, group) == pytest.approx([size * share for share in shares])
+    rates = [400e9 * efficiency[0], 100e9 * efficiency[1], 10e9 * efficiency[2]]
+    moved = (shares[0] + own, *shares[1:])
+    sending = size * max(share / rate for share, rate in zip(moved, rates, strict=True))
+    per_call = FIXED + sum(hop * times for hop, times in zip(HOP, hops, strict=True))
+    for calls in (1, 3):
+        paced = sending
+        if kind in ("all_gather", "reduce_scatter"):
+            ring = STEP * (48 * HOP[0] + 12 * HOP[1] + 3 * HOP[2])
+            paced = min(math.hypot(sending, calls * ring), sending / LOW)
+        found = collective_time(kind, size, group, PODS, calls=calls)
+        assert found == pytest.approx(calls * per_call + paced, rel=1e-12)
+
+
+def test_one_rank_in_each_node_joins_pods_by_trees() -> None:
+    """Four nodes of a pod in log2(4) hops, as steps of the long ring too; four ranks of each of four pods by rings."""
+    group, size = Group(16, (1, 4, 16)), 1e9
+    sending = size * max(3 / 4 / 100e9, 3 / 16 / 10e9)
+    paced = min(math.hypot(sending, STEP * (2 * HOP[1] + 3 * HOP[2])), sending / LOW)
+    expected = FIXED + 2 * HOP[1] + 3 * HOP[2] + paced
+    assert collective_time("all_gather", size, group, PODS) == pytest.approx(expected, rel=1e-12)
+    small = collective_time("all_gather", 1e3, group, PODS) - FIXED - 2 * HOP[1] - 3 * HOP[2]
+    assert small == pytest.approx(1e3 / size * sending / LOW)
+
+
+def test_a_ring_inside_a_node_has_no_steps_across_domains() -> None:
+    expected = FIXED + 3 * HOP[0] + 1e9 * (3 / 4 + OWN / 4) / 400e9
+    assert collective_time("all_gather", 1e9, Group(4, (4, 4, 4)), PODS) == pytest.approx(expected, rel=1e-12)
+
+
+def test_copies_for_one_domain_take_their_share_of_the_time() -> None:
+    """Of two copies among n domains 2 - 1/n arrive in different ones; domains of tiers below count."""
+    group, copies = Group(64, (4, 16, 64)), Copies(2)
+    expected = [1e9 * share * (2 - 1 / n) / 2 for share, n in zip((3 / 64, 12 / 64, 48 / 64), (64, 16, 4), strict=True)]
+    assert collective_bytes("all_to_all", 1e9, group, copies=copies) == pytest.approx(expected)
+    found = collective_time("all_to_all", 1e9, group, PODS, copies=copies)
+    assert found == pytest.approx(FIXED + 2 * sum(HOP) + expected[2] / (0.5 * 10e9))
+
+
+def test_a_group_is_priced_anew_on_another_network() -> None:
+    """It remembers what it costs on the last one."""
+    group = Group(64, (4, 16, 64))
+    slow = with_bandwidth(PODS, 0.5)
+    whole = [float(collective_time("broadcast", 1e12, group, on)) for on in (PODS, slow, PODS)]
+    fixed = FIXED + 2 * sum(HOP)
+    assert whole[0] == whole[2]
+    assert whole[1] - fixed == pytest.approx(2 * (whole[0] - fixed))

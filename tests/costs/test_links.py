@@ -14,7 +14,7 @@ from tests.examples import cluster, ideal_profile, tier
 
 from shardplan.costs.collectives import collective_time
 from shardplan.costs.groups import Group
-from shardplan.costs.links import exchange_share, usable_share
+from shardplan.costs.links import exchange_share, slice_sides, usable_share
 from shardplan.costs.network import Network
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit
@@ -29,7 +29,12 @@ def test_neighbours_in_a_mesh_share_one_link_at_least() -> None:
     assert [float(usable_share(mesh, 8, each)) for each in (1.5, 2, 3, 8)] == pytest.approx([1 / 7, 1 / 7, 2 / 7, 1])
 
 
-# All-to-alls on a torus
+def test_a_mesh_without_an_end_is_a_switch() -> None:
+    assert usable_share(tier("network", None, 350, topology="mesh"), 8, 3) == 1
+    assert usable_share(tier("node", 8, 350), 8, 3) == 1
+
+
+# Rings and all-to-alls on a torus
 
 
 def torus(*shape: int) -> NetworkTier:
@@ -122,3 +127,20 @@ def test_a_rank_alone_has_all_links_and_many_on_a_line_a_share() -> None:
     pod = torus(4, 4, 8)
     assert float(exchange_share(pod, 0.0, 1)) == 1
     assert float(exchange_share(pod, 8 / 4, 8)) == pytest.approx((7 / 8) / (6 * 2))
+
+
+@pytest.mark.parametrize(
+    ("used", "sides"),
+    [
+        (1, (1, 1, 1)), (2, (2, 1, 1)), (3, (2, 2, 1)), (8, (2, 2, 2)), (16, (4, 2, 2)), (64, (4, 4, 4)),
+        (65, (8, 4, 4)), (127, (8, 4, 4)), (128, (8, 4, 4)), (1000, (8, 4, 4)),
+    ],
+)  # fmt: skip
+def test_a_job_gets_a_slice_of_powers_of_two_the_longest_side_first(used: int, sides: Place) -> None:
+    assert slice_sides(torus(4, 8, 4), used) == sides
+
+
+@pytest.mark.parametrize(("fan_out", "axes"), [(1, 1), (8, 1), (9, 2), (32, 2), (33, 3), (128, 3)])
+def test_a_ring_uses_two_links_of_every_axis_that_it_fills(fan_out: int, axes: int) -> None:
+    """Of sides of 8, 4 and 4: eight neighbours lie on one axis, 32 in a plane."""
+    assert usable_share(torus(4, 8, 4), 128, fan_out) == axes / 3
