@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples import cluster, ideal_profile, llama, mixtral, tier
+from tests.examples import accelerator, cluster, ideal_profile, llama, mixtral, tier
 from tests.strategies import Case, cases
 
 from shardplan.costs.block import BlockCost, Times, price_block
 from shardplan.costs.groups import groups_of
+from shardplan.costs.network import Network
+from shardplan.costs.roofline import Machine
 from shardplan.estimation.question import Question
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import Job, recipe_of
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import layer_block
-from shardplan.workload.ops import Block
+from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
 from shardplan.workload.shard import Shard
 
 WINDOWS = ("tp_window", "cp_window", "ep_window")
@@ -209,3 +211,148 @@ def test_attention_hides_a_ring_and_no_gathered_keys() -> None:
     }
     assert shown["p2p", 1.0] < shown["p2p", 0.0]
     assert shown["all_gather", 1.0] == shown["all_gather", 0.0] > 0
+
+
+# Blocks made by hand, of two products, an attention core and a norm
+
+RATES = ideal_profile()
+UNIT = Machine(
+    accelerator=accelerator(memory_bandwidth=1.0, peak_flops={"bf16": 1.0}), profile=RATES, recipe=recipe_of("bf16")
+)
+"""One FLOP and one byte per second."""
+LONG = Matmul(name="long", modules=("mlp",), m=50.0, k=1000.0, n=1000.0)
+ALONE = Matmul(name="alone", modules=(), m=70.0, k=1000.0, n=1000.0)
+HEADS = AttentionCore(
+    name="core", modules=("core_attn",), tokens=1e3, num_heads=10, qk_head_dim=100, v_head_dim=100, keys=100,
+    scored_keys=100, rate_length=100,
+)  # fmt: skip
+STREAM = StreamPass(name="norm", modules=("layernorm",), forward_bytes=3e8, backward_bytes=5e8)
+BYTES = tuple(
+    Saved(name=name, modules=modules, bytes=size, layer_input=name == "input")
+    for name, modules, size in (("input", (), 1.0), ("a", ("mlp",), 10.0), ("b", ("layernorm",), 100.0), ("c", (), 1e3))
+)
+BY_HAND = Block(operators=(LONG, HEADS, STREAM, ALONE), saved=BYTES)
+
+
+def priced(block: Block, recompute: Any = "none", machine: Machine = UNIT, **fields: Any) -> BlockCost:
+    job = Job(sequence_length=1024, global_batch_size=8)
+    numbers = PlanNumbers.of(Plan(recompute=recompute, **fields), 8, job)
+    network = Network.of(cluster(), 8, machine.profile)
+    return price_block(block, machine, network, groups_of(numbers, network), numbers)
+
+
+def seconds(times: Times) -> dict[str, float]:
+    return {each.name: float(getattr(times, each.name)) for each in fields(times)}
+
+
+NOTHING = dict.fromkeys(("matmul", "attention", "memory", "tp", "cp", "ep", "host", "free"), 0.0)
+
+
+def test_sums_and_multiples_of_times_are_part_by_part() -> None:
+    one = Times(matmul=1, attention=2, memory=3, tp=4, cp=5, ep=6, host=7, free=8)
+    assert (one.compute, one.total) == (6, 28)
+    assert one + one * 10 == Times(matmul=11, attention=22, memory=33, tp=44, cp=55, ep=66, host=77, free=88)
+    assert seconds(Times()) == NOTHING
+
+
+def test_a_block_takes_the_sum_of_its_operators_by_kind() -> None:
+    """Products twice and attention two and a half times backward; of each product half for its weight."""
+    cost = priced(BY_HAND)
+    forward = {"matmul": 2.4e8, "attention": 4e8, "memory": 3e8}
+    backward = {"matmul": 4.8e8, "attention": 1e9, "memory": 5e8}
+    assert seconds(cost.forward) == pytest.approx(NOTHING | forward | {"free": 9.4e8})
+    assert seconds(cost.backward) == pytest.approx(NOTHING | backward | {"free": 1.98e9})
+    assert cost.weight_gradient == pytest.approx(2.4e8)
+    assert seconds(cost.recomputed) == NOTHING
+    assert cost.flops == pytest.approx(2.4e8 + 4e8)
+    assert cost.training_flops == pytest.approx(3 * (2.4e8 + 4e8))
+    assert (cost.kept_bytes, cost.freed_bytes, cost.recomputed_flops) == (1111, 0, 0)
+    assert cost.block.saved == ()
+
+
+@pytest.mark.parametrize(
+    ("recompute", "again", "freed"),
+    [
+        ("full", {"matmul": 2.4e8, "attention": 4e8, "memory": 3e8}, 1110),
+        ("mlp", {"matmul": 1e8}, 10),
+        ("layernorm", {"memory": 3e8}, 100),
+        ("core_attn", {"attention": 4e8}, 0),
+        ("mlp,layernorm", {"matmul": 1e8, "memory": 3e8}, 110),
+    ],
+)
+def test_what_is_run_again_and_freed_by_hand(recompute: str, again: dict[str, float], freed: float) -> None:
+    """Full recomputation keeps the input of the layer; operators outside of layers never run again."""
+    cost = priced(BY_HAND, recompute)
+    free = sum(again.values())
+    assert seconds(cost.recomputed) == pytest.approx(NOTHING | again | {"free": free})
+    flops = again.get("matmul", 0.0) + again.get("attention", 0.0)
+    assert (float(cost.freed_bytes), float(cost.recomputed_flops)) == pytest.approx((freed, flops))
+    outside = priced(BY_HAND.outside_layers(), recompute)
+    assert (seconds(outside.recomputed), outside.freed_bytes) == (NOTHING, 0)
+    assert outside.forward == cost.forward
+
+
+def test_recomputation_by_operator_takes_each_one_s_share() -> None:
+    half = replace(LONG, op_sac=0.5)
+    block = Block(operators=(half, replace(HEADS, op_sac=0.0), STREAM), saved=(BYTES[0], replace(BYTES[1], op_sac=0.3)))
+    cost = priced(block, "op_sac")
+    assert seconds(cost.recomputed) == pytest.approx(NOTHING | {"matmul": 5e7, "memory": 3e8, "free": 3.5e8})
+    assert float(cost.freed_bytes) == pytest.approx(3.0)
+    assert float(cost.recomputed_flops) == pytest.approx(5e7)
+
+
+def test_a_block_that_only_runs_forward_has_neither_backward_pass_nor_recomputation() -> None:
+    """Nothing is trained in it or before, whatever the plan recomputes."""
+    for recompute in ("none", "full", "op_sac"):
+        cost = priced(Block(operators=BY_HAND.operators, forward_alone=True), recompute)
+        assert cost.forward == priced(BY_HAND).forward
+        assert (seconds(cost.backward), seconds(cost.recomputed)) == (NOTHING, NOTHING)
+        assert (cost.weight_gradient, cost.kept_bytes, cost.freed_bytes) == (0, 0, 0)
+        assert cost.training_flops == cost.flops
+
+
+def test_collectives_of_a_block_by_hand() -> None:
+    """Two gathers of 8 bytes over 8 ranks forward, one back; half of the forward ones run again."""
+    there = Collective(name="x", modules=("mlp",), kind="all_gather", dimension="tp", bytes=8.0, count=2)
+    back = Collective(name="y", modules=("mlp",), kind="all_gather", dimension="tp", bytes=8.0, direction="backward")
+    ends = Collective(name="z", modules=(), kind="all_gather", dimension="cp", bytes=8.0)
+    block = Block(collectives=(there, back, ends))
+    none, full = (priced(block, recompute, tp=8) for recompute in ("none", "mlp"))
+    for cost in none, full:
+        assert {name: [float(each) for each in tiers] for name, tiers in cost.sent_bytes.items()} == {"tp": [21.0]}
+    assert [float(each) for each in full.resent_bytes["tp"]] == pytest.approx([2 * 7])
+    assert [float(each) for each in none.resent_bytes["tp"]] == [0]
+    hop = 2e-6
+    one = 7 * (hop + 1 / 450e9)
+    assert (float(full.forward.tp), float(full.backward.tp), float(full.recomputed.tp)) == pytest.approx(
+        (2 * one, one, 2 * one)
+    )
+    assert float(none.recomputed.tp) == 0
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_products_in_panels_are_those_of_linear_layers(*, overlap: bool) -> None:
+    """As many panels as tensor-parallel ranks, of products in the recipe's format that are none of experts."""
+    products = (LONG, replace(LONG, name="router", low_precision=False), replace(LONG, name="experts", grouped=True))
+    cost = priced(Block(operators=(*products, STREAM)), tp=8, overlap_tp=overlap)
+    panels = [float(each.panels) for each in cost.block.operators if isinstance(each, Matmul)]
+    assert panels == [8 if overlap else 1, 1, 1]
+
+
+def hosted(call: float, **fields: Any) -> Times:
+    """Forward pass of four operators of 9.4e8 s together on a machine that takes ``call`` to issue each."""
+    profile = ideal_profile(kernel_launch_time={"fused": call, "eager": call})
+    return priced(
+        BY_HAND, machine=replace(UNIT, profile=profile, software=Software(cuda_graphs="none", **fields))
+    ).forward
+
+
+def test_a_host_as_fast_as_its_device_delays_it_a_little() -> None:
+    """(a^6 + b^6)^(1/6) of device and host; what was sent before goes on meanwhile. In turns: the sum."""
+    device = 9.4e8
+    for share in (0.5, 1.0, 2.0):
+        times = hosted(share * device / 4)
+        behind = device * ((1 + share**6) ** (1 / 6) - 1)
+        assert (float(times.host), float(times.free)) == pytest.approx((behind, device + behind))
+        blocked = hosted(share * device / 4, blocking_launches=True)
+        assert (float(blocked.host), float(blocked.free)) == pytest.approx((share * device, device))

@@ -13,7 +13,7 @@ from tests.examples import cluster, ideal_profile, tier
 from tests.strategies import Case, cases
 
 from shardplan.costs.collectives import collective_bytes, collective_time
-from shardplan.costs.groups import Group, groups_of, joined_groups, sharding_groups
+from shardplan.costs.groups import Group, TierParts, groups_of, joined_groups, sharding_groups
 from shardplan.costs.network import Network
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
@@ -234,3 +234,24 @@ def test_joined_lists_of_plans_are_answered_like_each_of_them(kind: CollectiveKi
     together = np.broadcast_to(collective_time(kind, SIZE, joined_groups(lists, (2, 3))["tp"], on), 5)
     singly = [collective_time(kind, SIZE, Group.of((Digit(size, 1),), on), on) for size in (8, 16, 12, 12, 12)]
     assert together.tolist() == pytest.approx([float(time) for time in singly], rel=1e-12)
+
+
+def test_what_each_tier_joins_by_hand() -> None:
+    """Four ranks in each of four nodes of each of four pods; twelve that lie in two nodes as eight and four."""
+    assert Group(64, (4, 16, 64)).tier_parts == (
+        TierParts(1, 1, 4, 4, 64, 4), TierParts(4, 4, 16, 16, 16, 4), TierParts(16, 16, 64, 64, 4, 4),
+    )  # fmt: skip
+    twelve = Group.of((Digit(12, 1),), Network.of(cluster(), 24, ideal_profile()))
+    assert twelve.tier_parts == (TierParts(1, 1, 4, 8, 12, 8), TierParts(4, 8, 12, 12, 2, 2))
+
+
+def test_a_second_copy_of_weights_is_shared_by_the_innermost_ranks() -> None:
+    """hpz (ZeRO++, arXiv 2306.10209, section 3.2) on nodes of eight: of data and context ranks, and of experts'."""
+    job = Job(sequence_length=8192, global_batch_size=64)
+    numbers = PlanNumbers.of(Plan(sharding="hpz", sharding_degree=8, cp=2, ep=2), 64, job)
+    found = sharding_groups(numbers, Network.of(cluster(), 64, ideal_profile()))
+    assert found["second"].members == (8, 8)
+    assert found["shard"].members == (8, 64)
+    assert found["expert_second"].members[-1] == numbers.expert_second_degree
+    zero3 = PlanNumbers.of(Plan(sharding="zero3"), 64, job)
+    assert "second" not in sharding_groups(zero3, Network.of(cluster(), 64, ideal_profile()))

@@ -7,11 +7,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "costs/groups.py", "largest: Numbers = 1", "largest: Numbers = 2",
     ): "what lies below the innermost tier is asked of the tiers around it only",
     (
-        "costs/state_traffic.py",
-        "for count, exchange in zip(times, self.exchanges, strict=True):",
-        "for count, exchange in zip(times, self.exchanges, strict=False):",
-    ): "both callers make a number of times for each exchange, so the two are never of unlike length",
-    (
         "estimation/estimate.py",
         "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",
         "if not math.isfinite((answer.step_time - answer.peak_memory_bytes)):",
@@ -41,6 +36,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:",
         "def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 0.0) -> Numbers:",
     ): "a pace of one loses nothing, and so does a lower one",
+    (
+        "workload/balance.py",
+        "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)",
+        "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(1 * np.pi * second)",
+    ): "cosines over half a turn are distributed as those over a whole one: other draws from the same lengths",
     (
         "workload/op_sac.py",
         "if products and not products[-1].grouped:",

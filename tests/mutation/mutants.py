@@ -110,6 +110,8 @@ def _formulas(tree: ast.AST) -> Iterator[ast.expr]:
         for node in value if isinstance(value, list) else [value]:
             if not isinstance(node, ast.AST) or isinstance(node, (ast.JoinedStr, ast.Assert, ast.Raise)):
                 continue
+            if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion too
+                continue
             if isinstance(node, ast.expr):
                 yield node
             yield from _formulas(node)

@@ -75,24 +75,43 @@ def test_a_window_evens_out_long_documents() -> None:
     assert 1 < windowed < 1.1 < whole
 
 
-def test_drawn_sequences_agree_with_others() -> None:
-    """Another stream of other random numbers, counted on its own."""
-    documents, s, ranks, count = documents_of((1000, 2000)), 8192, 4, 400
+@pytest.mark.parametrize("lengths", [(200, 300), (1000, 2000), (8000, 16000)])
+@pytest.mark.parametrize(("window", "chunk"), [(None, None), (700, None), (None, 2048)])
+def test_drawn_sequences_agree_with_others(lengths: tuple[int, ...], window: int | None, chunk: int | None) -> None:
+    """Another stream of other random numbers, counted on its own at every eighth token."""
+    documents, s, ranks, count = documents_of(lengths), 8192, 4, 1000
     source = np.random.default_rng(3)
-    drawn = source.lognormal(np.log(documents.length) - documents.spread**2 / 2, documents.spread, 5000)
+    number = int(1.5 * count * s / documents.length) + 500
+    drawn = source.lognormal(np.log(documents.length) - documents.spread**2 / 2, documents.spread, number)
     starts = np.concatenate(([0.0], np.cumsum(drawn)))
-    place = np.arange(0.5, count * s)
-    keys = place - np.maximum(starts[np.searchsorted(starts, place) - 1], place // s * s)
-    pieces = keys.reshape(count, 2 * ranks, -1).sum(axis=2)
+    place = np.arange(4.0, count * s, 8)
+    begins = np.maximum(starts[np.searchsorted(starts, place) - 1], place // (chunk or s) * (chunk or s))
+    pieces = np.minimum(place - begins, window or s).reshape(count, 2 * ranks, -1).sum(axis=2)
     of_rank = pieces[:, :ranks] + pieces[:, ::-1][:, :ranks]
     wanted = of_rank.max(axis=1).mean() / of_rank.mean()
-    assert slowest_rank(ranks, s, causal=True, documents=documents) == pytest.approx(wanted, rel=0.04)
+    found = slowest_rank(ranks, s, causal=True, window=window, chunk=chunk, documents=documents)
+    assert found == pytest.approx(wanted, rel=0.03)
 
 
 @pytest.mark.parametrize("lengths", [(1,), (1, 2), (3, 5)])
 def test_endless_sequences_of_tiny_documents_take_no_endless_memory(lengths: tuple[int, ...]) -> None:
     assert 1 <= slowest_rank(8, 2**31, causal=True, documents=documents_of(lengths)) < 1.05
     assert MOST_DOCUMENTS < 10**6
+
+
+def test_chunks_and_windows_by_hand() -> None:
+    """Two ranks, pieces of 3 in 12 tokens, pieces 0 and 3 of the one.
+
+    Documents of 8 and 4 in chunks of 6: 6, 2 and 4 tokens. Pairs before 3, 6, 9, 12: 4.5, 18, 2 + 0.5, 8 less; a window
+    of 2: a token beyond its second meets two keys.
+    """
+    eight = Documents(length=8)
+    pieces = (4.5, 13.5, 2 + 0.5, 8 - 0.5)
+    found = slowest_rank(2, 12, causal=True, chunk=6, documents=eight)
+    assert found == pytest.approx((pieces[1] + pieces[2]) / (sum(pieces) / 2))
+    windowed = (2 + 2, 6, 4 + 0.5, 5.5)
+    found = slowest_rank(2, 12, causal=True, window=2, documents=eight)
+    assert found == pytest.approx(max(windowed[0] + windowed[3], windowed[1] + windowed[2]) / (sum(windowed) / 2))
 
 
 def core(comm: CpComm, *, cp: int = 4, documents: tuple[int, ...] | None = (1000, 2000)) -> AttentionCore:

@@ -122,3 +122,39 @@ def test_a_scale_changes_no_shape() -> None:
     ten = Documents(length=10 * LOG_NORMAL.length, spread=LOG_NORMAL.spread)
     found = mean_keys(8192, causal=True, window=700, documents=LOG_NORMAL)
     assert mean_keys(81920, causal=True, window=7000, documents=ten) == pytest.approx(10 * found, rel=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.2, 0.7, 1.2])
+@pytest.mark.parametrize(("s", "window"), [(500, None), (2000, None), (2000, 300), (2000, 1500), (20000, 1000)])
+def test_keys_of_lengths_are_the_integral_over_ages(spread: float, s: int, window: int | None) -> None:
+    """The integral over a of (1 - a / s) E[(l - a)+] / m up to the window, lengths drawn at even quantiles of ln l."""
+    mean = 1000.0
+    z, step = np.linspace(-8, 8, 1601, retstep=True)
+    weights = np.exp(-z * z / 2) / np.sqrt(2 * np.pi) * step
+    lengths = mean * np.exp(spread * z - spread**2 / 2)
+    places = 2000
+    age = (np.arange(places) + 0.5) * min(s, window or s) / places
+    left = np.maximum(lengths[:, None] - age, 0).T @ weights / mean
+    integral = float(np.sum((1 - age / s) * left) * min(s, window or s) / places)
+    documents = Documents(length=mean, spread=spread)
+    assert mean_keys(s, causal=True, window=window, documents=documents) == pytest.approx(integral, rel=1e-4)
+    assert mean_keys(s, causal=False, window=window, documents=documents) == pytest.approx(2 * integral, rel=1e-4)
+
+
+def test_masks_by_hand_at_their_borders() -> None:
+    """8 - 64/32 keys of a window of 8 in 16; both sides of a window of 3; a chunk that is the sequence is none."""
+    assert mean_keys(16, causal=True, window=8) == 8 - 64 / 32
+    assert mean_keys(16, causal=False, window=3) == 6
+    assert mean_keys(16, causal=False, window=30) == 16
+    assert mean_keys(16, causal=True, window=8, chunk=16) == 6
+    assert mean_keys(16, causal=True, window=8, chunk=4) == 2
+    assert document_length(16, Documents(length=16)) == 16
+    assert document_length(16, Documents(length=8)) == 8
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [(None, (2 * 6 * 3 + 4 * 2) / 16), (2, (2 * 6 * (2 - 4 / 12) + 4 * 1.5) / 16)]
+)
+def test_windows_of_documents_by_hand(window: int | None, expected: float) -> None:
+    """Documents of 6, 6 and a cut 4 in 16: half of each, or w - w^2 / 2l of a window of two."""
+    assert mean_keys(16, causal=True, window=window, documents=Documents(length=6)) == pytest.approx(expected)

@@ -198,6 +198,8 @@ def test_a_rank_gets_no_more_copies_than_there_are() -> None:
     """Mixtral, two of eight experts: at ep 2 one rank may hold both of every token, at ep 8 one of them."""
     for ep, most in (1, 1), (2, 2), (4, 4), (8, 4):
         assert matmuls(uneven(100.0, ep=ep))["expert_fc1"].m == most * matmuls(uneven(1.0, ep=ep))["expert_fc1"].m
+        twice = min(most, 2) * matmuls(uneven(1.0, ep=ep))["expert_fc1"].m
+        assert matmuls(uneven(2.0, ep=ep))["expert_fc1"].m == twice
 
 
 def test_one_rank_for_all_experts_or_a_fixed_number_of_tokens_knows_no_imbalance() -> None:
