@@ -14,7 +14,8 @@ from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.software import Software
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import embedding_parameters, head_parameters
-from shardplan.workload.ops import Block
+from shardplan.workload.ops import OUTSIDE, Block, Matmul, StreamPass
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 LENGTH = 4096
@@ -124,3 +125,71 @@ def test_gathered_logits_are_whole_on_every_tensor_rank() -> None:
     assert flops(head(LLAMA_70B, gathers)) == flops(head(LLAMA_70B, shard(LLAMA_70B, tp=8)))
     pieces = replace(gathers, job=replace(job, software=replace(job.software, fused_loss=True)))
     assert logits(LLAMA_70B, pieces) == whole / 8
+
+
+def test_a_rank_s_share_of_the_ends_by_hand() -> None:
+    """BERT's transform and head on two tensor- and two context-parallel ranks with dropout: one mask, at the table.
+
+    Nothing of the head is in eight bits, its input and its gradients are gathered in 16.
+    """
+    model = replace(gpt(1024, 4, 16), has_head_transform=True)
+    software = Software(gathered_inputs=True)
+    job = Job(sequence_length=LENGTH, global_batch_size=1, precision="fp8", dropout=True, software=software)
+    at = Shard.of(1024, job, PlanNumbers.of(Plan(tp=2, cp=2), 4, job))
+    tokens = LENGTH // 2
+    first, last = embedding(model, at), head(model, at)
+    assert [(each.name, each.bytes) for each in first.saved] == [("dropout_mask", tokens // 2 * 1024)]
+    products = [(op.name, op.m, op.k, op.n, op.low_precision) for op in last.operators if isinstance(op, Matmul)]
+    assert products == [
+        ("head_transform", tokens, 1024, 512, False), ("head", tokens, 1024, 51200 / 2, False),
+    ]  # fmt: skip
+    assert [op.name for op in last.operators] == ["norm", "head_transform", "head", "loss"]
+    assert {each.name: each.bytes for each in last.saved} == {
+        "norm_input": 2 * tokens / 2 * 1024, "norm_output": 2 * tokens / 2 * 1024,
+        "gathered_input": 2 * tokens / 2 * 1024,
+    }  # fmt: skip
+    assert {each.bytes for each in last.collectives} == {2 * tokens * 1024}
+    assert {each.modules for each in (*first.operators, *last.operators, *last.collectives, *last.saved)} == {OUTSIDE}
+
+
+def test_patches_and_classifiers_run_in_wide_numbers() -> None:
+    model = load_model("vit-b-16")
+    products = [
+        op
+        for block in (embedding(model, shard(model, tp=2)), head(model, shard(model, tp=2, micro_batch_size=4)))
+        for op in block.operators
+        if isinstance(op, Matmul)
+    ]
+    assert [(op.name, op.m, op.k, op.n, op.low_precision) for op in products] == [
+        ("patches", LENGTH, 3 * 16 * 16, 384, False), ("classifier", 4, 768, 1000, False),
+    ]  # fmt: skip
+    assert not head(model, shard(model, tp=2)).collectives
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+@pytest.mark.parametrize(
+    ("fields", "alone", "shared"),
+    [
+        ({"loss_kernel": "in_place"}, "loss", "loss"),
+        ({"loss_kernel": "single"}, "loss in one kernel", "loss in one kernel"),
+        ({"loss_kernel": "in_place", "fused_loss": True}, "loss in one kernel", "loss in one kernel"),
+        ({"loss_kernel": "compiled"}, "loss in one kernel", "loss"),
+        ({"loss_kernel": "compiled", "kernels": "eager"}, "loss", "loss"),
+    ],
+)
+def test_kernels_of_the_loss(fields: dict[str, Any], alone: str, shared: str, tp: int) -> None:
+    """A compiled loss is one kernel where a rank has the whole vocabulary."""
+    job = Job(sequence_length=LENGTH, global_batch_size=1, software=Software(**fields))
+    at = Shard.of(8192, job, numbers(tp=tp))
+    (found,) = (op for op in head(LLAMA_70B, at).operators if isinstance(op, StreamPass) and op.name == "loss")
+    expected = TRAFFIC[shared if tp > 1 else alone].at("loss", (), LENGTH * 128256 / tp, 2)
+    assert (found.forward_bytes, found.backward_bytes) == (expected.forward_bytes, expected.backward_bytes)
+
+
+def test_states_are_joined_in_wide_numbers_behind_two_norms() -> None:
+    """By each tensor rank for its own tokens."""
+    model = deepseek_v3(num_mtp_layers=1)
+    block = mtp_projection(shard(model, tp=4))
+    assert [op.name for op in block.operators] == ["norm", "norm", "mtp_projection"]
+    (joined,) = (op for op in block.operators if isinstance(op, Matmul))
+    assert (joined.m, joined.k, joined.n, joined.low_precision) == (LENGTH / 4, 2 * 7168, 7168, False)

@@ -244,8 +244,7 @@ def check_adapters(model: ModelConfig, job: Job) -> None:
 def _mixer_parameters(mixer: Mixer, hidden_size: int, numbers: PlanNumbers) -> Numbers:
     """Projections over tensor-parallel ranks; key-value heads, latents and low-rank gates repeated where needed."""
     whole = mixer.num_parameters(hidden_size)
-    repeated: float = 0.0
-    copies: Numbers = 1.0
+    copies: Numbers
     if isinstance(mixer, Attention):
         repeated = (1.0 if mixer.tied_kv else 2.0) * hidden_size * mixer.num_kv_heads * mixer.head_dim
         copies = np.maximum(numbers.tp_columns / mixer.num_kv_heads, 1)
@@ -255,6 +254,8 @@ def _mixer_parameters(mixer: Mixer, hidden_size: int, numbers: PlanNumbers) -> N
     elif isinstance(mixer, DeltaAttention) and numbers.tp_kind == "1d":
         repeated = 2.0 * hidden_size * mixer.head_dim
         copies = numbers.tp
+    else:
+        return whole / numbers.tp
     return (whole + repeated * (copies - 1)) / numbers.tp
 
 
