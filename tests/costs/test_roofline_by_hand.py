@@ -23,7 +23,8 @@ PROFILE = ideal_profile(
     matmul_launch_time=3e-6, grouped_matmul_efficiency=0.8, accumulation_passes=1.7, unfused_accumulation_factor=1.3,
     cast_bytes=2.5, memory_pass_latency=5e-6, tp_panel_loss=0.6, attention_efficiency=0.7,
     attention_half_sequence=300.0, attention_head_dim_exponent=0.5, attention_backward_ratio=0.85,
-    unfused_attention_efficiency=0.65, misaligned_matmul_efficiency=0.35, attention_generation={"current": 1.0, "flash2": 0.55, "flash1": 0.2},
+    unfused_attention_efficiency=0.65, misaligned_matmul_efficiency=0.35,
+    attention_generation={"current": 1.0, "flash2": 0.55, "flash1": 0.2},
     memory_pass_factor={"fused": 1.4, "eager": 2.2}, state_space_scan_bytes=11.0,
 )  # fmt: skip
 M, K, N, COUNT = 300, 1000, 500, 6

@@ -11,7 +11,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_model
 from shardplan.workload.layer import layer_block
-from shardplan.workload.ops import Block
+from shardplan.workload.op_sac import selected
+from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
 from shardplan.workload.shard import Shard
 
 LLAMA_8B = load_model("llama-3.1-8b")
@@ -90,3 +91,82 @@ def test_it_lies_between_no_recomputation_and_full(tp: int) -> None:
     assert np.all(np.diff([answer.step_time for answer in answers]) > 0)
     assert np.all(np.diff([answer.peak_memory_bytes for answer in answers]) < 0)
     assert np.all(np.diff([answer.hfu * answer.step_time for answer in answers]) > 0)
+
+
+def product(name: str, columns: int, **fields: Any) -> Matmul:
+    return Matmul(name=name, modules=(), m=1, k=1, n=columns, **fields)
+
+
+CORE = AttentionCore(
+    name="core", modules=(), tokens=1, num_heads=1, qk_head_dim=1, v_head_dim=1, keys=1, scored_keys=1, rate_length=1
+)
+SAVED = ("qkv", "latents", "norm_input", "mlp_fc1_output", "mlp_fc2_output", "core_output", "softmax_statistics",
+         "scores", "dispatched", "router_output")  # fmt: skip
+
+
+def chosen(attention: Any = "flash", *products: Matmul, **plan: Any) -> Block:
+    """A block of these products, and of one part of each other sort."""
+    job = Job(sequence_length=64, global_batch_size=64, attention=attention)
+    at = Shard.of(64, job, PlanNumbers.of(Plan(recompute="op_sac", **plan), 64, job))
+    block = Block(
+        operators=(
+            CORE, StreamPass(name="norm", modules=(), forward_bytes=1, backward_bytes=1), *products,
+        ),
+        collectives=tuple(
+            Collective(name=f"{kind}_{dimension}", modules=(), kind=kind, dimension=dimension, bytes=1)
+            for kind in ("all_gather", "reduce_scatter", "all_to_all")
+            for dimension in ("tp", "etp", "cp", "ep")
+        ),
+        saved=tuple(Saved(name=name, modules=(), bytes=1) for name in SAVED),
+    )  # fmt: skip
+    return selected(block, at)
+
+
+PRODUCTS = (
+    product("q_up", 30), product("kv_up", 10), product("router", 5, low_precision=False), product("q_down", 8),
+    product("kv_down", 24), product("fc", 1), product("proj", 7), product("out_proj", 21),
+    product("mlp_fc1", 9, parts=(1, 3, 4)), product("expert_fc1", 3, grouped=True), product("mlp_fc2", 4),
+)  # fmt: skip
+
+
+def test_shares_of_products_and_of_what_they_give_by_hand() -> None:
+    """Counted through, without router and experts: the second, fourth, sixth, eighth and tenth run again.
+
+    Of queries, keys and values 10 of 40 columns are made again, of latents 24 of 32, of both sums behind a mixer 7 of
+    28; of mlp_fc1 the first and the last of its three parts, 5 of 8. The last product never is.
+    """
+    block = chosen("flash", *PRODUCTS)
+    again = shares(block.operators)
+    assert {name: again[name] for name in again if name not in ("core", "norm")} == pytest.approx(
+        {"q_up": 0, "kv_up": 1, "router": 1, "q_down": 0, "kv_down": 1, "fc": 0, "proj": 1, "out_proj": 0,
+         "mlp_fc1": 5 / 8, "expert_fc1": 1, "mlp_fc2": 0}
+    )  # fmt: skip
+    assert (again["core"], again["norm"]) == (0, 1)
+    assert shares(block.saved) == pytest.approx(
+        {"qkv": 10 / 40, "latents": 24 / 32, "norm_input": 7 / 28, "mlp_fc1_output": 5 / 8, "mlp_fc2_output": 0,
+         "core_output": 0, "softmax_statistics": 0, "scores": 1, "dispatched": 1, "router_output": 1}
+    )  # fmt: skip
+
+
+def test_unfused_attention_is_no_operator_of_the_list() -> None:
+    kept = shares(chosen("unfused", *PRODUCTS).saved)
+    assert (kept["core_output"], kept["softmax_statistics"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("tp", "split", "kept"), [(1, True, 7 / 28), (2, True, 0), (2, False, 7 / 28)])
+def test_scattered_sums_behind_a_mixer_are_kept(*, tp: int, split: bool, kept: float) -> None:
+    block = chosen("flash", *PRODUCTS, tp=tp, sequence_parallel=split)
+    assert shares(block.saved)["norm_input"] == pytest.approx(kept)
+    scattered = 0 if split else 1
+    assert shares(block.collectives) == {
+        "all_gather_tp": 1, "all_gather_etp": 1, "all_gather_cp": 0, "all_gather_ep": 1, "reduce_scatter_tp": scattered,
+        "reduce_scatter_etp": 0, "reduce_scatter_cp": 0, "reduce_scatter_ep": 0, "all_to_all_tp": 0,
+        "all_to_all_etp": 0, "all_to_all_cp": 0, "all_to_all_ep": 0,
+    }  # fmt: skip
+
+
+def test_a_layer_that_ends_with_experts_repeats_their_last_product() -> None:
+    block = chosen("flash", product("mlp_fc2", 1), product("expert_fc2", 1, grouped=True), ep=2)
+    assert shares(block.operators)["expert_fc2"] == 1
+    assert shares(block.saved)["dispatched"] == 0
+    assert shares(chosen().operators) == {"core": 0, "norm": 1}
