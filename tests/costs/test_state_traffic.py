@@ -220,3 +220,77 @@ def test_gradients_cast_to_fp32_before_they_are_summed_take_four_bytes(grad_dtyp
     cast = replace(job, software=Software(reduces_fp32=True))
     assert cast.reduced_gradient_bytes == 4 == times * job.reduced_gradient_bytes
     assert cast.grad_bytes == job.grad_bytes
+
+
+INSIDE, OUTSIDE = 1.0, 100.0
+"""Seconds of a hop in a node of eight and between nodes; bytes take none."""
+
+
+def hops(num_accelerators: int, held: Parameters, software: Software | None = None, **fields: Any) -> StateTraffic:
+    on = cluster(tier("node", 8, 1e15, latency=INSIDE), tier("network", None, 1e15, latency=OUTSIDE))
+    job = Job(
+        sequence_length=1024, global_batch_size=num_accelerators, grad_dtype="bf16", software=software or Software()
+    )
+    numbers = PlanNumbers.of(Plan(**fields), num_accelerators, job)
+    network = Network.of(on, num_accelerators, ideal_profile())
+    return state_traffic(held, job, numbers, network, sharding_groups(numbers, network))
+
+
+def times(found: StateTraffic) -> list[float]:
+    return [float(each) for each in (found.reduce_time, found.gather_time, found.microbatch_time)]
+
+
+RING = 7 * INSIDE + 7 * OUTSIDE
+"""Through eight nodes of eight."""
+SUM = 2 * 3 * OUTSIDE
+"""An all-reduce over eight nodes by trees, of one rank of each."""
+IN_64, IN_8 = PSI / 64e6, PSI / 40e6
+"""Buckets of a step: a million parameters for each of 64 ranks, 40 million at least."""
+
+
+@pytest.mark.parametrize(
+    ("num_accelerators", "fields", "expected"),
+    [
+        (8, {"sharding": "ddp"}, [2 * 7 * IN_8, 0, 0]),
+        (8, {"sharding": "zero1"}, [7 * IN_8, 7 * IN_8, 0]),
+        (64, {"sharding": "zero1"}, [RING * IN_64, RING * IN_64, 0]),
+        (64, {"sharding": "zero2"}, [0, RING * IN_64, RING]),
+        (64, {"sharding": "zero3"}, [0, 0, 3 * RING]),
+        (64, {"sharding": "zero1", "sharding_degree": 8}, [(7 + SUM) * IN_64, 7 * IN_64, 0]),
+        (64, {"sharding": "hsdp", "sharding_degree": 8}, [SUM, 0, 3 * 7]),
+        (64, {"sharding": "hpz", "sharding_degree": 8}, [0, 0, RING + 7 + RING]),
+    ],
+)
+def test_hops_of_every_sharding_by_hand(num_accelerators: int, fields: dict[str, Any], expected: list[float]) -> None:
+    """Rings of 7 hops inside and between nodes, trees of sums: in buckets once per step, else in one."""
+    assert times(hops(num_accelerators, Parameters(PSI), **fields)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_replicas_may_be_summed_in_every_micro_batch() -> None:
+    software = Software(reduces_replicas="microbatch")
+    found = hops(64, Parameters(PSI), software, sharding="hsdp", sharding_degree=8)
+    assert times(found) == pytest.approx([0, 0, 3 * 7 + SUM], rel=1e-6)
+    once = hops(64, Parameters(PSI), software, sharding="zero1", sharding_degree=8)
+    assert times(once) == pytest.approx([(7 + SUM) * IN_64, 7 * IN_64, 0], rel=1e-6)
+
+
+def test_frozen_weights_are_gathered_where_they_are_shards() -> None:
+    """Never reduced; in gathers of their own."""
+    half = Parameters(PSI, 0.0, PSI / 2)
+    assert times(hops(8, half, sharding="zero1")) == pytest.approx([7 * IN_8 / 2, 7 * IN_8 / 2, 0], rel=1e-6)
+    assert times(hops(64, half, sharding="zero3")) == pytest.approx([0, 0, 5 * RING], rel=1e-6)
+    assert times(hops(64, half.as_frozen(), sharding="zero3")) == pytest.approx([0, 0, 2 * RING], rel=1e-6)
+    assert times(hops(64, half.as_frozen(), sharding="zero1")) == [0, 0, 0]
+    flat = replace(half, flat=PSI / 2)
+    assert times(hops(64, flat, sharding="zero3")) == pytest.approx([0, 0, 5 * RING], rel=1e-6)
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "zero3"])
+def test_dense_weights_and_experts_add_up(sharding: Any) -> None:
+    both, dense, experts = (
+        hops(64, Parameters(one, other), sharding=sharding, ep=4) for one, other in ((PSI, PSI), (PSI, 0), (0, PSI))
+    )
+    assert times(both) == pytest.approx([a + b for a, b in zip(times(dense), times(experts), strict=True)])
+    for name in ("step_bytes", "microbatch_bytes"):
+        parts = zip(getattr(dense, name), getattr(experts, name), strict=True)
+        assert [float(each) for each in getattr(both, name)] == pytest.approx([float(a + b) for a, b in parts])

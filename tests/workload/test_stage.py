@@ -10,7 +10,7 @@ from tests.strategies import models
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
-from shardplan.workload.stage import kinds_of_stage, stacked, stages
+from shardplan.workload.stage import Stage, kinds_of_stage, stacked, stages
 
 counts = st.integers(1, 200)
 
@@ -157,3 +157,60 @@ def test_stages_side_by_side_know_what_is_behind_each() -> None:
     assert together.behind is not None
     assert np.asarray(together.behind.num_layers).tolist() == [95, 31, 31, 0]
     assert stacked(pipeline[-1:]).behind is None
+
+
+def test_stages_by_hand() -> None:
+    """Three dense layers and five with experts: 3, 2, 2 and 1 to a stage. The two in the middle are alike."""
+    model = deepseek_v3(num_layers=8, num_mtp_layers=1)
+
+    def stage(rank: int, counts: tuple[int, int], num_behind: int, behind: tuple[int, int] | None) -> Stage:
+        end = Stage(
+            rank=1, num_layers=sum(behind or ()), counts=behind or (), has_embedding=0, has_head=1, num_mtp_layers=1
+        )
+        return Stage(
+            rank=rank, num_layers=sum(counts), counts=counts, has_embedding=int(rank == 0), has_head=int(rank == 3),
+            num_mtp_layers=int(rank == 3), num_behind=num_behind, behind=end if behind else None,
+        )  # fmt: skip
+
+    pipeline = stages(model, 4, 1, (3, 2, 2, 1))
+    assert pipeline == (
+        stage(0, (3, 0), 3, (0, 5)), stage(1, (0, 2), 1, (0, 1)), stage(2, (0, 2), 1, (0, 1)),
+        stage(3, (0, 1), 0, None),
+    )  # fmt: skip
+    together = stacked(pipeline)
+    assert [np.asarray(each).tolist() for each in together.counts] == [[3, 0, 0, 0], [0, 2, 2, 1]]
+    for name, values in (
+        ("rank", [0, 1, 2, 3]), ("num_layers", [3, 2, 2, 1]), ("has_embedding", [1, 0, 0, 0]),
+        ("has_head", [0, 0, 0, 1]), ("num_mtp_layers", [0, 0, 0, 1]), ("num_behind", [3, 1, 1, 0]),
+    ):  # fmt: skip
+        assert np.asarray(getattr(together, name)).tolist() == values, name
+    behind = together.behind
+    assert behind is not None
+    assert [np.broadcast_to(each, 4).tolist() for each in behind.counts] == [[0] * 4, [5, 1, 1, 0]]
+    for name, values in (
+        ("rank", [1, 1, 1, 0]), ("num_layers", [5, 1, 1, 0]), ("has_embedding", [0] * 4), ("has_head", [1, 1, 1, 0]),
+        ("num_mtp_layers", [1, 1, 1, 0]), ("num_behind", [0] * 4),
+    ):  # fmt: skip
+        assert np.broadcast_to(getattr(behind, name), 4).tolist() == values, name
+
+
+def test_ranks_of_several_chunks_have_no_stages_behind_them() -> None:
+    """Six chunks of 2, 1, 1, 2, 1 and 1 layers on three ranks: the dense ones are the first three."""
+    pipeline = stages(deepseek_v3(num_layers=8), 3, 2, (2, 1, 1, 2, 1, 1))
+    assert [stage.counts for stage in pipeline] == [(2, 2), (1, 1), (0, 2)]
+    assert [(stage.num_behind, stage.behind) for stage in pipeline] == [(0, None)] * 3
+
+
+@pytest.mark.parametrize(
+    ("vp", "layers", "kinds"),
+    [
+        (1, (2, 3, 1, 3, 3), [0, 1, 4]),  # the third: an earlier one and a later one exceed it
+        (1, (4, 1, 3, 3, 1), [0, 2, 4]),  # no later one exceeds the third and the fourth, which are alike
+        (1, (4, 3, 1, 3, 1), [0, 1, 4]),
+        (1, (1, 2, 3, 4, 2), [0, 1, 2, 3, 4]),  # no earlier one exceeds any
+        (2, (2, 1, 1, 1, 1, 2, 0, 2, 2, 0), [0, 4]),  # of several chunks: 4, 1, 3, 3 and 1
+    ],
+)
+def test_stages_that_others_exceed_are_left_out(vp: int, layers: tuple[int, ...], kinds: list[int]) -> None:
+    found = kinds_of_stage(stages(gpt(64, 12, 4), 5, vp, layers))
+    assert [stage.rank for stage in found] == kinds
