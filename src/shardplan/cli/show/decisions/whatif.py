@@ -27,7 +27,7 @@ def show_whatif(page: Page, found: WhatIf, given: Sequence[str], written: Sequen
     if found.after.estimate is not None:
         show_doubt(page, found.after.estimate)
     show_plan(page, found.plan, "Plan")
-    page.heading("After each change", "same plan: as it stands; plan to take: planned anew")
+    page.heading("After each change", "same plan: as it stands; plan to take: planned again")
     page.table(_step_columns(found))
     page.heading("Plan to take", "mb: micro-batch size")
     labels = Column(title="change", cells=[each.label or "before" for each in found.steps], is_text=True)
