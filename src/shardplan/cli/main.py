@@ -56,7 +56,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "launch.audit",
     ),
     "resume": CommandEntry(
-        "Say whether NEW can load the checkpoint that OLD saved, and what starts over.",
+        "Say whether NEW can load the checkpoint that OLD saved, and what is not kept.",
         (
             "shardplan resume examples/launch.sh examples/launch.sh --env new.TP=4",
             "shardplan resume examples/launch.sh examples/launch.sh --env new.NODES=16 --cluster dgx-h100 --json -",
