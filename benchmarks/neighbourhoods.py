@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from shardplan.calibration.defaults import LeftOut, refit, residuals_of
 from shardplan.calibration.left_out import distances_of, unmeasured_pairs
-from shardplan.estimation.band import KnownErrors, band_of_run, errors_of, scale_of
+from shardplan.estimation.band import KnownErrors, band_of_run, errors_of, scale_of, weighted_quantile
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
 
@@ -129,16 +129,10 @@ def _at_distance(here: Sequence[LeftOutRun], least: float, most: float) -> AtDis
         most=most,
         n=len(here),
         num_families=len({one.run.family for one in here}),
-        size=_quantile(np.asarray([one.size for one in here]), weights, MOST),
+        size=weighted_quantile(np.asarray([one.size for one in here]), weights, MOST),
         inside=float(np.average([one.is_inside for one in here], weights=weights)),
         width=float(np.median([one.width for one in here])),
     )
-
-
-def _quantile(values: Vector, weights: Vector, share: float) -> float:
-    order = np.argsort(values)
-    middle = np.cumsum(weights[order]) - weights[order] / 2
-    return float(np.interp(share * weights.sum(), middle, values[order]))
 
 
 def main() -> None:

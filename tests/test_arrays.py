@@ -14,6 +14,7 @@ from shardplan.arrays import (
     coded,
     concatenated,
     distinct,
+    divisors,
     gather,
     is_zero,
     mapped,
@@ -175,3 +176,8 @@ def test_the_smooth_maximum_of_no_times_is_no_time() -> None:
     found = np.asarray(smooth_maximum(np.asarray([0.0, 0.0, 2.0]), np.asarray([0.0, 3.0, 2.0])))
     assert found.tolist() == pytest.approx([0.0, 3.0, 2.0 * 2 ** (1 / 6)])
     assert found[0] == 0.0
+
+
+def test_divisors() -> None:
+    for number in (1, 2, 12, 97, 360, 4096):
+        assert divisors(number) == tuple(n for n in range(1, number + 1) if number % n == 0)

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from study import Row, plan_of, rows_of, table_of, write_picture, write_tables
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import PALETTE, Axis, Panel, Scale, Series
+from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Scale, Series
 
 NAMES = {"nodes-of-8": "nodes of 8", "racks-of-72": "racks of 72", "torus": "torus"}
 COLOURS = dict(zip(NAMES, PALETTE, strict=False))

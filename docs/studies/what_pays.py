@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from study import Row, plan_of, rows_of, table_of, write_picture, write_tables
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import PALETTE, Axis, Panel, Series
+from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 
 FACTOR = 1.25
 PARAMETERS = {

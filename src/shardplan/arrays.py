@@ -6,6 +6,7 @@ product of the axes that it names; NumPy's broadcasting does the rest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache, reduce
@@ -79,6 +80,18 @@ def one_number(values: Numbers) -> Numbers:
     if not array.size or array.flat[0] != array.flat[-1]:  # most that differ, seen at their ends
         return values
     return float(array.flat[0]) if array.min() == array.max() else values
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    low = np.arange(1, math.isqrt(number) + 1)
+    low = low[number % low == 0]
+    return tuple(np.unique(np.concatenate((low, number // low))).tolist())
+
+
+def first_number(value: Numbers) -> float:
+    """The number of a single plan."""
+    return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])
 
 
 def is_number(value: Numbers, number: float) -> bool:

@@ -62,6 +62,10 @@ class FileKind(NamedTuple):
     hint: str = "correct the path"
     """What to do about one that cannot be read."""
 
+    def wrong(self, why: str, fix: str) -> InputError:
+        """What to say of one that is read and is not as expected."""
+        return InputError(why, rule=self.rule, hint=fix)
+
 
 TABLES: Final = {
     b"PK\x03\x04": "a spreadsheet or an archive (xlsx, ods, zip)",

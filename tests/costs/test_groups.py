@@ -230,7 +230,7 @@ def test_replicas_of_pairs_lie_where_their_pairs_do() -> None:
 def test_joined_lists_of_plans_are_answered_like_each_of_them(kind: CollectiveKind) -> None:
     """A list of groups that fill their nodes, and one of groups of twelve that lie in two."""
     on = network(tier("node", 8, 450), tier("network", None, 50), num_accelerators=48)
-    lists = [Group.of((Digit(np.array(sizes), 1),), on) for sizes in ([8, 16], [12, 12, 12])]
-    together = np.broadcast_to(collective_time(kind, SIZE, joined_groups(lists, (2, 3)), on), 5)
+    lists = [{"tp": Group.of((Digit(np.array(sizes), 1),), on)} for sizes in ([8, 16], [12, 12, 12])]
+    together = np.broadcast_to(collective_time(kind, SIZE, joined_groups(lists, (2, 3))["tp"], on), 5)
     singly = [collective_time(kind, SIZE, Group.of((Digit(size, 1),), on), on) for size in (8, 16, 12, 12, 12)]
     assert together.tolist() == pytest.approx([float(time) for time in singly], rel=1e-12)

@@ -77,6 +77,11 @@ def test_a_ring_calls_its_kernel_for_every_rank_s_keys() -> None:
     assert calls(work(job=software(), cp=4)) == (9 + 3 + 3, 13 + 3 + 3)
 
 
+def test_an_unfused_ring_has_two_products_for_every_rank_s_keys() -> None:
+    """Two and four products of four ranks' keys, with one softmax; three sends each way."""
+    assert calls(work(job=software() | {"attention": "unfused"}, cp=4)) == (9 - 1 + 8 + 1 + 3, 13 - 1 + 16 + 1 + 3)
+
+
 def test_graphs_replay_calls() -> None:
     """Those of a dense layer all, and of a mixture not those of its experts: permutation, two products, activation."""
     assert calls(work(job=software(cuda_graphs="partial"))) == (0, 0)

@@ -14,7 +14,7 @@ from tests.examples import cluster, ideal_profile, tier
 
 from shardplan.costs.collectives import collective_time
 from shardplan.costs.groups import Group
-from shardplan.costs.links import usable_share
+from shardplan.costs.links import exchange_share, usable_share
 from shardplan.costs.network import Network
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit
@@ -115,3 +115,10 @@ def test_arrays_of_groups_take_as_long_as_one_by_one() -> None:
     unit = SIZE / (600e9 / 4)
     singly = [exchanged(on, Digit(int(n), int(s))) for n, s in zip(sizes, strides, strict=True)]
     assert (together / unit).tolist() == pytest.approx(singly, rel=1e-12)
+
+
+def test_a_rank_alone_has_all_links_and_many_on_a_line_a_share() -> None:
+    """Half of what 8 ranks hold crosses the middle of a line: with 2 of 6 links 7/8 in 8/4 shares of a link."""
+    pod = torus(4, 4, 8)
+    assert float(exchange_share(pod, 0.0, 1)) == 1
+    assert float(exchange_share(pod, 8 / 4, 8)) == pytest.approx((7 / 8) / (6 * 2))

@@ -36,10 +36,10 @@ def residual(time: float, *, family: str = "one", features: Features = H100, set
 
 def test_a_weighted_quantile_is_interpolated_between_the_middles_of_the_weights() -> None:
     values, weights = np.array([3.0, 1.0, 2.0]), np.array([1.0, 2.0, 1.0])
-    assert bands._quantile(values, weights, 0.25) == 1.0  # 1 weighs 2: its middle is at 1 of 4
-    assert bands._quantile(values, weights, 0.5) == pytest.approx(1 + 1 / 1.5)  # 2: middle at 2.5
-    assert bands._quantile(values, weights, 0.0) == 1.0
-    assert bands._quantile(values, weights, 1.0) == 3.0
+    assert bands.weighted_quantile(values, weights, 0.25) == 1.0  # 1 weighs 2: its middle is at 1 of 4
+    assert bands.weighted_quantile(values, weights, 0.5) == pytest.approx(1 + 1 / 1.5)  # 2: middle at 2.5
+    assert bands.weighted_quantile(values, weights, 0.0) == 1.0
+    assert bands.weighted_quantile(values, weights, 1.0) == 3.0
 
 
 def test_a_band_of_equal_runs_spans_their_middle_four_fifths() -> None:

@@ -190,3 +190,13 @@ def test_gradients_that_live_at_once_are_about_those_between_the_products(others
     """Llama 2 7B, Llama 3 70B and 405B, GPT-3, in units of the hidden size: 3 f of 12 + 3 f, 2 f of 6 + 2 f."""
     assert backward_set(others + between, load_profile("hopper")) == pytest.approx(between, rel=0.26)
     assert backward_set(2.0, ideal_profile(backward_gradients=0.25)) == 0.5
+
+
+def test_a_stage_without_layers_sends_nothing_to_the_host() -> None:
+    """A stage of ends alone: no share of its layers is undefined, and nothing is divided by none."""
+    job = Job(sequence_length=S, global_batch_size=8)
+    away = PlanNumbers.of(Plan(offload="activations", offload_num_layers=2), 1, job)
+    assert float(np.asarray(offloaded_share(0, away))) == 1
+    assert float(np.asarray(offloaded_share(8, away))) == 0.25
+    assert float(np.asarray(on_device(3.0, 8, away))) == 3 * 0.75 + 0.25
+    assert float(np.asarray(on_device(3.0, 1, away))) == 1

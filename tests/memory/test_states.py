@@ -199,3 +199,41 @@ def test_states_of_arrays() -> None:
     together = model_states(Parameters(PSI), one, replace(plans[0], **flags))
     singly = [total(model_states(Parameters(PSI), one, plan)) for plan in plans]
     assert (together.weights + together.gradients + together.optimizer).tolist() == singly  # type: ignore[union-attr]  # an array
+
+
+# Muon, and weights that stay on their node
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero1"])
+@pytest.mark.parametrize("offload", ["none", "optimizer"])
+def test_tables_and_norms_keep_a_second_moment_next_to_muon(sharding: Any, offload: Any) -> None:
+    """Master weight and one moment of all, 8 bytes; another 4 of what Adam updates."""
+    one = job(optimizer="muon")
+    numbers = PlanNumbers.of(Plan(sharding=sharding, offload=offload), 64, one)
+    plain, mixed = Parameters(PSI), Parameters(PSI, by_adam=PSI / 5)
+    ranks = 64 if sharding == "zero1" else 1
+    states = (8 * PSI + 4 * PSI / 5) / ranks
+    is_away = offload == "optimizer"
+    assert float(model_states(mixed, one, numbers).optimizer) == pytest.approx(0 if is_away else states)
+    assert float(host_state_bytes(mixed, one, numbers)) == pytest.approx(states + 2 * PSI / ranks if is_away else 0)
+    for name in ("weights", "gradients"):
+        assert getattr(model_states(mixed, one, numbers), name) == getattr(model_states(plain, one, numbers), name)
+
+
+def test_a_second_copy_of_sharded_weights_stays_on_the_node() -> None:
+    """hpZ of ZeRO++ (arXiv 2306.10209, section 3.2): 2 bytes over the 8 ranks of a node, beside 2 over all of 64."""
+    hpz = PlanNumbers.of(Plan(sharding="hpz", sharding_degree=8), 64, job())
+    held = model_states(Parameters(PSI), job(), hpz)
+    assert float(held.weights) == pytest.approx(2 * PSI / 64 + 2 * PSI / 8)
+    assert float(held.gradients + held.optimizer) == pytest.approx(14 * PSI / 64)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "weights", "optimizer"), [("ddp", 4, 8), ("zero1", 2, 12 / 64), ("zero3", 4 / 64, 8 / 64)]
+)
+def test_weights_in_fp32_alone_are_the_master_copy(sharding: Any, weights: float, optimizer: float) -> None:
+    """Whole or fully sharded they are 4 bytes, beside two moments of 4; gathered after an update they are 16-bit."""
+    held = states(sharding, of=job(software=Software(fp32_weights=True)))
+    assert float(held.weights) == pytest.approx(weights * PSI)
+    assert float(held.optimizer) == pytest.approx(optimizer * PSI)
+    assert float(held.gradients) == float(states(sharding).gradients)

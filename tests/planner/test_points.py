@@ -34,10 +34,6 @@ INTERLEAVING, SHARDING = "interleaving has whole groups of micro-batches", "shar
 """Rules that are checked last."""
 
 
-def setting_of(question: Question) -> Setting:
-    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-
-
 def combinations(space: Space) -> Iterator[Plan]:
     """The declared space, one plan after the other."""
     grids = [name for name in GRID if name != "pp"]
@@ -134,7 +130,7 @@ def with_sharding(plan: Plan, kind: Any, degree: int | None) -> Plan:
 @given(spaces(most=3000))
 def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Space]) -> None:
     question, space = asked
-    setting, rejected = setting_of(question), Counter[str]()
+    setting, rejected = question.setting, Counter[str]()
     found = [plan for family in families(question, space, rejected) for plan in plans_of(family)]
     reasons = [(plan, why_not(setting, space, plan)) for plan in combinations(space)]
     assert len(found) == len(set(found))
@@ -147,7 +143,7 @@ def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Sp
 @given(spaces(most=1000))
 def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked: tuple[Question, Space]) -> None:
     question, space = asked
-    setting = setting_of(question)
+    setting = question.setting
     reasons = {plan: why_not(setting, space, plan) for plan in combinations(space)}
     valid = {plan: reason for plan, reason in reasons.items() if broken_rule(setting, plan) is None}
     for reason, kept in ((DUPLICATE, (None, SHARDING)), (SHARDING, (None,))):

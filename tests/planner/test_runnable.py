@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.planner.brute_force import meaning
 from tests.planner.small import plans_of
-from tests.planner.test_points import setting_of
 
 from shardplan import load_cluster, load_model, search
 from shardplan.errors import InputError
@@ -96,7 +95,7 @@ def test_a_search_lists_what_the_framework_runs_and_accounts_for_the_rest(name: 
     found = plans(question, space, rejected)
     free = replace(space, framework=None)
     every = plans(question, free, Counter())
-    setting = setting_of(question)
+    setting = question.setting
     runs = {plan: refusals(stack, plan, setting) == () for plan in {*every, *found}}
     runnable = {plan for plan in every if runs[plan]}
     assert found

@@ -20,6 +20,7 @@ from tests.planner.small import TIME_OF_ALL
 from tests.strategies import clusters, jobs, models
 
 from shardplan import search
+from shardplan.arrays import divisors
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
 from shardplan.estimation.question import Question
@@ -30,7 +31,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import Listed, best_plans, outcomes
 from shardplan.planner.points import families
-from shardplan.planner.restrictions import Restrictions, divisors
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare
 from shardplan.validity.rules import broken_rule

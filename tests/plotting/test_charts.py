@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardplan.plotting.chart import Chart
+from shardplan.plotting.chart import Chart, Panel
 from shardplan.plotting.limits import limits_chart
 from shardplan.plotting.page import html_page
-from shardplan.plotting.panels import Panel
 from shardplan.plotting.picture import png_picture
 from shardplan.plotting.subramanian2024.charts import chart_of
 from shardplan.published.catalogue import load_method

@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from shardplan.errors import InputError
-from shardplan.plotting.chart import Chart
+from shardplan.plotting.chart import Axis, Chart, Field, Panel, Series
 from shardplan.plotting.page import html_page
-from shardplan.plotting.panels import Axis, Field, Panel, Series
 from shardplan.plotting.picture import png_picture
 
 NAMES = Axis(title="size", scale="names")

@@ -17,7 +17,7 @@ from shardplan.published.subramanian2024 import (
     search,
     strategy_of,
 )
-from shardplan.published.subramanian2024.candidates import candidates_of, divisors, places_of
+from shardplan.published.subramanian2024.candidates import candidates_of, places_of
 from shardplan.published.subramanian2024.communication import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.iteration import Configuration, gradient_time, stage_link_shares
 from shardplan.published.subramanian2024.layer import summa_time
@@ -166,11 +166,6 @@ def _blocks(strategy: str, model: Transformer, least: int) -> list[int]:
     count = int(np.ceil(np.log2(model.e // least)))
     doubled = [least * 2**power for power in range(count)]
     return [nb for nb in doubled if model.e % nb == 0 and model.e // nb >= 512]
-
-
-def test_divisors() -> None:
-    for number in (1, 2, 12, 97, 360, 4096):
-        assert divisors(number).tolist() == [n for n in range(1, number + 1) if number % n == 0]
 
 
 def test_a_search_too_large_for_memory_is_refused() -> None:

@@ -27,7 +27,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
 from shardplan.launch.export.saving import ExportTarget
-from shardplan.launch.export.targets import export_plan, target_named, version_meant
+from shardplan.launch.export.targets import export_estimate
 from shardplan.launch.export.written import Export
 from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
 from shardplan.planner.restrictions import Given
@@ -127,17 +127,7 @@ def export(
     where = (
         None if path is None else ExportTarget(os.fspath(path), "path", is_forced=overwrite, forced_by="overwrite=True")
     )
-    question = answer.question
-    made = export_plan(
-        to,
-        model=question.model,
-        cluster=question.cluster,
-        num_accelerators=picked.num_accelerators_used,
-        job=question.job,
-        plan=picked.plan,
-        version=version or version_meant(target_named(to), picked.framework),
-        stem="launch" if where is None else where.stem,
-    )
+    made = export_estimate(to, answer.question, picked, version=version, stem="launch" if where is None else where.stem)
     if where is not None:
         where.write(made)
     return made

@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from shardplan.api.answers import PlanAnswer, SearchAnswer
-from shardplan.api.questions import PutQuestion, StackLike, ask, choices_of
+from shardplan.api.questions import StackLike, ask, choices_of
 from shardplan.errors import InputError, ShardplanError, check_kind, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import Question
+from shardplan.estimation.question import PutQuestion, Question
+from shardplan.frameworks.defaults import stated
 from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
@@ -181,8 +182,8 @@ def _asked(each: object, *, choices: dict[str, Any], stack: StackLike, top: int,
 def _put(asked: object, stack: StackLike) -> PutQuestion:
     """The question that is meant, and the framework that its plans are for. Raises InputError."""
     if isinstance(asked, Question):
-        job = {"train": asked.job.train, "documents": asked.job.documents}
-        known, chosen = chosen_stack(stack, asked.cluster.accelerator.vendor, Wanted.of(asked.model, job))
+        wanted = Wanted.of(asked.model, stated(asked.job))
+        known, chosen = chosen_stack(stack, asked.cluster.accelerator.vendor, wanted)
         return PutQuestion(asked, known, chosen)
     check_kind("each of questions", asked, Mapping, Question, hint="a mapping of arguments of search")
     assert isinstance(asked, Mapping)

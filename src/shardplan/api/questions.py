@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple, TypedDict, Unpack
+from dataclasses import asdict
+from typing import Any, TypedDict, Unpack
 
 from shardplan.decisions.searching import Searches
 from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.estimation.question import Question
+from shardplan.estimation.question import PutQuestion, Question, put_question
 from shardplan.fields import described, in_our_words
-from shardplan.frameworks.defaults import job_in_stack, stated, switches_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
+from shardplan.frameworks.usual_stack import USUAL
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -71,19 +69,6 @@ class SearchFields(JobFields, total=False):
     stop: Stop | None
 
 
-class PutQuestion(NamedTuple):
-    """A question with the framework that plans are for, and what was assumed in putting it."""
-
-    question: Question
-    stack: Stack | None
-    assumptions: tuple[str, ...]
-
-    def restricted(self, choices: Mapping[str, Given | None]) -> PutQuestion:
-        """With what the framework adds to the assumptions where ``choices`` restrict a search."""
-        names = {name for each in choices.values() for name in each or ()}
-        return self._replace(assumptions=(*self.assumptions, *switches_in_stack(self.stack, names)))
-
-
 def ask(
     model: ModelLike,
     cluster: ClusterLike,
@@ -98,14 +83,17 @@ def ask(
     config, hardware = model_of(model), cluster_of(cluster)
     if not isinstance(stack, Stack | str | None):
         raise _wrong("stack", stack, "the name of a framework, a Stack or None", '"megatron-lm"')
-    known, chosen = chosen_stack(stack, hardware.accelerator.vendor, Wanted.of(config, _fields_of(job), dict(fields)))
-    own = _job(config, hardware, num_accelerators, job, known, dict(fields))
-    asked, of_stack = job_in_stack(own.job, known, own.given, own.software)
+    if not isinstance(job, Job | Mapping | None):
+        raise _wrong("job", job, "a mapping of its fields, or a Job", '{"global_batch_size": 512}')
+    values = _known(fields, Job, "keyword", also=("software",))
+    if isinstance(job, Mapping):
+        values, job = _known(job, Job, "field of the job", also=("software",)) | values, None
+    software = _software(values.pop("software", {}))
     constants = None if profile is None else profile_of(profile)
-    question = Question(
-        model=config, cluster=hardware, num_accelerators=num_accelerators, job=asked, given_profile=constants
+    values = in_our_words(Job, values)
+    return put_question(
+        config, hardware, num_accelerators, values, job=job, software=software, stack=stack, profile=constants
     )
-    return PutQuestion(question, known, (*own.assumptions, *chosen, *of_stack))
 
 
 def put_search(
@@ -123,13 +111,6 @@ def is_given(name: str, asked: SearchFields) -> bool:
     """Whether a field of the job is given, by itself or with a job."""
     job = asked.get("job")
     return name in asked or isinstance(job, Job) or (isinstance(job, Mapping) and name in job)
-
-
-def _fields_of(job: object) -> Mapping[str, Any]:
-    """Fields of a job as it was given; reading it raises what is wrong with it."""
-    if isinstance(job, Job):
-        return {"train": job.train, "documents": job.documents}
-    return {str(name): value for name, value in job.items()} if isinstance(job, Mapping) else {}
 
 
 def question(
@@ -189,44 +170,12 @@ def profile_of(profile: ProfileLike) -> Profile:
     raise _wrong("profile", profile, "a generation, the path of a file, or a Profile", '"hopper"')
 
 
-class _Job(NamedTuple):
-    """A job before the framework's defaults, and the fields of it and of its software that were given."""
-
-    job: Job
-    given: dict[str, Any]
-    software: dict[str, Any]
-    assumptions: tuple[str, ...] = ()
-
-
 def choices_of(**choices: object) -> dict[str, Any]:
     """``fix``, ``limit`` and ``exclude``, each a mapping or None. Raises InputError."""
     for name, value in choices.items():
         if not isinstance(value, Mapping | None):
             raise _wrong(name, value, "a mapping of fields of the plan to values", '{"tp": 4}')
     return choices
-
-
-def _job(  # noqa: PLR0917
-    model: ModelConfig,
-    cluster: Cluster,
-    num_accelerators: int,
-    job: Job | Mapping[str, Any] | None,
-    stack: Stack | None,
-    fields: dict[str, Any],
-) -> _Job:
-    """The job from an object, a mapping and keywords, the last of which win."""
-    fields = _known(fields, Job, "keyword", also=("software",))
-    if job is not None and not isinstance(job, Job | Mapping):
-        raise _wrong("job", job, "a mapping of its fields, or a Job", '{"global_batch_size": 512}')
-    if isinstance(job, Mapping):
-        fields, job = _known(job, Job, "field of the job", also=("software",)) | fields, None
-    software = _software(fields.pop("software", {}))
-    fields = in_our_words(Job, fields)
-    if job is not None:
-        return _Job(replace(job, **fields), stated(job) | fields, stated(job.software) | software)
-    filled = () if stack is None else tuple(stack.job)
-    asked, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
-    return _Job(asked, fields, software, assumed)
 
 
 def _software(software: Software | Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import ALL, USUAL, Wanted, chosen_stack, stack_for, stack_of_label
-from shardplan.inputs.defaults import default_job
+from shardplan.frameworks.usual_stack import ALL, USUAL, stack_for, stack_of_label
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
@@ -61,7 +60,7 @@ def given(flags: OverrideFlags) -> dict[str, Any]:
 
 def ask(flags: QuestionFlags) -> Asked:
     """The question that the flags put. Raises InputError."""
-    from shardplan.estimation.question import Question
+    from shardplan.estimation.question import put_question
 
     _check_all_given(flags.model, flags.cluster)
     assert flags.model is not None
@@ -71,17 +70,11 @@ def ask(flags: QuestionFlags) -> Asked:
     assert num_accelerators is not None
     fields = values_of(Job, flags.job)
     _check_one_stack(flags.stack)
-    wanted = USUAL if flags.stack is None else flags.stack
-    stack, chosen = chosen_stack(wanted, hardware.accelerator.vendor, Wanted.of(config, fields))
-    filled = () if stack is None else tuple(stack.job)
-    usual, assumptions = default_job(config, hardware, num_accelerators, stated_elsewhere=filled, **fields)
-    job, of_stack = job_in_stack(usual, stack, fields, software_of(flags.software))
     profile, of_profile = _profile(flags.profile, hardware)
-    question = Question(
-        model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
-    )
-    assumed = (*of_nodes, *assumptions, *chosen, *of_stack, *of_profile)
-    return Asked(question=question, assumptions=assumed, warnings=of_profile, stack=stack)
+    software, stack = software_of(flags.software), USUAL if flags.stack is None else flags.stack
+    put = put_question(config, hardware, num_accelerators, fields, software=software, stack=stack, profile=profile)
+    assumed = (*of_nodes, *put.assumptions, *of_profile)
+    return Asked(question=put.question, assumptions=assumed, warnings=of_profile, stack=put.stack)
 
 
 def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None) -> Asked:

@@ -14,6 +14,7 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError, shown
+from shardplan.inputs.job import MOST_IMBALANCE
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import JsonTarget
 
@@ -28,7 +29,6 @@ MOST_SEED = 2**63 - 1
 MOST_JITTER = 1.0
 MOST_RANK = 1_000_000
 MOST_SLOW = 1e6
-MOST_IMBALANCE = 1000.0
 
 PlanArgument = Annotated[
     Path | None,

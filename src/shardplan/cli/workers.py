@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Final
+
+MOST_WORKERS: Final = 1024
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import fields, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
-from shardplan.costs.collectives import add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.costs.collectives import add_tiers, collective_bytes, collective_time
 from shardplan.costs.groups import Group
 from shardplan.costs.host import host_work
 from shardplan.costs.network import Network
@@ -70,15 +70,6 @@ class Times:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wires:
-    """Seconds per micro-batch for which every network tier is busy at its nominal bandwidth, inner to outer."""
-
-    forward: tuple[Numbers, ...]
-    backward: tuple[Numbers, ...]
-    recomputed: tuple[Numbers, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class BlockCost:
     """Price of a block per micro-batch and rank; what only full answers show is computed when read."""
 
@@ -123,20 +114,6 @@ class BlockCost:
         """Bytes sent again when recomputing."""
         forward = (item for item in self.block.collectives if item.direction == "forward")
         return self._sent((item, self.repeats.share_of(item)) for item in forward)
-
-    @cached_property
-    def wires(self) -> Wires:
-        """How long every network tier is busy."""
-        forward = [item for item in self.block.collectives if item.direction == "forward"]
-        return Wires(
-            forward=self._busy((item, 1.0) for item in forward),
-            backward=self._busy((item, 1.0) for item in self.block.collectives if item.direction == "backward"),
-            recomputed=self._busy((item, self.repeats.share_of(item)) for item in forward),
-        )
-
-    def _busy(self, items: Iterable[tuple[Collective, Numbers]]) -> tuple[Numbers, ...]:
-        nothing: tuple[Numbers, ...] = (0.0,) * len(self.network.tiers)
-        return reduce(add_tiers, (wire_times(sent, self.network) for sent in self._sent(items).values()), nothing)
 
     def _sent(self, items: Iterable[tuple[Collective, Numbers]]) -> dict[str, tuple[Numbers, ...]]:
         """Bytes per tier by parallel dimension; collectives of a kind are added first, on their fewer axes."""

@@ -32,15 +32,6 @@ def collective_bytes(
     return tuple(size * share if any_holds(share) else 0.0 for share in _tier_shares(kind, group, copies))
 
 
-def wire_times(sent_bytes: tuple[Numbers, ...], network: Network) -> tuple[Numbers, ...]:
-    r"""Time for which every tier's wire is busy at least, :math:`b_j / B_j`, whatever hides it. [s]
-
-    ``sent_bytes``: of each rank on every tier. Its links carry them at their nominal bandwidth at best, so no step is
-    shorter than the longest sum of these over all that it sends.
-    """
-    return tuple(sent / bandwidth for sent, bandwidth in zip(sent_bytes, network.bandwidth, strict=True))
-
-
 def add_tiers(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
     """Sums tier by tier."""
     return tuple(one + other for one, other in zip(first, second, strict=True))

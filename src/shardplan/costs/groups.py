@@ -117,8 +117,12 @@ class TierParts:
     """Those of them that one domain of this tier joins."""
 
 
-def joined_groups(groups: Sequence[Group], lengths: Sequence[int]) -> Group:
+def joined_groups(groups: Sequence[dict[str, Group]], lengths: Sequence[int]) -> dict[str, Group]:
     """Groups of several lists of plans as those of one list."""
+    return {name: _joined([each[name] for each in groups], lengths) for name in groups[0]}
+
+
+def _joined(groups: Sequence[Group], lengths: Sequence[int]) -> Group:
     if all(not group.largest for group in groups):
         return concatenated(groups, lengths)
     return concatenated([_with_parts(group) for group in groups], lengths)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds, is_zero, where
-from shardplan.costs.collectives import add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.costs.collectives import add_tiers, collective_bytes, collective_time
 from shardplan.costs.groups import Group
 from shardplan.costs.network import Network
 from shardplan.fields import dataclass
@@ -61,16 +61,6 @@ class StateTraffic:
     def microbatch_bytes(self) -> tuple[Numbers, ...]:
         """Bytes sent per tier in every micro-batch."""
         return self._sent([exchange.per_microbatch for exchange in self.exchanges])
-
-    @property
-    def step_wires(self) -> tuple[Numbers, ...]:
-        """Seconds for which every tier is busy at its nominal bandwidth, once per step."""
-        return wire_times(self.step_bytes, self.network)
-
-    @property
-    def microbatch_wires(self) -> tuple[Numbers, ...]:
-        """The same in every micro-batch."""
-        return wire_times(self.microbatch_bytes, self.network)
 
     def _sent(self, times: list[Numbers]) -> tuple[Numbers, ...]:
         sent: tuple[Numbers, ...] = (0.0,) * len(self.network.tiers)

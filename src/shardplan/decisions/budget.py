@@ -51,7 +51,7 @@ class RunQuestion(NamedTuple):
     def assumed(self, question: Question) -> tuple[str, ...]:
         """What was assumed, the batch included."""
         job = question.job
-        tokens = job.global_batch_size * job.sequence_length / 1e6
+        tokens = job.tokens_per_step / 1e6
         batch = (f"global batch {job.global_batch_size:,} sequences ({tokens:.3g} M tokens)",)
         return self.assumptions if self.has_batch else (*batch, *self.assumptions)
 
@@ -265,8 +265,9 @@ class _Runs:
         if len(stages) > 1:
             return False
         question = self.asked.on(num_accelerators, stages[0].fields)
-        in_a_step = question.job.global_batch_size * question.job.sequence_length
-        most = longest_productive(question, self.operations, wall_time) / math.ceil(stages[0].tokens / in_a_step)
+        most = longest_productive(question, self.operations, wall_time) / math.ceil(
+            stages[0].tokens / question.job.tokens_per_step
+        )
         result = self._search(question, most * (1 + ROUNDING))
         if result.num_plans_feasible and result.recommended is None:
             return True

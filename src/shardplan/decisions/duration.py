@@ -40,8 +40,7 @@ class StageRun:
     @classmethod
     def of(cls, question: Question, estimate: Estimate, tokens: float) -> StageRun:
         """The stage that trains ``tokens``."""
-        in_a_step = question.job.global_batch_size * question.job.sequence_length
-        return cls(num_steps=math.ceil(tokens / in_a_step), estimate=estimate, question=question)
+        return cls(num_steps=math.ceil(tokens / question.job.tokens_per_step), estimate=estimate, question=question)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +123,7 @@ def num_failures(spent: Accounts, recovery: Recovery) -> float:
 
 def check_tokens(question: Question) -> float:
     """The tokens of the run. Raises InputError where none are given, or fewer than a step has."""
-    tokens, in_a_step = question.job.tokens, question.job.global_batch_size * question.job.sequence_length
+    tokens, in_a_step = question.job.tokens, question.job.tokens_per_step
     if tokens is None:
         raise InputError(
             "no tokens are given", rule="a budget is for a number of tokens", hint="give --tokens, such as 15.6T"

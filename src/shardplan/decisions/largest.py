@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from shardplan.arrays import divisors
 from shardplan.decisions.searching import Answered, Searches
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
@@ -22,7 +23,6 @@ from shardplan.fields import dataclass
 from shardplan.inputs.defaults import default_global_batch_size
 from shardplan.inputs.layers import Layer
 from shardplan.planner.objective import SMALLEST as SMALLEST_MEMORY
-from shardplan.planner.restrictions import divisors
 from shardplan.planner.survey import Survey
 
 Sought = Literal["sequence_length", "micro_batch_size", "layers", "gpus"]

@@ -42,7 +42,7 @@ class Answered:
         job = self.question.job
         if self.estimate is None:
             return None
-        return job.global_batch_size * job.sequence_length / self.estimate.step_time
+        return job.tokens_per_step / self.estimate.step_time
 
 
 @dataclass(frozen=True, kw_only=True)

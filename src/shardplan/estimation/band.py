@@ -323,7 +323,7 @@ def _size_of_errors(run: Residual, quantity: str) -> float:
 
 
 def _both(errors: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
-    return _quantile(errors, weights, LOW), _quantile(errors, weights, HIGH)
+    return weighted_quantile(errors, weights, LOW), weighted_quantile(errors, weights, HIGH)
 
 
 def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray[np.float64]:
@@ -344,7 +344,7 @@ def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     return known.of_families * (alike + mixed_in * same_kind)
 
 
-def _quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
+def weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
     """Weighted quantile, interpolated between the middles of the weights."""
     order = np.argsort(values)
     middle = np.cumsum(weights[order]) - weights[order] / 2

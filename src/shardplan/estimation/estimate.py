@@ -22,7 +22,6 @@ from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.positions import beyond_positions
@@ -124,7 +123,7 @@ def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> E
     """The same, with the framework that the plan is for and why that cannot run it, if so."""
     if stack is None:
         return answer
-    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    setting = question.setting
     return replace(answer, framework=stack.label, refusals=refusals(stack, answer.plan, setting))
 
 
@@ -159,7 +158,7 @@ def estimates_of(question: Question, priced: Sequence[PricedPlan]) -> tuple[Esti
 
 def price_plans(question: Question, plans: Sequence[Plan]) -> list[PricedPlan]:
     """Several plans with their prices, where step time and memory will do. Raises ``PlanError`` and ``InputError``."""
-    check_plans(plans, Setting.of(question.model, question.cluster, question.num_accelerators, question.job))
+    check_plans(plans, question.setting)
     with _finite():
         return PricedPlan.of_all(question, plans)
 

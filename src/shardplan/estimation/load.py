@@ -39,6 +39,11 @@ class BlockLoad:
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
 
+    @property
+    def memory(self) -> BlockLoad:
+        """The same without times, for who reads none of them."""
+        return replace(self, **dict.fromkeys(BLOCK_TIMES, 0.0))
+
     @classmethod
     def of(cls, cost: BlockCost) -> BlockLoad:
         """Load of one part."""
@@ -144,7 +149,7 @@ class StageWork:
     @property
     def memory(self) -> StageWork:
         """The same without times, for who reads none of them."""
-        return replace(self, sum=replace(self.sum, **dict.fromkeys(BLOCK_TIMES, 0.0)))
+        return replace(self, sum=self.sum.memory)
 
     @property
     def times(self) -> StageWork:

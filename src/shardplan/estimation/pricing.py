@@ -77,7 +77,7 @@ def price(question: Question, numbers: PlanNumbers) -> Prices:
     groups = groups_of(numbers, question.network)
     return Prices(
         blocks=price_blocks(question, numbers, groups),
-        states=price_states(question, numbers, groups["pp"]),
+        states=price_states(question, numbers, groups["pp"], sharding_groups(numbers, question.network)),
         handover=price_handover(question, numbers, groups),
     )
 
@@ -104,10 +104,11 @@ def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Pa
     )
 
 
-def price_states(question: Question, numbers: PlanNumbers, pipeline: Group) -> Parts[HeldStates]:
-    """Parameters of every part, and their traffic among the ranks that hold the same."""
+def price_states(
+    question: Question, numbers: PlanNumbers, pipeline: Group, groups: dict[str, Group]
+) -> Parts[HeldStates]:
+    """Parameters of every part, and their traffic among the ranks that hold the same (``sharding_groups``)."""
     job, network = question.job, question.network
-    groups = sharding_groups(numbers, network)
 
     def states(held: Parameters) -> HeldStates:
         return HeldStates(parameters=held, traffic=state_traffic(held, job, numbers, network, groups))

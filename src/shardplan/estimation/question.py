@@ -1,9 +1,14 @@
-"""What is asked: a model, a cluster and a number of its accelerators, a job; and what follows from these alone."""
+"""What is asked: a model, a cluster and a number of its accelerators, a job; and what follows from these alone.
+
+Whoever asks, a question is put in one way: what is not given takes the framework's default, or the usual one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +17,12 @@ from shardplan.costs.network import Network
 from shardplan.costs.roofline import Machine, MachineRates
 from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
+from shardplan.frameworks.defaults import job_in_stack, stated, switches_in_stack
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.defaults import default_job
+from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.positions import check_positions
@@ -79,6 +89,11 @@ class Question:
         """Calibration constants: those given, or those of the accelerator's generation."""
         return self.given_profile or load_profile(self.cluster.accelerator.generation)
 
+    @cached_property
+    def setting(self) -> Setting:
+        """What rules of validity and of frameworks look at besides the plan."""
+        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job)
+
     @property
     def machine(self) -> Machine:
         """The accelerator as its profile sees it."""
@@ -110,3 +125,43 @@ class Question:
         """Device memory that tensors can fill: all, less context and communicators, less fragmentation. [bytes]"""
         left = self.cluster.accelerator.memory_bytes - self.profile.context_bytes
         return left / (1 + self.profile.fragmentation_when_full)
+
+
+class PutQuestion(NamedTuple):
+    """A question with the framework that plans are for, and what was assumed in putting it."""
+
+    question: Question
+    stack: Stack | None
+    assumptions: tuple[str, ...]
+
+    def restricted(self, choices: Mapping[str, Collection[str] | None]) -> PutQuestion:
+        """With what the framework adds to the assumptions where ``choices`` restrict a search."""
+        names = {name for each in choices.values() for name in each or ()}
+        return self._replace(assumptions=(*self.assumptions, *switches_in_stack(self.stack, names)))
+
+
+def put_question(
+    model: ModelConfig,
+    cluster: Cluster,
+    num_accelerators: int,
+    fields: Mapping[str, Any],
+    *,
+    job: Job | None = None,
+    software: Mapping[str, Any],
+    stack: Stack | str | None = USUAL,
+    profile: Profile | None = None,
+) -> PutQuestion:
+    """The question with these fields of a job and its software, in place of those of ``job``. Raises InputError."""
+    given = {**fields} if job is None else {**stated(job), **fields}
+    known, chosen = chosen_stack(stack, cluster.accelerator.vendor, Wanted.of(model, given))
+    assumed: tuple[str, ...] = ()
+    if job is None:
+        filled = () if known is None else tuple(known.job)
+        job, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
+    else:
+        job, software = replace(job, **fields), {**stated(job.software), **software}
+    asked, of_stack = job_in_stack(job, known, given, software)
+    question = Question(
+        model=model, cluster=cluster, num_accelerators=num_accelerators, job=asked, given_profile=profile
+    )
+    return PutQuestion(question, known, (*assumed, *chosen, *of_stack))

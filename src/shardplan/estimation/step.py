@@ -182,8 +182,8 @@ class Step:
     @cached_property
     def fits(self) -> Flags:
         """Whether every device holds its stage, and every node what its accelerators move there."""
-        fits = self.peak_memory_bytes <= self.question.usable_memory
-        return fits if self.host_fits is True else all_hold([fits, self.host_fits])
+        pairs = zip(self.charges, self.work.kept, strict=True)
+        return all_hold([*(holds(self.question, charge, kept) for charge, kept in pairs), self.host_fits])
 
 
 def step_of(
@@ -267,3 +267,16 @@ def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> 
     if is_zero(states.update_bytes):
         return busy
     return np.maximum(busy, resident + states.gradient_bytes + states.update_bytes)
+
+
+def holds(question: Question, states: StateCharge, kept: ActivationMemory) -> Flags:
+    """Whether ``peak_of`` is within the memory: activations beside states, without their sum for every plan."""
+    usable = question.usable_memory
+    resident = states.resident_bytes + question.profile.framework_bytes
+    gradients = gradients_at_peak(
+        states.gradient_bytes, states.fleeting_gradient_bytes, states.early_gradient_bytes, kept
+    )
+    busy = kept.total <= usable - (resident + gradients)
+    if is_zero(states.update_bytes):
+        return busy
+    return np.logical_and(busy, resident + states.gradient_bytes + states.update_bytes <= usable)

@@ -108,7 +108,7 @@ class Windows:
             vp=numbers.vp,
             group_size=np.minimum(numbers.microbatch_group_size, numbers.num_microbatches),
             sharding=sharding_window(question, numbers),
-            once=where(numbers.overlap_dp, question.profile.dp_window, 0.0) / numbers.vp,
+            once=once_window(question, numbers) / numbers.vp,
         )
 
     def of_step(self, own: Numbers) -> Numbers:
@@ -173,6 +173,11 @@ def calls_of_microbatch(question: Question, numbers: PlanNumbers) -> Numbers:
 def sharding_window(question: Question, numbers: PlanNumbers) -> Numbers:
     """Share of the free computation behind which the traffic of every micro-batch travels."""
     return where(numbers.overlap_dp, question.profile.fsdp_window, 0.0)
+
+
+def once_window(question: Question, numbers: PlanNumbers) -> Numbers:
+    """Share of the free computation of a stage's last pass behind which the traffic of the step travels."""
+    return where(numbers.overlap_dp, question.profile.dp_window, 0.0)
 
 
 def between_stages(

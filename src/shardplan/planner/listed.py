@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, coded, concatenated, different, distinct, first_of, gather
-from shardplan.costs.groups import groups_of, joined_groups
+from shardplan.arrays import Numbers, coded, different, distinct, first_of, gather
+from shardplan.costs.groups import groups_of, joined_groups, sharding_groups
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
@@ -140,25 +140,23 @@ def _columns(question: Question, tables: Tables, plans: Listed) -> Columns:
 
 
 def _prices(question: Question, tables: Tables, plans: Listed) -> tuple[Loads, Around]:
-    """Prices of plans, those of a placement together: blocks once for all, what goes through the network for each."""
+    """Prices of plans, which are sorted by placement: groups of those of each placement together, all else at once."""
     family, numbers = tables.family, _numbers(tables, plans)
     placements = family.points["placement"][plans.points]
     pieces = [(family.placements[each], np.flatnonzero(placements == each)) for each in different(placements)]
     alone = len(pieces) == 1
     placed = [replace(numbers if alone else gather(numbers, at), placement=placement) for placement, at in pieces]
-    groups = [groups_of(each, question.network) for each in placed]
     lengths = [len(at) for _, at in pieces]
-    joined = {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
-    pairs = [*zip(placed, groups, strict=True)]
-    states = [price_states(question, each, group["pp"]).map(StateLoad.of) for each, group in pairs]
-    handover = [price_handover(question, each, group).time for each, group in pairs]
+    groups = joined_groups([groups_of(each, question.network) for each in placed], lengths)
+    sharding = joined_groups([sharding_groups(each, question.network) for each in placed], lengths)
     around = Around(
-        handover_time=concatenated(handover, lengths),
+        handover_time=price_handover(question, numbers, groups).time,
         output_bytes=output_bytes(question, numbers),
         logits=num_logits(question, numbers),
     )
-    blocks = price_blocks(question, numbers, joined).map(BlockLoad.of)
-    return Loads(blocks=blocks, states=concatenated(states, lengths)), around
+    blocks = price_blocks(question, numbers, groups).map(BlockLoad.of)
+    states = price_states(question, numbers, groups["pp"], sharding).map(StateLoad.of)
+    return Loads(blocks=blocks, states=states), around
 
 
 def _step(question: Question, tables: Tables, plans: Listed, columns: Columns) -> Step:

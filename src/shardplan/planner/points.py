@@ -44,7 +44,7 @@ ANOTHER_DP = "dp is one of those asked for"
 
 def families(question: Question, space: Space, rejected: Counter[str]) -> Iterator[Family]:
     """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break."""
-    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    setting = question.setting
     rules = SortedRules.of(space.rules)
     for switches in space.switches():
         draft = _Draft(setting=setting, space=space, switches=switches, rejected=rejected, rules=rules)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, Final
 
+from shardplan.arrays import divisors
 from shardplan.errors import InputError, UnknownNameError, check_kind, shown
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass, described
@@ -49,12 +50,6 @@ class Restrictions:
     @property
     def _all(self) -> tuple[Choices, Choices, Choices]:
         return self.fix, self.limit, self.exclude
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors, ascending."""
-    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
-    return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def as_lists(given: Given | None) -> Choices:

@@ -116,14 +116,15 @@ class PlanFacts:
         time without it on, until no other can be.
         """
         sure, kinds = self._priced.pessimistic_time[plans], self._kinds[plans]
-        while True:
-            times = _pessimistic_time(self._priced, plans, self._factors[kinds])
-            unknown = np.isinf(times)
-            near = np.flatnonzero(unknown & (sure <= times.min(initial=np.inf) * (1 + ALIKE_TIME)))
-            if not len(near):
-                return times
-            first = near[sure[near].argmin()]
-            self._factors[kinds[first]] = self._factor_of(self._priced.plan(int(plans[first])))
+        times = _pessimistic_time(self._priced, plans, self._factors[kinds])
+        for first in np.argsort(sure, kind="stable").tolist():
+            if sure[first] > times.min() * (1 + ALIKE_TIME):
+                break
+            if np.isinf(times[first]):
+                alike = np.flatnonzero(kinds == kinds[first])
+                self._factors[kinds[first]] = factor = self._factor_of(self._priced.plan(int(plans[first])))
+                times[alike] = _pessimistic_time(self._priced, plans[alike], factor)
+        return times
 
     def complexity(self, index: int) -> Complexity:
         """Of the plan at ``index``."""

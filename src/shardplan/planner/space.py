@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.arrays import Numbers, different
+from shardplan.arrays import Numbers, different, divisors
 from shardplan.costs.network import domain_size
 from shardplan.errors import InputError
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting, heads_of
+from shardplan.inputs.degrees import heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT
 from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
-from shardplan.planner.restrictions import Restrictions, divisors, values_excluded, values_given
+from shardplan.planner.restrictions import Restrictions, values_excluded, values_given
 from shardplan.schedules.registry import load_schedule
 
 PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
@@ -200,7 +200,7 @@ def declare(question: Question, restrictions: Restrictions, stack: Stack | None 
     excluded = values_excluded(restrictions, question)
     axes = _defaults(question, given.get("tp_kind", ("1d",)))
     if stack is not None:
-        axes |= framework_axes(stack, _setting(question), axes, restrictions.fields)
+        axes |= framework_axes(stack, question.setting, axes, restrictions.fields)
     axes |= given
     dp = axes.pop("dp", None)
     for name, values in excluded.items():
@@ -220,11 +220,7 @@ def declare(question: Question, restrictions: Restrictions, stack: Stack | None 
     )
     if stack is None:
         return space
-    return replace(space, axes=runnable_axes(stack, _setting(question), space.axes, space.declared(), given))
-
-
-def _setting(question: Question) -> Setting:
-    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    return replace(space, axes=runnable_axes(stack, question.setting, space.axes, space.declared(), given))
 
 
 def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:

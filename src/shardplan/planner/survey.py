@@ -16,7 +16,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table, evaluated
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans
-from shardplan.planner.objective import FASTEST, SMALLEST, Objective
+from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.goals import BestWith, Goal, priced_for, with_prices
@@ -26,8 +26,6 @@ from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import PricedPlans, priced_plans
 
-MORE_BYTES = 1.5
-"""Times as much memory is allowed next where no plan needs so little."""
 Progress = Callable[[int, int], None]
 """Called with families done and families in all."""
 
@@ -72,17 +70,6 @@ class Survey:
             told = answer.step_time if self.objective is FASTEST else answer.peak_memory_bytes
             assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
         return answers
-
-    def lightest(self) -> Estimate:
-        """The full answer for the valid plan that needs least memory, whether it fits or not.
-
-        Looked for among plans whose states take no more than some bytes, until these are enough for one of them.
-        """
-        cell, most = None, float(self.question.usable_memory)
-        while cell is None or cell.value > most:
-            most = most * MORE_BYTES if cell is None else cell.value
-            cell = best_cell([evaluated(table.tables, SMALLEST, most_bytes=most) for table in self.tables])
-        return replace(self, objective=SMALLEST, priced=None).estimate(cell)
 
     def plans(self, cells: Sequence[Cell]) -> list[Plan]:
         """The best plans at some cells."""

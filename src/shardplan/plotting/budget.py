@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import GREY, PALETTE, Axis, Panel, Series
+from shardplan.decisions.goodput import DAY
+from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 
 COLOURS: Final = {
     "productive": PALETTE[2],
@@ -16,7 +16,6 @@ COLOURS: Final = {
     "restart": PALETTE[4],
     "start_up": GREY,
 }
-DAY: Final = 86400.0
 
 
 def budget_chart(record: Mapping[str, Any]) -> Chart:

@@ -1,16 +1,125 @@
-"""A figure that a notebook shows."""
+"""A figure as plain records: panels with axes and series. One description is drawn as a page and as a picture."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final, Literal
+
 from shardplan.fields import dataclass
-from shardplan.plotting.panels import Panels
-from shardplan.plotting.picture import png_picture
+
+Scale = Literal["linear", "log2", "log10", "names"]
+Kind = Literal["line", "points", "bars"]
+Marker = Literal["circle", "square", "triangle", "none"]
+Side = Literal["top right", "top left", "bottom right", "bottom left"]
+
+PALETTE: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+"""Colours that people with any colour vision tell apart. M. Okabe and K. Ito, Color Universal Design, 2008."""
+SECOND_PALETTE: Final = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#AA4499")
+"""More of them, for what shares a legend with the first. P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021."""
+GREY: Final = "#8a8a8a"
+
+
+FEW_NAMES: Final = 3
+"""Names below which an axis leaves room on both sides, so that bars stay narrow."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chart(Panels):
-    """Panels in rows and columns, with the picture that stands for them."""
+class Axis:
+    """What an axis measures."""
+
+    title: str
+    """Quantity, with its unit in brackets."""
+    scale: Scale = "linear"
+    limits: tuple[float, float] | None = None
+    """First and last value shown; from the data where not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Points of one name."""
+
+    name: str
+    """In the legend; series of one name are one entry there."""
+    x: Sequence[float | str]
+    """Numbers, or names, whose lines a line feed parts."""
+    y: Sequence[float]
+    kind: Kind = "line"
+    colour: str = PALETTE[0]
+    marker: Marker = "none"
+    is_dashed: bool = False
+    is_on_right: bool = False
+    """Whether it is measured by the axis on the right."""
+    labels: Sequence[str] = ()
+    """Text at each point."""
+    label_sides: Sequence[Side] = ()
+    """On which side of its point each label stands; above and to the right where not given."""
+    starts: Sequence[float] = ()
+    """Where each bar starts; at zero, or on the bars below it, where not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A quantity over a grid, drawn as filled contours."""
+
+    title: str
+    x: Sequence[float]
+    y: Sequence[float]
+    z: Sequence[Sequence[float | None]]
+    """One row for every y; None where there is no value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...] = ()
+    field: Field | None = None
+    is_stacked: bool = False
+    """Whether bars stand on each other rather than next to each other."""
+    right: Axis | None = None
+    is_horizontal: bool = False
+    """Whether bars lie, and names stand on the left: ``x`` of their series is then along the axis ``y`` of names."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names on the axis ``x``, in order; none on an axis of numbers."""
+        if self.x.scale != "names":
+            return ()
+        return tuple(dict.fromkeys(str(x) for each in self.series for x in each.x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Chart in rows and columns."""
+
+    name: str
+    """Of its files, without a suffix."""
+    title: str
+    panels: tuple[Panel | None, ...]
+    """Row by row; None leaves a place empty."""
+    num_columns: int
+    note: str = ""
+    """Beneath it: what it shows, and the source."""
+    panel_size: tuple[int, int] = (400, 300)
+    """Width and height of a panel. [pixels]"""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of panels."""
+        return -(-len(self.panels) // self.num_columns)
+
+    @property
+    def placed(self) -> tuple[tuple[Panel, int, int], ...]:
+        """Chart with row and column, from 0."""
+        return tuple(
+            (panel, *divmod(index, self.num_columns)) for index, panel in enumerate(self.panels) if panel is not None
+        )
 
     def _repr_png_(self) -> bytes:
         """The picture that a notebook shows. Raises ``InputError`` where matplotlib is not installed."""
+        from shardplan.plotting.picture import png_picture
+
         return png_picture(self)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import GREY, PALETTE, Axis, Panel, Series
+from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 
 BOUNDS: Final = {
     "flop": ("set by arithmetic", PALETTE[2]),

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Panel, Series
 from shardplan.plotting.libraries import plotly_parts
-from shardplan.plotting.panels import FEW_NAMES, Axis, Panel, Panels, Series
 
 MARGIN: Final = 150
 LABEL_SHIFT: Final = 4
@@ -19,7 +19,7 @@ NUM_CONTOURS: Final = 25
 MARKERS: Final = {"circle": "circle", "square": "square", "triangle": "triangle-up"}
 
 
-def html_page(chart: Panels) -> str:
+def html_page(chart: Chart) -> str:
     """The page as text. Raises ``InputError`` where plotly is not installed."""
     objects, make_subplots = plotly_parts()
     has_right = any(panel.right is not None for panel, _, _ in chart.placed)
@@ -52,7 +52,7 @@ def html_page(chart: Panels) -> str:
     return page.replace("<head>", head, 1).replace("</body>", note)
 
 
-def _places(chart: Panels) -> list[list[dict[str, bool] | None]]:
+def _places(chart: Chart) -> list[list[dict[str, bool] | None]]:
     """What every row and column holds."""
     places: list[list[dict[str, bool] | None]] = [[None] * chart.num_columns for _ in range(chart.num_rows)]
     for panel, row, column in chart.placed:
@@ -130,7 +130,7 @@ def _along(axis: Axis, value: float | str) -> float | str:
     return math.log10(value) if axis.scale in ("log2", "log10") and not isinstance(value, str) else value
 
 
-def _add_field(figure: Any, objects: Any, panel: Panel, chart: Panels, at: dict[str, int]) -> None:
+def _add_field(figure: Any, objects: Any, panel: Panel, chart: Chart, at: dict[str, int]) -> None:
     """Filled contours, the scale of colours next to the panel."""
     if panel.field is None:
         return

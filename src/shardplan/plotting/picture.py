@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Panel, Series
 from shardplan.plotting.libraries import matplotlib_parts, matplotlib_settings
-from shardplan.plotting.panels import FEW_NAMES, Axis, Panel, Panels, Series
 
 DPI: Final = 100
 MARKERS: Final = {"circle": "o", "square": "s", "triangle": "^", "none": ""}
@@ -21,14 +21,14 @@ MOST_LEVEL: Final = 8
 """Names on an axis that have room next to each other."""
 
 
-def png_picture(chart: Panels) -> bytes:
+def png_picture(chart: Chart) -> bytes:
     """The picture as a file's content. Raises ``InputError`` where matplotlib is not installed."""
     written = io.BytesIO()
     _drawn(chart).print_png(written, metadata={"Software": "shardplan"})
     return written.getvalue()
 
 
-def svg_picture(chart: Panels) -> str:
+def svg_picture(chart: Chart) -> str:
     """The picture as SVG with its text as text. Raises ``InputError`` where matplotlib is not installed."""
     canvas, written = _drawn(chart), io.StringIO()
     with matplotlib_settings({"svg.fonttype": "none", "svg.hashsalt": chart.name}):
@@ -37,7 +37,7 @@ def svg_picture(chart: Panels) -> str:
     return text[text.index("<svg") :].replace("<svg ", '<svg data-generator="shardplan" ', 1)
 
 
-def _drawn(chart: Panels) -> Any:
+def _drawn(chart: Chart) -> Any:
     """The canvas with the chart on it."""
     figure_kind, canvas_kind = matplotlib_parts()
     width, height = chart.panel_size

@@ -9,8 +9,7 @@ from typing import Any, Final
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
 from shardplan.inputs.words import field_meant
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import PALETTE, SECOND_PALETTE, Axis, Marker, Panel, Scale, Series
+from shardplan.plotting.chart import PALETTE, SECOND_PALETTE, Axis, Chart, Marker, Panel, Scale, Series
 from shardplan.sweeps.folder import RESULTS, open_folder
 from shardplan.sweeps.tables import read_frame
 

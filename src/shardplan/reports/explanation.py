@@ -13,7 +13,6 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import stack_of_label
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, step_split
@@ -216,7 +215,7 @@ def _runnable(
     """The plan, or the rule of the framework that it breaks."""
     if plan is None or stack is None:
         return plan, broken
-    setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
+    setting = asked.setting
     refused = refusals(stack, plan, setting)
     return (None, f"{refused[0].rule}: {refused[0].message}") if refused else (plan, broken)
 

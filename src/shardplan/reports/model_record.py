@@ -11,6 +11,7 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from shardplan.inputs.counts import MAX_NUM_LAYERS
 from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.records import Record, RecordFormat, field_values, keys, plain, schema_fields
@@ -31,8 +32,6 @@ PARTS: Final[Mapping[str, type[Any]]] = {**MIXERS, **MLPS}
 
 DERIVED: Final = ("num_parameters", "num_active_parameters", "num_hidden_layers")
 """Keys that follow from the others; ignored when a record is read."""
-
-MAX_NUM_LAYERS: Final = 100_000
 
 WRITTEN: Final = RecordFormat(
     "a plan file is as shardplan writes it", "make the file again with `shardplan plan ... --json FILE`"

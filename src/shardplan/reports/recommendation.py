@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.planner.result import Offer
+from shardplan.inputs.plan import Plan
+from shardplan.planner.result import Offer, SearchResult
 from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.answer import percent, signed_time
 from shardplan.units import format_bytes, format_time
 
 Record = dict[str, Any]
@@ -44,6 +45,46 @@ SIMPLER: Final = (
     "has fewer model chunks on a rank",
 )
 """In what a plan is simpler, by what is weighed first."""
+
+
+DEGREES: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp")
+SWITCHES: Final = (
+    "tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep",
+)  # fmt: skip
+SAME_TIME: Final = 1e-9
+"""Share by which step times differ that are the same."""
+
+
+class ListedPlans(NamedTuple):
+    """The plans of a table: the best of a search, fastest first, with the one to take among them."""
+
+    estimates: Sequence[Estimate]
+    places: Mapping[Plan, str]
+    """Numbers by which reasons name plans, from 1; a plan that is not among the best has none."""
+    degrees: tuple[str, ...]
+    """Those that are not one in all of them."""
+    switches: tuple[str, ...]
+    """Other fields in which they differ."""
+
+
+def listed_plans(result: SearchResult, most: int | None = None) -> ListedPlans:
+    """The best ``most`` plans of a search that has some."""
+    assert result.ties is not None
+    ties, best, listed = result.ties, result.estimates[0], list(result.estimates[:most])
+    if ties.recommended.plan not in {each.plan for each in listed}:
+        listed = sorted([*listed, ties.recommended], key=lambda each: max(ties.time_of(each), ties.time_of(best)))
+    return ListedPlans(
+        listed,
+        {each.plan: str(number) for number, each in enumerate(result.estimates, start=1)},
+        tuple(name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)),
+        tuple(name for name in SWITCHES if len({getattr(each.plan, name) for each in listed}) > 1),
+    )
+
+
+def lost_text(estimate: Estimate, fastest: Estimate, ties: Ties) -> str:
+    """The time by which a step is longer than the fastest."""
+    time, least = ties.time_of(estimate), ties.time_of(fastest)
+    return signed_time(time - least) if time - least > SAME_TIME * least else "same"
 
 
 @dataclass(frozen=True, kw_only=True)

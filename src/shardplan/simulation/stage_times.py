@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.errors import InputError, shown
+from shardplan.errors import shown
 from shardplan.files import FileKind, csv_rows, printable, read_text
 from shardplan.schedules.base import ChunkTimes
 
@@ -34,11 +34,15 @@ def read_stage_times(path: Path, num_chunks: int) -> ChunkTimes:
     given = set(names)
     unknown = sorted(str(name) for name in given - set(COLUMNS))
     if unknown:
-        raise _wrong(f"{label} has the column {shown(unknown[0])}", f"use {', '.join(COLUMNS)}")
+        raise FILE.wrong(f"{label} has the column {shown(unknown[0])}", f"use {', '.join(COLUMNS)}")
     if "forward_s" not in given or not given & {"backward_s", "input_gradient_s"}:
-        raise _wrong(f"{label} lacks forward_s, or the times of the backward pass", "add the columns that are missing")
+        raise FILE.wrong(
+            f"{label} lacks forward_s, or the times of the backward pass", "add the columns that are missing"
+        )
     if len(rows) != num_chunks:
-        raise _wrong(f"{label} has {len(rows)} rows for {num_chunks} chunks", "give a row for every chunk of the model")
+        raise FILE.wrong(
+            f"{label} has {len(rows)} rows for {num_chunks} chunks", "give a row for every chunk of the model"
+        )
 
     def column(name: str) -> list[float]:
         return [_seconds(row.get(name), name, f"{label}, row {number}") for number, row in enumerate(rows, start=2)]
@@ -86,9 +90,5 @@ def _seconds(text: str | None, name: str, where: str) -> float:
     except ValueError:
         seconds = float("nan")
     if not 0 <= seconds <= MOST:
-        raise _wrong(f"{where}: {name} is {shown(text)}", f"give seconds between 0 and {MOST:g}")
+        raise FILE.wrong(f"{where}: {name} is {shown(text)}", f"give seconds between 0 and {MOST:g}")
     return seconds
-
-
-def _wrong(why: str, fix: str) -> InputError:
-    return InputError(why, rule=RULE, hint=fix)

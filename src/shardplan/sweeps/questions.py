@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import job_in_stack
+from shardplan.estimation.question import Question, put_question
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack, stack_for
+from shardplan.frameworks.usual_stack import USUAL, stack_for
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
@@ -39,14 +37,11 @@ def put(point: Point) -> PutPoint:
     model, cluster = model_named(point["model"]), _cluster(point)
     num_accelerators = _world(point, cluster)
     fields = {name: point[name] for name in JOB if name in point}
-    stack, _ = chosen_stack(point.get("stack", USUAL), cluster.accelerator.vendor, Wanted.of(model, fields))
-    filled = () if stack is None else tuple(stack.job)
-    usual, _ = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
-    job, _ = job_in_stack(usual, stack, fields, _grouped(point, "software"))
     profile = None if point.get("profile") is None else profile_named(point["profile"])
-    question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
+    software, stack = _grouped(point, "software"), point.get("stack", USUAL)
+    asked = put_question(model, cluster, num_accelerators, fields, software=software, stack=stack, profile=profile)
     choices = {name: as_lists(_grouped(point, name)) for name in CHOICES}
-    return PutPoint(question, stack, Restrictions(**choices), point.get(WHICH_PLAN) == RECOMMENDED)
+    return PutPoint(asked.question, asked.stack, Restrictions(**choices), point.get(WHICH_PLAN) == RECOMMENDED)
 
 
 JOB = tuple(name for name in Job.__dataclass_fields__ if name != "software")

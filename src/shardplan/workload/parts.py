@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, any_holds, gather
+from shardplan.arrays import Numbers, any_holds, gather, is_zero, plus
 from shardplan.fields import dataclass
 from shardplan.workload.stage import Stage
 
@@ -61,7 +61,8 @@ class Parts(Generic[Value]):
         """Sum of a number over everything that a stage holds."""
         total: Numbers = 0.0
         for count, part in self.held(stage):
-            total = total + count * value(part)
+            number = value(part)
+            total = total if is_zero(number) else plus(count * number, total)
         return total
 
 

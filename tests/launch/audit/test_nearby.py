@@ -9,7 +9,6 @@ from shardplan.frameworks.runnable import all_run, refusals
 from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit import nearby
-from shardplan.planner.related.software import setting_of
 
 CASES = [
     ("llama-3.1-8b", "megatron-lm", Plan(tp=4, pp=2, recompute="full"), ()),
@@ -37,7 +36,7 @@ def test_one_search_answers_both_lists(
 def test_a_framework_is_asked_for_many_plans_at_once(framework: str) -> None:
     stack, near = load_stack(framework), list(nearby._neighbours(Plan(tp=4, pp=2, ep=2, recompute="full")))
     asked = shardplan.question("qwen3-30b-a3b", "dgx-h100", 64, global_batch_size=256, sequence_length=4096)
-    setting = setting_of(asked)
+    setting = asked.setting
     alone = [not refusals(stack, each, setting) for each in near]
     assert all_run(stack, setting, near) == alone
     assert all_run(stack, setting, []) == []

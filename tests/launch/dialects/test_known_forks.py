@@ -75,9 +75,11 @@ def test_options_of_sat_are_none_of_megatron(tmp_path: Path, text: str) -> None:
 
 
 def test_a_mode_alone_is_not_of_sat(tmp_path: Path) -> None:
-    """Megatron's first options have ``--model-parallel-size`` too."""
+    """Megatron's first options have ``--model-parallel-size`` too; a program with few of them is asked for it."""
     old = SAT.format(front="").replace("--mode finetune", "").replace("--experiment-name tune", "")
-    assert read(tmp_path, "run.sh", old).value("tp") == 2
+    usual = old.replace("--num-layers 4", "--num-layers 4 --num-attention-heads 4 --seq-length 64 --batch-size 2")
+    assert read(tmp_path, "run.sh", usual).value("tp") == 2
+    assert "tp" in read(tmp_path, "own.sh", old).missing
 
 
 FLAGSCALE = """
@@ -210,12 +212,13 @@ def test_null_on_a_line_of_nemo_is_none(tmp_path: Path) -> None:
 
 
 def test_a_fragment_of_dimensions_leaves_the_plan_open(tmp_path: Path) -> None:
-    found = read(tmp_path, "size.sh", 'ARGS="--num-layers 8 --hidden-size 512 --num-attention-heads 8"')
+    text = 'ARGS="--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 64 --kv-channels 64"'
+    found = read(tmp_path, "size.sh", text)
     assert values(found, "num_hidden_layers", "hidden_size") == (8, 512)
     assert {"tp", "precision", "recompute", "optimizer", "gated"} <= set(found.missing)
 
 
 def test_root_mean_square_norms_of_forks(tmp_path: Path) -> None:
-    line = "torchrun --nproc_per_node 8 a.py --tensor-model-parallel-size 2 --num-layers 4 {more}"
+    line = "torchrun --nproc_per_node 8 train.py --tensor-model-parallel-size 2 --num-layers 4 {more}"
     assert read(tmp_path, "a.sh", line.format(more="--apply-layernorm-rms")).value("normalization") == "RMSNorm"
     assert read(tmp_path, "b.sh", line.format(more="")).value("normalization") == "LayerNorm"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.launch.scripts import MEGATRON, read, values
 
+from shardplan.errors import InputError
 from shardplan.launch.dialects.models import model_of
 from shardplan.launch.dialects.patterns import layer_pattern, pipeline_layout
 
@@ -180,9 +181,12 @@ def test_a_program_inside_the_text_of_a_shell(tmp_path: Path) -> None:
 
 
 def test_a_fragment_has_no_launch_line(tmp_path: Path) -> None:
-    found = read(tmp_path, "model.sh", 'ARGS="--num-layers 12 --hidden-size 768 --num-attention-heads 12 --bf16"')
+    text = 'ARGS="--num-layers 12 --hidden-size 768 --num-attention-heads 12 {more}"'
+    found = read(tmp_path, "model.sh", text.format(more="--swiglu --normalization RMSNorm"))
     assert values(found, "num_hidden_layers", "hidden_size") == (12, 768)
     assert "num_accelerators" in found.missing
+    with pytest.raises(InputError, match="without a launch that is understood"):  # others have these three too
+        read(tmp_path, "own.sh", text.format(more="--inner-hidden-size 3072"))
 
 
 def test_patterns() -> None:

@@ -373,7 +373,8 @@ def test_flagscale_joins_an_experiment_with_its_training(tmp_path: Path) -> None
 def test_experts_of_megablocks_lie_on_the_data_parallel_ranks(tmp_path: Path) -> None:
     line = """
     torchrun --nproc_per_node 8 pretrain_gpt.py --model-parallel-size 1 --num-layers 4 --hidden-size 64 \\
-        --num-attention-heads 4 --moe-num-experts=64 --moe-top-k=1 --moe-expert-model-parallelism --bf16
+        --num-attention-heads 4 --moe-num-experts=64 --moe-top-k=1 --moe-expert-model-parallelism --bf16 \\
+        --seq-length 64
     """
     assert values(read(tmp_path, "run.sh", line), "num_experts", "num_experts_per_tok", "ep") == (64, 1, 8)
 
@@ -384,3 +385,17 @@ def test_a_file_that_a_line_of_ms_swift_names(tmp_path: Path) -> None:
     assert values(found, "micro_batch_size", "recompute", "tp") == (2, "full", 2)
     away = read(tmp_path, "run.sh", "NPROC_PER_NODE=8 megatron sft --config far/b.yaml")
     assert {"micro_batch_size", "recompute", "sharding"} <= set(away.missing)
+
+
+@pytest.mark.parametrize(("pieces", "batch"), [("--parallelism.num_pp_microbatches 8", 128), ("", 16)])
+def test_the_batch_of_torchtitan_counts_the_micro_batches_of_its_pipeline(
+    tmp_path: Path, pieces: str, batch: int
+) -> None:
+    """2 sequences x 8 micro-batches x 8 replicas where no step is given; one micro-batch by default."""
+    line = (
+        "torchrun --nproc_per_node 16 -m torchtitan.train --module llama3 --config llama3_8b "
+        "--training.max_context_length 4096 --training.num_tokens_per_microbatch_per_dp_rank 8192 "
+        "--parallelism.pipeline_parallel_degree 2 "
+    )
+    found = read(tmp_path, "run.sh", line + pieces)
+    assert values(found, "micro_batch_size", "global_batch_size", "dp") == (2, batch, 8)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.few import few
+from tests.launch.export.cases import LAUNCHES, Launch
 from tests.launch.export.runnable import Runnable, runnable
 
 from shardplan.frameworks.option_entries import VALUES
@@ -54,6 +55,26 @@ BY_NAME: Final = ("deepspeed", "accelerate")
 def test_what_is_exported_is_read_again(to: str, version: str | None, data: st.DataObject) -> None:
     found = data.draw(runnable(to, version))
     assert list(differences(to, version, found)) == []
+
+
+RARE: Final = {
+    "deepspeed-experts": Launch("deepspeed", "gpt-oss-20b", "dgx-h100", 16, {"ep": 4, "sharding": "zero2"}),
+    "megatron-lm-windows": Launch("megatron-lm", "gemma-2-2b", "dgx-h100", 8, {}),
+    "megatron-bridge-pipeline": Launch("megatron-bridge", "llama-2-7b", "dgx-h100", 16, {"tp": 4, "pp": 2}),
+    "nemo-fsdp": Launch("nemo", "qwen2.5-7b", "dgx-h100", 16, {"sharding": "zero3"}),
+    "nemo-windows": Launch("nemo", "gemma-2-2b", "dgx-h100", 8, {}),
+    "torchtitan-open": Launch("torchtitan", "glm-4.5-air", "dgx-h100", 32, {"ep": 8, "sharding": "zero2"}),
+    "torchtitan-main-pipeline": Launch("torchtitan", "llama-3.1-8b", "dgx-h100", 16, {"pp": 2, "sharding": "zero2"}),
+}
+"""Options that few exports have."""
+
+
+@pytest.mark.parametrize("launch", [pytest.param(each, id=name) for name, each in (LAUNCHES | RARE).items()])
+def test_every_option_of_an_export_is_understood(launch: Launch, tmp_path: Path) -> None:
+    made = launch.export()
+    for name, text in made.files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_launch(Ask(path=tmp_path / next(iter(made.files)))).not_understood == ()
 
 
 def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from shardplan.decisions.budget import ClusterBudget, Limits, RunQuestion
 
 MOST_CLUSTERS: Final = 20
-JOULES_PER_KWH: Final = 3.6e6
 OperationsFlags = Annotated[Given, FlagsOf(Operations, "Operations")]
 AssumptionsFlag = Annotated[bool, flag("Also print all that was assumed.", "--assumptions", panel="Output")]
 
@@ -168,6 +167,7 @@ def _asked(cluster: str | None, flags: QuestionFlags, space: SpaceFlags) -> RunQ
 def _limits(wanted: BudgetFlags) -> Limits:
     """What the run may take. Raises InputError."""
     from shardplan.decisions.budget import Limits
+    from shardplan.decisions.money import JOULES_PER_KWH
     from shardplan.estimation.question import MAX_NUM_ACCELERATORS
     from shardplan.inputs.readers.typed import whole
 

@@ -66,7 +66,7 @@ def export(
     What the files do not express is named. Data, tokenizer and learning rate are in one marked block, to be filled in.
     """
     from shardplan.launch.export.saving import ExportTarget
-    from shardplan.launch.export.targets import target_named
+    from shardplan.launch.export.targets import export_estimate, target_named
     from shardplan.reports.plan_file import read_plan_file
 
     target = output.checked_target(plan)
@@ -76,7 +76,7 @@ def export(
         files.check(plan)
     found = read_plan_file(plan)
     answer = picked_from(found, pick)
-    made = exported(found.question, answer, to, version=version, stem="launch" if files is None else files.stem)
+    made = export_estimate(to, found.question, answer, version=version, stem="launch" if files is None else files.stem)
     written = () if files is None else files.write(made)
     if target.where is not None:
         from shardplan.reports.forms.export import export_record
@@ -85,22 +85,6 @@ def export(
     if not target.is_stdout:
         _show(made, written)
     return 0
-
-
-def exported(question: Question, answer: Estimate, to: str, *, version: str | None, stem: str) -> Export:
-    """The launch files of one plan. Raises ``InputError``."""
-    from shardplan.launch.export.targets import export_plan, target_named, version_meant
-
-    return export_plan(
-        to,
-        model=question.model,
-        cluster=question.cluster,
-        num_accelerators=answer.num_accelerators_used,
-        job=question.job,
-        plan=answer.plan,
-        version=version or version_meant(target_named(to), answer.framework),
-        stem=stem,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +103,9 @@ class AskedExport:
 
     def write(self, question: Question, answer: Estimate, *, is_shown: bool) -> None:
         """Writes the launch files of ``answer``. Raises ``InputError``."""
-        made = exported(question, answer, self.to, version=None, stem=self.files.stem)
+        from shardplan.launch.export.targets import export_estimate
+
+        made = export_estimate(self.to, question, answer, stem=self.files.stem)
         written = self.files.write(made)
         if is_shown:
             sys.stdout.write("\n")

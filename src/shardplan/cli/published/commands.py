@@ -23,6 +23,7 @@ from shardplan.cli.published.flags import (
     SearchedFlags,
     SearcherFlags,
 )
+from shardplan.cli.workers import MOST_WORKERS, workers_of
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import SEARCHED, JsonTarget
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 MOST: Final = 2**31
 MOST_DEVICES: Final = 10**12
-MOST_WORKERS: Final = 1024
 OTHER: Final = "METHOD"
 """Command of a method of another package."""
 KEY: Final = "shardplan.published.method"
@@ -227,7 +227,6 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
             "both --json and --output are -", rule="one answer goes to standard output", hint="give one of them a file"
         )
     top, workers = whole(flags.top, "--top", most=MOST), whole(flags.workers, "--workers", most=MOST_WORKERS)
-    from shardplan.cli.workers import workers_of
     from shardplan.published.catalogue import load_method
     from shardplan.published.searcher.method import Searcher
     from shardplan.reports.methods.catalogue import answer_record

@@ -12,10 +12,10 @@ from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.workers import MOST_WORKERS, workers_of
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.readers.typed import whole
 
-MOST_WORKERS: Final = 1024
 MOST_DOMAIN: Final = 100_000
 ALL: Final = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8")
 
@@ -69,7 +69,6 @@ def study(
     figures = _figures(figure, everything=out is not None)
     num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
     files = None if out is None else FigureFiles(out, figures, target)
-    from shardplan.cli.workers import workers_of
     from shardplan.plotting.subramanian2024.charts import chart_of
     from shardplan.published.subramanian2024.corrections import corrections_of
     from shardplan.reports.methods.study import STUDIES, run_study, study_record

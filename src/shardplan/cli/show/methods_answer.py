@@ -10,17 +10,14 @@ from rich.text import Text
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_question
 from shardplan.published.base import MethodRow
-from shardplan.reports.methods.question import Beside, MethodReport, our_part
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.methods.question import Beside, MethodReport, our_part, part_label, part_text
 from shardplan.reports.texts.plan import plan_flags
-from shardplan.units import format_bytes, format_count, format_time
+from shardplan.units import format_bytes, format_time
 
 SHORT: Final = {"micro_batch_size": "mb", "tp_rows": "rows", "tp_in": "in", "tp_out": "out"}
 """Degrees, short enough for a table."""
 WORDS: Final = {"micro_batch_size": "micro-batch", "tp_rows": "rows of the grid", "tp_in": "tp in", "tp_out": "tp out"}
 """The same in sentences."""
-SHARES: Final = ("fraction", "utilisation", "efficiency")
-"""Ends of names of parts that are shares of a whole."""
 MOST_LINES = 3
 
 
@@ -135,31 +132,13 @@ def _show_parts(page: Page, report: MethodReport) -> None:
         [
             Column(title="term", cells=[part_label(name) for name in parts], is_text=True),
             Column(title="its", cells=[part_text(name, value) for name, value in parts.items()]),
-            *_known("ours", [_text_or_none(name, value) for name, value in zip(parts, our_parts, strict=True)], str),
+            *(
+                []
+                if all(value is None for value in our_parts)
+                else [Column(title="ours", cells=[*map(part_text, parts, our_parts)])]
+            ),
         ]
     )
-
-
-def _text_or_none(name: str, value: float | None) -> str | None:
-    return None if value is None else part_text(name, value)
-
-
-def part_label(name: str) -> str:
-    """A term as text, without its unit."""
-    for suffix in ("_s", "_bytes"):
-        name = name.removesuffix(suffix)
-    return name.replace("_", " ")
-
-
-def part_text(name: str, value: float) -> str:
-    """A term with the unit that ends its name."""
-    if name.endswith("_s"):
-        return format_time(value)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith(SHARES):
-        return percent(value)
-    return format_count(value)
 
 
 def _show_way_on(page: Page, report: MethodReport) -> None:

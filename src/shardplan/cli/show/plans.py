@@ -8,42 +8,41 @@ from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties
-from shardplan.reports.recommendation import Recommendation, simulated_sentences, simulated_text
-from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
+from shardplan.reports.recommendation import (
+    ListedPlans,
+    Recommendation,
+    listed_plans,
+    lost_text,
+    simulated_sentences,
+    simulated_text,
+)
+from shardplan.reports.texts.answer import num_that_fit, percent
 from shardplan.reports.texts.plan import field_text, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
-
-SWITCHES = ("tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep")
-"""Fields that are in the table only where plans differ in them."""
-SAME_TIME = 1e-9
 
 
 def show_plans(page: Page, result: SearchResult, found: Recommendation, most: int) -> None:
     """The best ``most`` plans, best first, with the recommended one among them."""
     assert result.ties is not None
-    ties, best = result.ties, result.estimates[0]
-    listed = list(result.estimates[:most])
-    if found.place is None or found.place > most:
-        listed = sorted([*listed, found.estimate], key=lambda e: max(ties.time_of(e), ties.time_of(best)))
+    ties, best, shown = result.ties, result.estimates[0], listed_plans(result, most)
+    listed = shown.estimates
     that_fit = f"of {num_that_fit(result)} that fit"
     if len(listed) == 1:
         page.heading("Best plans", f"{that_fit}: the one above")
     else:
         page.heading("Best plans", f"{that_fit}, each with other degrees; mb: micro-batch")
-        lost = ["" if e is best else _lost(ties.time_of(e), ties.time_of(best)) for e in listed]
         retimed = ties.retimed
-        places = {e.plan: str(number) for number, e in enumerate(result.estimates, start=1)}
         columns = [
-            Column(title="", cells=[places.get(e.plan, "") for e in listed]),
+            Column(title="", cells=[shown.places.get(e.plan, "") for e in listed]),
             Column(title="", cells=[_mark(e, ties, best) for e in listed], is_text=True),
             Column(title="step", cells=[format_time(e.step_time) for e in listed]),
             *([] if retimed is None else [Column(title=SIMULATED, cells=[simulated_text(retimed, e) for e in listed])]),
-            Column(title="lost", cells=lost, rank=3),
+            Column(title="lost", cells=["" if e is best else lost_text(e, best, ties) for e in listed], rank=3),
             Column(title=WORST, cells=[_worst(e, ties) for e in listed], rank=5),
             Column(title="MFU", cells=[percent(e.mfu) for e in listed], rank=2),
             Column(title="memory", cells=[memory_text(e) for e in listed]),
-            *_degrees(listed),
-            *_switches(listed),
+            *_degrees(shown),
+            *_switches(shown),
             Column(title="sharding", cells=[short_sharding(e.plan) for e in listed], is_text=True, rank=1),
             Column(title="recompute", cells=[short_recompute(e.plan) for e in listed], is_text=True, rank=1),
         ]
@@ -59,11 +58,6 @@ RECOMMENDED, TIE, FULL = "*", "=", "!"
 SIMULATED = "simulated"
 WORST = "at worst"
 """Title of the pessimistic step times."""
-
-
-def _lost(time: float, least: float) -> str:
-    difference = time - least
-    return signed_time(difference) if difference > SAME_TIME * least else "same"
 
 
 def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:
@@ -97,22 +91,27 @@ def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> st
     return "; ".join(texts)
 
 
-def _degrees(estimates: Sequence[Estimate]) -> list[Column]:
-    """The degrees; those that are one in every plan are left out."""
-    names = {"tp": "tp", "rows": "tp_rows", "cp": "cp", "pp": "pp", "vp": "vp", "ep": "ep", "etp": "etp"}
-    values = {title: [getattr(e.plan, name) for e in estimates] for title, name in names.items()}
-    shown = {name: degrees for name, degrees in values.items() if any(degree != 1 for degree in degrees)}
-    columns = [Column(title=name, cells=[str(degree) for degree in degrees]) for name, degrees in shown.items()]
-    columns.append(Column(title="dp", cells=[str(e.dp) for e in estimates]))
-    columns.append(Column(title="mb", cells=[str(e.plan.micro_batch_size) for e in estimates]))
-    return columns
-
-
-def _switches(estimates: Sequence[Estimate]) -> list[Column]:
-    """Other fields in which the plans differ."""
-    values = {name: [field_text(getattr(e.plan, name)) for e in estimates] for name in SWITCHES}
+def _degrees(shown: ListedPlans) -> list[Column]:
+    """Degrees that any plan uses, replicas, and micro-batch size."""
+    plans = [each.plan for each in shown.estimates]
     return [
-        Column(title=name.replace("_", " "), cells=cells, is_text=True, rank=4)
-        for name, cells in values.items()
-        if len(set(cells)) > 1
+        *(
+            Column(title=name.removeprefix("tp_"), cells=[str(getattr(p, name)) for p in plans])
+            for name in shown.degrees
+        ),
+        Column(title="dp", cells=[str(each.dp) for each in shown.estimates]),
+        Column(title="mb", cells=[str(plan.micro_batch_size) for plan in plans]),
+    ]
+
+
+def _switches(shown: ListedPlans) -> list[Column]:
+    """Other fields in which the plans differ."""
+    return [
+        Column(
+            title=name.replace("_", " "),
+            cells=[field_text(getattr(each.plan, name)) for each in shown.estimates],
+            is_text=True,
+            rank=4,
+        )
+        for name in shown.switches
     ]

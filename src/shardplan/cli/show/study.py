@@ -8,6 +8,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
+from shardplan.plotting.subramanian2024.shared import STRATEGY_NAMES
 from shardplan.published.subramanian2024.figures import Figure
 from shardplan.published.subramanian2024.measured_collectives import SIZE_CLASSES, model_over_measured
 from shardplan.published.subramanian2024.study import StudyEntry
@@ -16,7 +17,6 @@ from shardplan.units import format_count, format_time
 
 Row = Mapping[str, Any]
 
-STRATEGIES: Final = {"1d": "1D", "2d-seqp": "2D context parallel", "2d": "2D SUMMA"}
 SHOWN_SIZES: Final = (1024, 4096, 16384)
 """Numbers of accelerators in the summary."""
 MOST_CELLS: Final = 8
@@ -76,13 +76,13 @@ def _show_summary(page: Page, report: StudyReport) -> None:
         page.heading(f"Days to train {model}", "with the best configuration; from: smallest number that holds it")
         entries = [entry for entry in report.results.entries if entry.model == model and entry.best]
         none = [
-            STRATEGIES[name]
-            for name in STRATEGIES
+            STRATEGY_NAMES[name]
+            for name in STRATEGY_NAMES
             if not any(entry.strategy == name for entry in entries)
         ]  # fmt: skip
         page.table(
             [
-                Column(title="", cells=[STRATEGIES[entry.strategy] for entry in entries], is_text=True),
+                Column(title="", cells=[STRATEGY_NAMES[entry.strategy] for entry in entries], is_text=True),
                 Column(title="system", cells=[f"{entry.system}, {entry.nvs}" for entry in entries], is_text=True),
                 Column(title="from", cells=[f"{entry.best[0].num_gpus:,}" for entry in entries], rank=1),
                 *(
@@ -129,7 +129,7 @@ def _by_size(quantity: str, text: Callable[[float | None], str]) -> Callable[[Pa
                 groups.setdefault((row["model"], row["strategy"], row.get("over", "")), []).append(row)
         _heading(page, figure)
         for (model, strategy, over), rows in groups.items():
-            name = STRATEGIES[strategy] + (f" over {STRATEGIES[over]}" if over else "")
+            name = STRATEGY_NAMES[strategy] + (f" over {STRATEGY_NAMES[over]}" if over else "")
             page.console.print()
             page.line(f"{model}, {name}", style="bold")
             _pivot(page, rows, quantity, text)
@@ -164,7 +164,7 @@ def _show_configurations(page: Page, figure: Figure, system: tuple[str, int]) ->
     """F3, of one system."""
     _heading(page, figure, f"{system[0]} in domains of {system[1]} (--system, --nvs)")
     for model in dict.fromkeys(row["model"] for row in figure.rows):
-        for strategy, title in STRATEGIES.items():
+        for strategy, title in STRATEGY_NAMES.items():
             wanted = {"model": model, "strategy": strategy, "system": system[0], "nvs": system[1]}
             rows = [row for row in figure.rows if wanted.items() <= row.items()]
             if not rows:
@@ -195,7 +195,7 @@ def _show_hand_picked(page: Page, figure: Figure, system: tuple[str, int]) -> No
     for model, strategy in dict.fromkeys((row["model"], row["strategy"]) for row in figure.rows):
         rows = [row for row in figure.rows if (row["model"], row["strategy"]) == (model, strategy)]
         page.console.print()
-        page.line(f"{model}, {STRATEGIES[strategy]}", style="bold")
+        page.line(f"{model}, {STRATEGY_NAMES[strategy]}", style="bold")
         tensor = ("tp",) if rows[0]["tp1"] is None else ("tp1", "tp2")
         page.table(
             [

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.cli.flags.flag import flag
+from shardplan.cli.workers import MOST_WORKERS
 from shardplan.errors import InputError, shown
 from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
     from shardplan.sweeps.grid import SweepGrid
     from shardplan.sweeps.run import OnProgress, SweepProgress
-
-MOST_WORKERS = 1024
 
 
 _option = partial(flag, panel="Sweep", show_default=False)

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
-from shardplan.arrays import Numbers
+from shardplan.arrays import first_number
 from shardplan.costs.block import FIELD, BlockCost, Times, time_of_collective
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.estimation.pricing import Prices
@@ -57,7 +55,7 @@ def _pass(
 ) -> Iterator[LayerOperator]:
     """The rows of one direction."""
     for operator, times in priced:
-        time = _number(getattr(times, direction))
+        time = first_number(getattr(times, direction))
         yield LayerOperator(
             name=operator.name,
             direction=direction,
@@ -66,7 +64,7 @@ def _pass(
             bound=_bound(operator, direction, machine),
         )
     exchanges = [
-        (item, _number(time_of_collective(item, cost.groups, cost.network)))
+        (item, first_number(time_of_collective(item, cost.groups, cost.network)))
         for item in cost.block.collectives
         if item.direction == direction
     ]
@@ -74,9 +72,9 @@ def _pass(
     for item, time in exchanges:
         field = FIELD[item.dimension]
         if time:
-            shown = time / whole[field] * _number(getattr(total, field))
+            shown = time / whole[field] * first_number(getattr(total, field))
             yield LayerOperator(name=item.name, direction=direction, time=time, exposed_time=shown, bound=NETWORK)
-    host = _number(total.host)
+    host = first_number(total.host)
     if host:
         yield LayerOperator(name=HOST, direction=direction, time=host, exposed_time=host, bound=LAUNCH)
 
@@ -97,7 +95,9 @@ def _bound(operator: Operator, direction: str, machine: Machine) -> str:
             ),
         ),
     }
-    times = {name: _number(getattr(operator_times(operator, better), direction)) for name, better in faster.items()}
+    times = {
+        name: first_number(getattr(operator_times(operator, better), direction)) for name, better in faster.items()
+    }
     return min(times, key=lambda name: times[name])
 
 
@@ -107,8 +107,3 @@ def _sums(amounts: Iterator[tuple[str, float]]) -> dict[str, float]:
     for name, amount in amounts:
         sums[name] += amount  # type: ignore[assignment]  # counts of any kind of number
     return dict(sums)
-
-
-def _number(value: Numbers) -> float:
-    """The one number of a single plan."""
-    return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, first_number
 from shardplan.costs.roofline import Machine, operator_times, pass_bytes, product_bytes
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
@@ -88,9 +88,11 @@ def layer_roofline(question: Question, prices: Prices) -> LayerRoofline:
 def _points(operators: tuple[Operator, ...], kind: Layer, machine: Machine) -> Iterator[RooflinePoint]:
     for each in operators:
         flops, moved, name = _counted(each, kind, machine)
-        if _number(moved):
-            time = _number(operator_times(each, machine).forward)
-            yield RooflinePoint(name=each.name, kind=name, flops=_number(flops), num_bytes=_number(moved), time=time)
+        if first_number(moved):
+            time = first_number(operator_times(each, machine).forward)
+            yield RooflinePoint(
+                name=each.name, kind=name, flops=first_number(flops), num_bytes=first_number(moved), time=time
+            )
 
 
 def _counted(operator: Operator, kind: Layer, machine: Machine) -> tuple[Numbers, Numbers, OperatorKind]:
@@ -117,8 +119,3 @@ def _attention_bytes(op: AttentionCore, kind: Layer, machine: Machine) -> Number
     queries, keys = op.tokens * op.num_heads, op.tokens * op.steps * key_heads
     scores = 0.0 if op.fused else 2.0 * queries * op.scored_keys
     return machine.recipe.activation_bytes * ((op.qk_head_dim + op.v_head_dim) * (queries + keys) + scores)
-
-
-def _number(value: Numbers) -> float:
-    """The one number of a single plan."""
-    return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])

@@ -22,7 +22,7 @@ from shardplan.launch.audit.nearby import nearby_plans
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, swift, underscored
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Reading, plain_name
-from shardplan.planner.related.software import OtherSoftware, other_software, setting_of
+from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
 from shardplan.planner.stopping import Stop
 
@@ -335,7 +335,7 @@ _PIECE: Final = re.compile(r" (?=--|\w[\w.]*=)")
 
 def _options(question: Question, plan: Plan, stack: Stack | None) -> StatedOptions:
     """Options of a plan, each with the fields that it states."""
-    found = None if stack is None else options_of(stack, setting_of(question), plan)
+    found = None if stack is None else options_of(stack, question.setting, plan)
     return (
         StatedOptions({}, ())
         if found is None

@@ -31,7 +31,6 @@ from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.goals import Goal, Listing, priced_for
 from shardplan.planner.pruning.pruned_family import PrunedFamily
 from shardplan.planner.ranking import cells_with, different_cells
-from shardplan.planner.related.software import setting_of
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.planner.robustness import recommended_of
 from shardplan.planner.space import Space, declare
@@ -54,7 +53,7 @@ def nearby_plans(
 
 def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Plan]:
     """Plans that differ in one field, or in one degree with what must follow."""
-    setting = setting_of(question)
+    setting = question.setting
     near = list(dict.fromkeys(each for each in _neighbours(plan) if not set(changes(plan, each)) & set(keep)))
     valid = [each for each, rule in zip(near, broken_rules(setting, near), strict=True) if rule is None]
     if stack is None:

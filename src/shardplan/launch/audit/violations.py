@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from shardplan.frameworks.runnable import refusals
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.degrees import Degrees
 from shardplan.launch.audit.question import Put
 from shardplan.launch.audit.words import in_words_of
 from shardplan.launch.dialects.reading import Break, Reading
@@ -88,7 +88,7 @@ def _rules(put: Put) -> Iterator[Break]:
     """Every rule of shardplan that the plan breaks."""
     if put.question is None or put.plan is None:
         return
-    setting = _setting(put)
+    setting = put.question.setting
     degrees = Degrees.of(put.plan)
     for rule in RULES:
         if not bool(np.all(rule.holds(setting, degrees))):
@@ -99,11 +99,5 @@ def _of_framework(put: Put) -> Iterator[Break]:
     """What the framework refuses to run."""
     if put.question is None or put.plan is None or put.stack is None:
         return
-    for each in refusals(put.stack, put.plan, _setting(put)):
+    for each in refusals(put.stack, put.plan, put.question.setting):
         yield Break(rule=each.rule, values=each.message, knob=each.hint)
-
-
-def _setting(put: Put) -> Setting:
-    assert put.question is not None
-    question = put.question
-    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)

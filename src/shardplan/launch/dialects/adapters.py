@@ -48,6 +48,7 @@ def packed_facts(facts: Facts, settings: Settings, *, doubled: bool) -> None:
     if few is None:
         if _FEW_BITS.fullmatch(str(model or "")):
             facts.doubt(f"{model}: quantised weights are not priced")
+            facts.miss("train", (f"{model}: weights of few bits are trained by adapters next to them",))
         return
     name, bits = _plain(few.name), degree(few.value)
     is_four = _FOUR_BITS.fullmatch(name) or (_BITS.fullmatch(name) and bits == 4)  # bits

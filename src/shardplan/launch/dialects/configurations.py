@@ -43,6 +43,8 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
 
 def _facts_of(ask: Ask, settings: Settings) -> Facts:
     """A configuration by the dialect that owns it."""
+    if refused(settings) is not None:
+        raise refuse(ask.path, settings)
     if settings.has("MODEL_ARGS"):
         return _model_args(ask, settings)
     if torchtitan.is_torchtitan(settings):
@@ -85,7 +87,7 @@ OF_STAGE: Final = ".zero_optimization.stage"
 def _by_table(ask: Ask, settings: Settings) -> Facts:
     """A framework that is a table alone. Raises InputError where none owns ``settings``."""
     dialect = next((each for each in TABLES if each.owns(settings)), None)
-    if dialect is None or refused(settings) is not None:
+    if dialect is None:
         raise refuse(ask.path, settings)
     if not dialect.trains(settings):
         raise unread(ask.path, f"a configuration of {dialect.name} that evaluates, predicts or exports alone")

@@ -172,6 +172,7 @@ def _fsdp(facts: Facts, options: Settings) -> None:
             facts.state("sharding", value, setting.place, "fsdp")
     if "offload" in words and setting is not None:
         facts.state("offload", "optimizer", setting.place, "fsdp")
+        facts.doubt(f"{setting.place} offload: weights in host memory are not priced")
 
 
 _QUIET: Final = (
@@ -218,7 +219,8 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     _not_priced(facts, config)
     state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
     state(facts, "cp", config.first("sequence_parallel_size"), degree)
-    state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)
+    if switch(config.value("expert_parallel.enabled")):  # off by default (auto_ep_config.py)
+        state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)
     state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
     state(facts, "grad_dtype", config.first("data_types.grad_accum_dtype"), precision)
     state(facts, "checkpoint.universal", config.first("checkpoint.load_universal"), switch)

@@ -29,6 +29,7 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "Aleph Alpha Scaling": ("transformer_architecture", "topology.model_parallel_size"),
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
     "SwissArmyTransformer": ("args.model_parallel_size",),
+    "Megatron-LM's own YAML": ("language_model.num_layers",),
 }
 """Keys by which a file is recognised."""
 
@@ -82,6 +83,7 @@ def refused_options(options: Options, command: Command) -> str | None:
     """The framework of options that look like Megatron-LM's and mean something else."""
     mode = options.get("mode")
     is_of_sat = mode is not None and mode.value in MODES and options.get("model-parallel-size", "experiment-name")
+    is_of_sat = is_of_sat or options.get("inner-hidden-size", "max-sequence-length", "layernorm-order")
     return "SwissArmyTransformer" if is_of_sat or "SAT_HOME" in {**command.exported, **command.assignments} else None
 
 

@@ -20,7 +20,7 @@ from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
-from shardplan.launch.dialects.unread_names import unsaid
+from shardplan.launch.dialects.unread_names import own_degrees, unsaid
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
@@ -290,6 +290,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     world(facts, launch, script)
     front = Settings.of_options(launch.options)
     deepspeed.trainer_facts(facts, options)
+    own_degrees(facts, options)
     if "accelerate" in launch.launchers:
         _accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")

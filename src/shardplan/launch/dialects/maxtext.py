@@ -97,11 +97,12 @@ def is_maxtext(settings: Settings) -> bool:
 
 
 USUAL: Final = (
-    "per_device_batch_size", "max_target_length", "base_output_directory", "model_name", "enable_checkpointing",
-    "dataset_type", "reuse_example_batch", "async_checkpointing", "tokenizer_path",
+    "per_device_batch_size", "max_target_length", "base_output_directory", "enable_checkpointing", "dataset_type",
+    "reuse_example_batch", "async_checkpointing",
 )  # fmt: skip
 LEAST_USUAL: Final = 2
-"""Keys that files of others have too, and how many of them a file of MaxText's own has."""
+"""Keys that files of others have too, and how many of them a file of MaxText's own has (too many others have
+``model_name`` and ``tokenizer_path``)."""
 
 
 def maxtext_facts(facts: Facts, config: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, words_of
+from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, words_of
 from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import (
     degree,
@@ -103,6 +103,7 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
     if facts.value("sequence_parallel") is None:
         facts.assume("sequence_parallel", value=False, why="tp_mode ALL_REDUCE")
     _kind(facts, config)
+    _layers_with_experts(facts, config.first("model.model_config.moe_config.layers"))
     grads = config.first("optimizer.accumulate_grad_in_fp32")
     state(facts, "grad_dtype", grads, on_off("fp32", "bf16"))
     facts.assume("gated", value=True)
@@ -113,6 +114,16 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
     if positions and length and positions < length:
         facts.note(f"max_position_embeddings {positions} is below sequence_length {length}")
     unsaid(facts, config, r"(?:parallelism|model|tokens|optimizer)\..*", all_of=False)
+
+
+def _layers_with_experts(facts: Facts, places: NamedSetting | None) -> None:
+    """Their places, from 0; -1 is every layer (``config/models_config.py``, ``models/qwen.py``)."""
+    number = facts.number("num_hidden_layers")
+    if places is None or number is None or not isinstance(places.value, list | tuple):
+        return
+    found = {whole(each) for each in places.value}
+    pattern = tuple(int(at in found or -1 in found) for at in range(number))
+    facts.state("moe_layer_freq", pattern, places.place, places.name)
 
 
 LIKE_LLAMA: Final = ("is_llama_config", "is_qwen2_config", "is_llamoe_config")

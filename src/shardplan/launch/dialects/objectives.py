@@ -11,7 +11,9 @@ from shardplan.launch.dialects.settings import NamedSetting, Settings
 NAMES: Final = ("rlhf_type", "rlhf-type", "rl", "stage", "task_type", "task-type", "objective", "reward_model")
 """Options of trainers that say it; others have other values under these names."""
 PAIRS: Final = frozenset({"dpo", "ipo", "kto", "orpo", "simpo", "cpo", "rm", "reward", "reward_model", "bco", "apo"})
-ROLLOUTS: Final = frozenset({"ppo", "grpo", "gspo", "rloo", "gkd", "online_dpo", "distillation", "gold"})
+ROLLOUTS: Final = frozenset(
+    {"ppo", "grpo", "gspo", "rloo", "gkd", "online_dpo", "distillation", "gold", "reinforce", "rs", "spin"}
+)
 HEADS: Final = frozenset({"embedding", "reranker", "seq_cls", "prm"})
 """Values, by what training needs besides one pass over single sequences."""
 _PROGRAM: Final = re.compile(
@@ -32,6 +34,9 @@ def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None
     for each in found:
         if each is not None and (text := _beside(str(each.value).lower())):
             _say(facts, each, text)
+    for section in sorted({name.split(".")[1] for name in settings if name.startswith("trainer.")}):
+        if text := _beside(section):
+            facts.doubt(f"the section trainer.{section}: {text}")
     named = _PROGRAM.search(program)
     rolled = next((each for name, each in settings.items() if _ROLLOUT.fullmatch(name.replace("-", "_"))), None)
     if rolled is not None:

@@ -18,8 +18,6 @@ Origin = Literal["stated", "derived", "assumed"]
 
 JOB_KEYS: Final = frozenset(each.name for each in fields(Job)) - {"software"}
 PLAN_KEYS: Final = frozenset(each.name for each in fields(Plan))
-WORLD_KEYS: Final = ("num_accelerators", "nodes", "per_node", "dp", "gradient_accumulation")
-"""Keys that are neither of the model nor of a job or a plan."""
 WEIGHTS: Final = "weights_of_ends"
 """Layers that embedding and head count as where torchtitan cuts stages, for a model that the file does not know."""
 
@@ -66,7 +64,7 @@ class Reading:
     file: str
     """The file that was named."""
     facts: Mapping[str, Fact]
-    """By key: fields of the model (names of ``config.json``), of the job and of the plan, and :data:`WORLD_KEYS`."""
+    """By key: fields of the model (names of ``config.json``), of the job, of the plan and of the world (``nodes``)."""
     missing: Mapping[str, tuple[str, ...]]
     """Keys that the file leaves open, with what decides each (``env:NODES``, ``the tokenizer``)."""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -146,6 +146,8 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
     if megatron.is_megatron(options):
+        if not (TRAINS.search(launch.program.lower()) or megatron.trains(options)):
+            raise unread(ask.path, f"a script that trains nothing: {launch.program} gets no rate, steps or batch")
         return _megatron(ask, script, launch, options, version)
     return other_facts(ask, script, launch, options)
 
@@ -184,7 +186,7 @@ def _fragment(ask: Ask, script: Script) -> Facts:
     """Options in variables, where a script is sourced by another one."""
     words = [piece for word in script.environment.values() for piece in _pieces(word)]
     options = options_of(words, bare=BARE)
-    if not megatron.is_megatron(options):
+    if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
         raise unread(ask.path, f"a script without a launch that is understood{ends}")
     facts = begin(ask, megatron.NAME, MEGATRON_VERSION)

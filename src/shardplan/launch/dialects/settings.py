@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from shardplan.fields import dataclass
@@ -145,17 +145,17 @@ def _shown(value: object) -> str:
     return str(value)[:80]
 
 
-def world_of(facts: Facts, degrees: Iterable[str] = ("tp", "cp", "pp")) -> None:
+def world_of(facts: Facts) -> None:
     """Data parallelism from the world and the degrees."""
     total = facts.number("num_accelerators")
-    values = [facts.number(key) for key in degrees]
+    values = [facts.number(key) for key in ("tp", "cp", "pp")]
     if total is None or "dp" in facts or None in values:
         return
     product = 1
     for value in values:
         product *= value or 1
     if product and total % product == 0:
-        facts.derive("dp", total // product, f"{total} / ({' '.join(degrees)} = {product})")
+        facts.derive("dp", total // product, f"{total} / (tp cp pp = {product})")
 
 
 def batch_of(facts: Facts) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings
+from shardplan.launch.dialects.values import degree
 
 
 def _words(text: str) -> frozenset[str]:
@@ -44,17 +45,18 @@ LAST: Final = _words(
 """Last words of names without effect, unless the name says what is built."""
 PLAIN: Final = _words(
     """
-    accumulate_allreduce_grads_in_fp32 add_bias_linear add_bos ai_framework async_save attention_backend
-    attention_softmax_in_fp32 calculate_per_token_loss conversation_template cross_entropy_fusion_impl
-    cross_entropy_loss_fusion cuda_empty_cache dataset_num_proc ddp_timeout deepspeed deepspeed_config
-    defer_embedding_wgrad_compute device device_eval_batch_size disable_gloo_group disable_gloo_process_groups
-    disable_group_texts disable_tqdm dtype early_stopping_patience enable_experimental enable_hf2mg_convert
-    eod_mask_loss exit_on_missing_checkpoint finetune fix_router flash_attention flash_attn
-    fp16_lm_cross_entropy fp8_amax_compute_algo fp8_amax_history_len fsdp_config_cpu_ram_efficient_loading
-    gradient_checkpointing_kwargs_use_reentrant gradient_clipping group_by_length img_w keep_last
-    keep_last_n_checkpoints language_abbr leaf_module lora_alpha lora_bias lora_dropout lora_fusion
-    low_cpu_mem_usage make_vocab_size_divisible_by max_padding_length mid_level_dataset_surplus
-    model_attn_config_attn_impl model_config_overrides_attn_config_attn_impl model_config_overrides_max_seq_len
+    accumulate_allreduce_grads_in_fp32 activation_func add_bias_linear add_bos ai_framework async_save
+    attention_backend attention_softmax_in_fp32 batch_p2p_comm blend calculate_per_token_loss
+    conversation_template cross_entropy_fusion_impl cross_entropy_loss_fusion cuda_empty_cache dataset_num_proc
+    ddp_timeout deepspeed deepspeed_config defer_embedding_wgrad_compute device device_eval_batch_size
+    disable_gloo_group disable_gloo_process_groups disable_group_texts disable_tqdm dtype
+    early_stopping_patience enable_experimental enable_hf2mg_convert eod_mask_loss exit_on_missing_checkpoint
+    finetune fix_router flash_attention flash_attn fp16_lm_cross_entropy fp8_amax_compute_algo
+    fp8_amax_history_len fsdp_config_cpu_ram_efficient_loading gradient_checkpointing_kwargs_use_reentrant
+    gradient_clipping group_by_length img_w keep_last keep_last_n_checkpoints language_abbr leaf_module
+    lora_alpha lora_bias lora_dropout lora_fusion low_cpu_mem_usage make_vocab_size_divisible_by
+    max_padding_length mid_level_dataset_surplus model_attn_config_attn_impl
+    model_config_overrides_attn_config_attn_impl model_config_overrides_max_seq_len
     model_config_overrides_n_positions model_init_device model_kwargs model_peft_config_lora_alpha
     model_peft_config_lora_dropout model_pretrained model_type model_type_hf model_use_auth_token
     moe_grouped_gemm moe_permute_fusion moe_router_bias_update_rate moe_router_dtype
@@ -65,7 +67,7 @@ PLAIN: Final = _words(
     no_log_loss_scale_to_tensorboard no_mmap_bin_files no_pipeline_parallel no_position_embedding
     no_query_key_layer_scaling no_save_optim no_save_rng no_shared_storage
     no_use_tokenizer_model_from_checkpoint_args norm_target_loss norm_topk_prob normalize_advantage
-    num_dataset_builder_threads num_labels num_prompt_examples optimizer_name
+    num_dataset_builder_threads num_labels num_prompt_examples optimizer_name original_max_position_embeddings
     overlap_p2p_communication_warmup_flush overlap_param_gather packing pad_to_max_length pad_to_sequence_len
     peft_config_lora_alpha per_device_eval_batch_size pretraining_tp recompute_method recompute_num_layers
     repeated_dataloader report_to reset_attention_mask reset_position_ids reset_progress sample_packing seq_aux
@@ -139,6 +141,24 @@ def unread_names(facts: Facts, values: Mapping[str, object], seen: set[str], sig
     if left:
         more = f" and {len(left) - MOST} more" if len(left) > MOST else ""
         facts.doubt(f"{', '.join(left[:MOST])}{more} may change time or memory")
+
+
+_DEGREE: Final = re.compile(
+    r"(?!.*(?:data|vllm|rollout|infer|gen|ref|reward|critic)).*(?:parallel\w*|mp_size|mp|[tpce]p_(?:size|degree))"
+)
+_AXES: Final[Mapping[str, str]] = {
+    "pipeline": "pp", "pipe": "pp", "pp": "pp", "context": "cp", "sequence": "cp", "seq": "cp", "cp": "cp",
+    "expert": "ep",
+}  # fmt: skip
+"""Words of axes; a degree without one is of tensors."""
+
+
+def own_degrees(facts: Facts, settings: Settings) -> None:
+    """A program's own word for a degree, which no table has: that axis is not at one."""
+    for name, each in settings.items():
+        if name not in settings.seen and _DEGREE.fullmatch(name) and (degree(each.value) or 1) > 1:
+            axis = next((_AXES[word] for word in name.split("_") if word in _AXES), "tp")
+            facts.miss(axis, (f"{each.place} {each.value}, as the program reads it",))
 
 
 def unsaid(facts: Facts, settings: Settings, pattern: str = ".*", sign: str = "", *, all_of: bool = True) -> None:

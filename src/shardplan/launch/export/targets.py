@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
 from shardplan.files import DATA
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.cluster import Cluster
@@ -78,6 +80,22 @@ def export_plan(
     module = import_module(f"shardplan.launch.export.{target.module}")
     export: Export = module.export(case)
     return export
+
+
+def export_estimate(
+    to: str, question: Question, answer: Estimate, *, version: str | None = None, stem: str = "launch"
+) -> Export:
+    """The launch files of an answer's plan, in the version that it is for where none is named. Raises InputError."""
+    return export_plan(
+        to,
+        model=question.model,
+        cluster=question.cluster,
+        num_accelerators=answer.num_accelerators_used,
+        job=question.job,
+        plan=answer.plan,
+        version=version or version_meant(target_named(to), answer.framework),
+        stem=stem,
+    )
 
 
 def target_named(name: str) -> ExportFramework:

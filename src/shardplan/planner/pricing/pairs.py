@@ -157,9 +157,8 @@ class _Lookup:
 
     def _work(self, compositions: Index, reads: Reads) -> StageWork:
         """Work of stages of these compositions."""
-        table, rows = self._tables.work_table(self._tables.depths)
-        places = rows.at(self._depth, compositions, self._tables.block_of_point[self._pairs.points])
-        return self._picked(self._tables.read(table, reads), places)
+        places = self._tables.work_rows(self._tables.depths, (compositions, self._pairs.points))
+        return self._picked(self._tables.work_table(self._tables.depths, reads), places)
 
     def _picked(self, record: Record, last: Index, kinds: Index | None = None) -> Record:
         """``record`` with every array taken at a system, a slot of recomputation and a place for each pair.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from shardplan.arrays import (
     mapped,
     without_zeros,
 )
-from shardplan.costs.groups import Group, groups_of, joined_groups
+from shardplan.costs.groups import Group, groups_of, joined_groups, sharding_groups
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad
@@ -109,8 +110,7 @@ class Tables:
         """Groups of every set of degrees and placement."""
         numbered = [*self.numbers.by_placement(self.layout_keys[0])]
         groups = [groups_of(numbers, self.question.network) for numbers, _ in numbered]
-        lengths = [len(points) for _, points in numbered]
-        return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
+        return joined_groups(groups, [len(points) for _, points in numbered])
 
     @cached_property
     def block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -153,28 +153,28 @@ class Tables:
             whole, points = self.part_of
             return gather(whole.around, points)
         first, block = self.block_keys
-        numbers = self.numbers.of(first, None)
-        handover, lengths = [], []
-        for part, points in self.numbers.by_placement(np.arange(self.family.num_points)):
-            groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self.layout_keys[1][points])
-            handover.append(_row(price_handover(self.question, part, groups).time, points))
-            lengths.append(len(points))
+        numbers, every = self.numbers.of(first, None), np.arange(self.family.num_points)
+        groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self.layout_keys[1])
+        handover = price_handover(self.question, self.numbers.of(every, None), groups)
         return Around(
-            handover_time=concatenated(handover, lengths),
+            handover_time=_row(handover.time, every),
             output_bytes=gather(_row(output_bytes(self.question, numbers), first), block),
             logits=gather(_row(num_logits(self.question, numbers), first), block),
         )
 
-    def _work(self, depths: Depths) -> tuple[StageWork, Rows]:
+    def _work(self, depths: Depths, *, times: bool = True) -> StageWork:
         """Work of every composition on every block that plans of these depths have."""
-        rows = self._rows(depths, self._work_compositions, self.block_keys[1])
+        rows = self._latest("work rows", depths, self._rows_of_work)
         pieces = [*rows.pieces(max(ROWS // len(self.family.policies), 1))]
         stages = [self.layouts.composed(rows.compositions[part]) for part in pieces]
+        blocks = self.blocks if times else self.blocks.map(attrgetter("memory"))
         works = [
-            StageWork.of(stage, self.blocks.at(rows.keys[part], stage))
-            for stage, part in zip(stages, pieces, strict=True)
+            StageWork.of(stage, blocks.at(rows.keys[part], stage)) for stage, part in zip(stages, pieces, strict=True)
         ]
-        return concatenated(works, [part.stop - part.start for part in pieces]), rows
+        return concatenated(works, [part.stop - part.start for part in pieces])
+
+    def _rows_of_work(self, depths: Depths) -> Rows:
+        return self._rows(depths, self._work_compositions, self.block_keys[1])
 
     @of_whole
     def whole(self) -> tuple[Stage, StageWork]:
@@ -210,14 +210,14 @@ class Tables:
     @of_whole
     def _states(self) -> Parts[StateLoad]:
         """States of every part under every sharding, on every set of degrees."""
-        first, _ = self.layout_keys
-        parts, lengths = [], []
-        for numbers, points in self.numbers.by_placement(first):
-            pipeline = gather(self._groups["pp"], self.layout_keys[1][points])
-            each = self.numbers.under_every_sharding(numbers, points)
-            parts.append(price_states(self.question, each, pipeline).map(StateLoad.of))
-            lengths.append(len(points))
-        return concatenated(parts, lengths)
+        first, network = self.layout_keys[0], self.question.network
+        placed = [
+            (self.numbers.under_every_sharding(numbers, points), len(points))
+            for numbers, points in self.numbers.by_placement(first)
+        ]
+        groups = joined_groups([sharding_groups(each, network) for each, _ in placed], [length for _, length in placed])
+        every = self.numbers.under_every_sharding(self.numbers.of(first, None), first)
+        return price_states(self.question, every, self._groups["pp"], groups).map(StateLoad.of)
 
     @of_whole
     def sharding_times(self) -> tuple[Numbers, ...]:
@@ -284,17 +284,23 @@ class Tables:
         """All depths that plans have."""
         return tuple(different(self.family.points["depth"]).tolist())
 
-    def work_table(self, depths: Depths) -> tuple[StageWork, Rows]:
-        """Work of every composition on every block that plans of these depths have, and where each is."""
-        return self._latest("work", depths, self._work)
-
     def work_rows(self, depths: Depths, at: Places) -> NDArray[np.intp]:
         """Where the work of stages at some places is, all at one of ``depths``."""
-        return self.work_table(depths)[1].at(*self._found(depths, at, self.block_keys[1]))
+        rows = self._latest("work rows", depths, self._rows_of_work)
+        return rows.at(*self._found(depths, at, self.block_keys[1]))
+
+    def work_table(self, depths: Depths, reads: Reads) -> StageWork:
+        """Work of every composition on every block that plans of these depths have.
+
+        For memory without times, but where these are of all depths: then they are asked for next.
+        """
+        if reads == "memory" and depths != self.depths:
+            return self._latest("memory", depths, partial(self._work, times=False))
+        return self.read(self._latest("work", depths, self._work), reads)
 
     def work_at(self, depths: Depths, rows: NDArray[np.intp], slots: NDArray[np.intp], reads: Reads) -> StageWork:
         """Work of stages at these rows."""
-        return self._gathered(self.read(self.work_table(depths)[0], reads), rows, slots)
+        return self._gathered(self.work_table(depths, reads), rows, slots)
 
     def whole_times_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points, for who reads times."""

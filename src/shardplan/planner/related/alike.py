@@ -22,26 +22,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import different
+from shardplan.arrays import coded, different, distinct
 from shardplan.costs.network import Network
 from shardplan.costs.roofline import MachineRates
-from shardplan.estimation.estimate import Estimate, estimate_plans, with_memory_of
+from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans, with_memory_of
 from shardplan.estimation.perturbation import GROUPS, profiles_of, with_profiles
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
+from shardplan.planner.answers import Answers
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index, Pairs, step_times
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
+from shardplan.planner.pruning.states import LeastOfStates, least_of_states
 from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of
-from shardplan.planner.space import declare
+from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import SAME, PricedPlans
 
@@ -51,8 +53,12 @@ MOST_SYSTEMS = 32
 """Systems that stand side by side: their arrays stay small."""
 FIRST = 16
 """Points of every system that are looked at first, so that others have something to be slower than."""
+ENOUGH = 1024
+"""Points of a family below which all are looked at together."""
 SOME_TIES = 8
 """Ties of every question that are asked first how robust they are."""
+NEAR = 1.02
+"""Factor of the fastest within which all plans are priced before."""
 Rates = tuple[object, ...]
 """Of an accelerator and its network: what tells systems apart."""
 
@@ -99,13 +105,30 @@ def best_of_alike(
     num_plans = sum(family.num_plans() for family in every)
     found: dict[int, AlikeAnswer] = {}
     for numbers in _by_system(questions):
-        search = _Search(_Slice.of([questions[number] for number in numbers]), every, known, stop)
-        plans = search.answers(to_take=to_take)
+        asked = _Slice.of([questions[number] for number in numbers])
+        search = _Search(asked, every, known, stop, to_take=to_take)
+        plans = search.with_plans_to_take() if to_take else [(fastest, None) for fastest in search.fastest()]
         found |= {
             number: AlikeAnswer(*each, num_plans, space.not_searched)
             for number, each in zip(numbers, plans, strict=True)
         }
     return [found[number] for number in range(len(questions))]
+
+
+def plan_to_take(question: Question, space: Space, known: KnownPipelines, stop: Stop | None = None) -> Answers:
+    """What a search of a space recommends, found when it is read; none where nothing fits.
+
+    Whether something fits is found at once. Raises ``SearchStopped`` where ``stop`` says so.
+    """
+    every = [*families(question, space, Counter())]
+    search = _Search(_Slice.of([question]), every, known, stop, to_take=True)
+    return Answers(int(search.fits), lambda _places: [_estimate(question, search)])
+
+
+def _estimate(question: Question, search: _Search) -> Estimate:
+    ((_, to_take),) = search.with_plans_to_take()
+    assert to_take is not None
+    return estimate_plan(question, to_take.plan)
 
 
 def _by_system(questions: Sequence[Question]) -> Iterator[list[int]]:
@@ -181,38 +204,44 @@ class _Slice:
 class _Search:
     """A search for the answers to questions side by side."""
 
-    def __init__(self, asked: _Slice, every: Sequence[Family], known: KnownPipelines, stop: Stop | None) -> None:
+    def __init__(
+        self, asked: _Slice, every: Sequence[Family], known: KnownPipelines, stop: Stop | None, *, to_take: bool
+    ) -> None:
+        """``to_take``: whether the plan to take will be asked for."""
         self._asked, self._stop = asked, stop
+        self._factor = tie_factor() if to_take else 1.0
         self._families = [_Pools(asked, number, family, known, stop) for number, family in enumerate(every)]
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
         """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
-
-    def answers(self, *, to_take: bool) -> list[Found]:
-        """The fastest plan of every question, and the plan to take if it is asked for."""
-        factor = tie_factor() if to_take else 1.0
         for points in (_Pools.first_points, _Pools.other_points):
             for each in self._families:
-                each.fill(points(each), self._limits(factor))
-                self._price(each, each.promising(self._limits(1.0)), factor)
-                self._price(each, self._limits(1.0), factor)
-        if to_take:
-            return self._with_plans_to_take()
+                each.fill(points(each), self._limits(self._factor))
+                self._price(each, each.promising(self._limits(1.0)))
+                self._price(each, self._limits(1.0))
+
+    @property
+    def fits(self) -> bool:
+        """Whether a plan fits for some question."""
+        return bool(np.isfinite(self._least).any())
+
+    def fastest(self) -> list[FoundPlan | None]:
+        """The fastest plan of every question."""
         kept = self._found(self._limits(1.0))
         priced = self._priced(kept)
         rows = (self._fastest(kept, number) for number in range(len(self._asked.questions)))
-        return [(None if row is None else _found(priced, row), None) for row in rows]
+        return [None if row is None else _found(priced, row) for row in rows]
 
     def _limits(self, factor: float) -> Limits:
         """Times within a factor of the fastest known."""
         least = np.minimum.accumulate(self._least, axis=1) * (factor * (1 + SAME))
         return np.pad(least, ((0, 0), (0, 1)), constant_values=-np.inf)
 
-    def _price(self, family: _Pools, limits: Limits, factor: float) -> None:
+    def _price(self, family: _Pools, limits: Limits) -> None:
         """Prices plans of a family that may be within limits; keeps those within a factor of the fastest known."""
-        for each in family.price(limits, self._limits(factor)):
+        for each in family.price(limits, self._limits(self._factor)):
             np.minimum.at(self._least, (each.systems, each.classes), each.step_time)
-            self._kept.append(each.within(self._limits(factor)))
+            self._kept.append(each.within(self._limits(self._factor)))
 
     def _found(self, limits: Limits) -> Fitting:
         """All plans within limits, in the order in which a search names equally fast ones."""
@@ -239,13 +268,13 @@ class _Search:
             peak_memory_bytes=kept.peak_memory_bytes,
         )
 
-    def _with_plans_to_take(self) -> list[Found]:
+    def with_plans_to_take(self) -> list[Found]:
         """The fastest plan of every question and the plan to take, of all that may be as robust."""
-        limits = self._robust_limits()
+        limits, some, lost = self._robust_limits() if len(self._asked.questions) > 1 else self._of_ties()
         for each in self._families:
             self._kept += each.price(limits, limits)
         kept = self._found(limits)
-        priced = self._priced(kept, self._lost(kept))
+        priced = self._priced(kept, self._lost(kept, some, lost))
         facts = PlanFacts(self._asked.alone, priced)
         return [self._answer(number, kept, priced, facts) for number in range(len(self._asked.questions))]
 
@@ -257,21 +286,30 @@ class _Search:
         best = recommended_of(question, priced, fastest, among=rows, facts=facts)
         return _found(priced, fastest), _found(priced, best)
 
-    def _robust_limits(self) -> Limits:
-        """Steps of plans that may be as robust as some tie of every question take no longer; no longer than ties."""
-        asked, ties = self._asked, self._found(self._limits(tie_factor()))
-        limits = self._limits(tie_factor())
+    def _of_ties(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
+        """As ``_robust_limits``, where they would save less than they take: the limits of ties, and none of these."""
+        return self._limits(tie_factor()), Fitting.joined([]), np.empty((len(GROUPS), 0))
+
+    def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
+        """Steps of plans that may be as robust as some tie of every question take no longer; no longer than ties.
+
+        With these ties, and what they lose where constants are worse.
+        """
+        asked, limits = self._asked, self._limits(tie_factor())
+        for each in self._families:
+            self._kept += each.price(self._limits(NEAR), limits)
+        ties = self._found(limits)
         some = [self._some_with_headroom(ties, number) for number in range(len(asked.questions))]
         rows = different(np.concatenate(some))
         near = ties.at(rows)
-        priced = self._priced(near, self._lost(near))
-        times = pessimistic_times(asked.alone, priced)
+        lost = self._lost_anew(near)
+        times = pessimistic_times(asked.alone, self._priced(near, lost))
         found = np.full_like(limits, -np.inf)
         for number, own in enumerate(some):
             place = asked.systems[number], asked.capacities[number]
             most = times[np.searchsorted(rows, own)].min(initial=np.inf) * (1 + ALIKE_TIME)
             found[place] = max(found[place], min(limits[place], most))
-        return np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1]
+        return np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1], near, lost
 
     def _some_with_headroom(self, ties: Fitting, number: int) -> Index:
         """Some of the fastest ties of a question that have headroom."""
@@ -281,7 +319,18 @@ class _Search:
         roomy &= times <= times.min(initial=np.inf) * tie_factor()
         return rows[roomy][np.argsort(times[roomy], kind="stable")[:SOME_TIES]]
 
-    def _lost(self, kept: Fitting) -> NDArray[np.float64]:
+    def _lost(self, kept: Fitting, some: Fitting, lost: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As ``_lost_anew``, where it is known of some plans."""
+        of_both = [np.vstack([each.places, each.systems]) for each in (some, kept)]
+        _, number = distinct(*coded(*np.concatenate(of_both, axis=1)))
+        known = np.full((len(GROUPS), int(number.max(initial=-1)) + 1), np.nan)
+        known[:, number[: len(some.systems)]] = lost
+        own = number[len(some.systems) :]
+        missing = np.flatnonzero(np.isnan(known[0, own]))
+        known[:, own[missing]] = self._lost_anew(kept.at(missing))
+        return known[:, own]
+
+    def _lost_anew(self, kept: Fitting) -> NDArray[np.float64]:
         """How much longer steps take where a group of constants is worse: groups by plans. [s]"""
         found = np.zeros((len(GROUPS), len(kept.systems)))
         for number, each in enumerate(self._families):
@@ -319,12 +368,18 @@ class _Pools:
         self._number, self._family, self._usable, self._stop = number, family, asked.usable, stop
         self.times = Tables(question=asked.joint, family=family, known=known)
         shape = len(asked.of_systems), *family.recomputes.shape
-        self._bound, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        self._passes, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        states = least_of_states(self.times, asked.usable[-1])
+        self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
+        least = self._states.least.min(axis=1)[:, None, :]
+        self._bound, self._promise = self._passes + least, self._promise + least
         self._seen = np.zeros(family.num_points, dtype=bool)
         self._pools: list[tuple[Index, Pool]] = []
 
     def first_points(self) -> Index:
-        """Those that promise most to any system, of small micro-batches, of which most fit."""
+        """Those that promise most to any system, of small micro-batches, of which most fit; all where they are few."""
+        if self._family.num_points < ENOUGH:
+            return np.arange(self._family.num_points)
         points = np.flatnonzero(self._family.is_lightest)
         if len(points) <= FIRST:
             return points
@@ -339,12 +394,14 @@ class _Pools:
         """Finds the memory of plans of some points that may be of use."""
         self._seen[points] = True
         bound = self._bound[:, :, points]
-        cells = (bound <= limits[:, :1, None] * (1 + ROUNDING)).any(axis=0) & self._family.recomputes[:, points]
+        near = np.isfinite(bound) & (bound <= limits[:, :1, None] * (1 + ROUNDING))
+        cells = near.any(axis=0) & self._family.recomputes[:, points]
         held = np.flatnonzero(cells.any(axis=0))
         if len(held):
             points, cells = points[held], cells[:, held]
-            pool = Pool(self.times.within(points, cells), self._usable, self._stop)
-            pool.fill(bound[:, :, held], limits)
+            least = self._passes[:, :, points], self._states.at(points)
+            pool = Pool(self.times.within(points, cells), self._usable, *least, self._stop)
+            pool.fill(limits)
             self._pools.append((points, pool))
 
     def promising(self, limits: Limits) -> Limits:

@@ -11,7 +11,6 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.restrictions import Given
@@ -91,7 +90,7 @@ def _with_first(answer: FrameworkAnswer, first: Plan) -> FrameworkAnswer:
     if answer.result is None:
         return answer
     question = answer.result.question
-    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    setting = question.setting
     missing = refusals(answer.stack, first, setting)
     is_valid = not missing and broken_rule(setting, first) is None
     return replace(answer, missing=missing, first=estimate_plan(question, first) if is_valid else None)

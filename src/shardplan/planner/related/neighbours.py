@@ -27,19 +27,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pruning.goals import BestWith, Goal, Listing
+from shardplan.planner.pruning.goals import BestWith, Goal
 from shardplan.planner.ranking import best_cell
+from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.possible import can_fit, can_have_plans
-from shardplan.planner.related.taken import plan_to_take
-from shardplan.planner.restrictions import Restrictions, divisors
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
-from shardplan.planner.space import declare
+from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey, survey_of
 
@@ -129,19 +130,23 @@ class _Neighbours:
 
     def survey(self, pair: Pair, goal: Goal) -> Survey | None:
         """The plans of a pair that ``goal`` asks for; None without any."""
+        put = self._put(pair)
+        return None if put is None else survey_of(*put, goal=goal, known=self.known, stop=self.stop)
+
+    def _put(self, pair: Pair) -> tuple[Question, Space] | None:
+        """The question of a pair and its space; None where no plan can fit."""
         other = _asked_with(self.question, pair)
         if not (can_have_plans(other, self.restrictions) and can_fit(other, self.restrictions)):
             return None
         try:
-            space = declare(other, self.restrictions, self.stack)
+            return other, declare(other, self.restrictions, self.stack)
         except ShardplanError:  # the count contradicts a restriction
             return None
-        return survey_of(other, space, goal=goal, known=self.known, stop=self.stop)
 
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
-        survey = self.survey((offer.num_accelerators, offer.global_batch_size), Listing())
-        taken = () if survey is None else plan_to_take(survey)
+        put = self._put((offer.num_accelerators, offer.global_batch_size))
+        taken = () if put is None else plan_to_take(*put, self.known, self.stop)
         return taken[0] if taken else offer.estimate
 
     def faster_than(self, rate: float, pairs: Sequence[Pair]) -> list[Offer]:

@@ -16,13 +16,16 @@ from shardplan.planner.pricing.pairs import Index, Pairs, least_times, step_time
 from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING
+from shardplan.planner.pruning.states import LeastOfStates
 from shardplan.planner.stopping import Stop, check
 
 Limits = NDArray[np.float64]
 """The slowest step of use, by system and by the smallest capacity in which a plan fits; minus infinity where it fits
 none. [s]"""
-SOME = 32
-"""Plans of every system and capacity whose closer bound is found first, to price the most promising of them."""
+SOME = 64
+"""Plans of every system and capacity whose closer bound is found first."""
+FEW = 8
+"""The most promising of them, which are priced first, so that others have something to be slower than."""
 
 
 class Fitting(NamedTuple):
@@ -63,17 +66,31 @@ class Fitting(NamedTuple):
 class Pool:
     """Plans but for their sharding that fit and may be of use, as far as the first bound says."""
 
-    def __init__(self, tables: Tables, usable: NDArray[np.float64], stop: Stop | None) -> None:
-        """``usable``: what tensors can fill of each capacity, ascending. [bytes]"""
-        self._tables, self._usable, self._stop = tables, usable, stop
-        self._plans = np.empty((3, 0), dtype=np.intp)
-        """Slots of recomputation, layouts and points."""
+    def __init__(
+        self,
+        tables: Tables,
+        usable: NDArray[np.float64],
+        least: NDArray[np.float64],
+        states: LeastOfStates,
+        stop: Stop | None,
+    ) -> None:
+        """``least``: what passes of plans take at least, by system, slot and point [s]; ``states``: what states add.
 
-    def fill(self, bound: NDArray[np.float64], limits: Limits) -> None:
-        """Finds the memory of all plans. ``bound``: what plans take at least, by system, slot and point. [s]"""
-        shares, num_kinds = _least_shares(bound, limits), len(self._tables.family.shardings)
-        plans, peaks, bounds = [], [], []
-        for at, pieces in pieces_of(self._tables):
+        ``usable``: what tensors can fill of each capacity, ascending. [bytes]
+        """
+        self._tables, self._usable, self._stop = tables, usable, stop
+        self._first, self._several = least, least.shape[-1]
+        self._once = np.concatenate([states.single, states.several], axis=-1)
+        self._states = self._once + np.concatenate([states.sharded, states.sharded], axis=-1)
+
+    def fill(self, limits: Limits) -> None:
+        """Finds the memory of all plans that may be within limits."""
+        num_kinds = len(self._tables.family.shardings)
+        least = np.minimum(*np.split(self._states, 2, axis=-1)).min(axis=1)
+        shares = _least_shares(self._first + least[:, None, :], limits)
+        plans = [np.empty((3, 0), dtype=np.intp)]
+        peaks = [np.empty((num_kinds, 0))]
+        for at, pieces in pieces_of(self._tables, float(self._usable[-1])):
             for piece in pieces:
                 check(self._stop)
                 smallest = np.searchsorted(self._usable, piece.peaks.min(axis=0))
@@ -82,19 +99,37 @@ class Pool:
                 plans.append(np.stack(np.broadcast_arrays(at.slots[slot], layouts, at.points[point])))
                 peaks.append(np.full((num_kinds, len(slot)), np.inf))
                 peaks[-1][at.shardings] = piece.peaks[:, slot, point]
-                bounds.append(bound[:, at.slots[slot], at.points[point]])
         self._plans = np.concatenate(plans, axis=-1)
+        """Slots of recomputation, layouts and points."""
         self._peak = np.concatenate(peaks, axis=-1)
         self._smallest = np.searchsorted(self._usable, self._peak)
-        self._bound = np.concatenate(bounds, axis=-1)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Puts the first bound of all plans side by side."""
+        slots, layouts, points = self._plans
+        self._place = points + np.where(self._tables.layouts.vp[layouts] > 1, self._several, 0)
+        self._passes = self._first[:, slots, points]
+        self._bound = np.full(self._passes.shape, np.inf)
+        for kind, smallest in enumerate(self._smallest):
+            added = self._states[:, kind].take(self._place, axis=-1)
+            added[:, smallest == len(self._usable)] = np.inf
+            np.minimum(self._bound, added, out=self._bound)
+        self._bound += self._passes
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
 
+    def _least(self, systems: Index, columns: Index) -> NDArray[np.float64]:
+        """Steps of some plans take no less: by kind of sharding; infinite where they do not fit. [s]"""
+        slots, _, points = self._plans[:, columns]
+        place, kinds = self._place[columns], np.arange(len(self._smallest))[:, None]
+        close = self._passes[systems, columns] + self._once[systems, kinds, place]
+        first = self._first[systems, slots, points] + self._states[systems, kinds, place]
+        return np.where(self._smallest[:, columns] < len(self._usable), np.maximum(close, first), np.inf)
+
     def promising(self, limits: Limits) -> Limits:
-        """Limits within which, by its bound, is a plan of every system and capacity; no higher than these."""
-        if np.isfinite(limits[:, :-1]).all():
-            return limits
+        """Limits within which, by their bound, are few plans of every system and capacity; no higher than these."""
         self._come_closer(self._with_some(self._bound, limits, SOME))
-        return self._with_some(np.where(self._is_close, self._bound, np.inf), limits, 1)
+        return self._with_some(np.where(self._is_close, self._bound, np.inf), limits, FEW)
 
     def _with_some(self, bound: NDArray[np.float64], limits: Limits, number: int) -> Limits:
         """Limits within which are so many of these bounds of every system and capacity."""
@@ -112,7 +147,7 @@ class Pool:
         pairs, columns = self._near(limits)
         smallest = self._smallest[:, columns]
         most = kept[pairs.systems, smallest] * (1 + ROUNDING)
-        times = step_times(self._tables, pairs, self._bound[pairs.systems, columns] <= most, self._stop)
+        times = step_times(self._tables, pairs, self._least(pairs.systems, columns) <= most, self._stop)
         self._bound[pairs.systems, columns] = np.nan  # none is priced twice: limits only fall
         sharding, pair = np.nonzero((times <= most) & np.isfinite(times))
         found = pairs.at(pair)
@@ -127,8 +162,10 @@ class Pool:
     def _come_closer(self, limits: Limits) -> None:
         """Finds the closer bound of plans that may be within limits."""
         pairs, columns = self._near(limits, without=self._is_close)
-        self._bound[pairs.systems, columns] = least_times(self._tables, pairs, self._stop)
-        self._is_close[pairs.systems, columns] = True
+        at = pairs.systems, columns
+        self._passes[at] = least_times(self._tables, pairs, self._stop)
+        self._bound[at] = self._least(*at).min(axis=0)
+        self._is_close[at] = True
 
     def _near(self, limits: Limits, without: NDArray[np.bool_] | None = None) -> tuple[Pairs, Index]:
         """Plans and systems whose bound is within limits, and their positions in the pool."""

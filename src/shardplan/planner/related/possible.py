@@ -10,15 +10,16 @@ import itertools
 from collections.abc import Iterable
 from typing import Final
 
+from shardplan.arrays import divisors
 from shardplan.errors import InputError
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.pricing import parameters_of_parts
 from shardplan.estimation.question import Question
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.states import model_states
-from shardplan.planner.restrictions import Restrictions, divisors, values_given
+from shardplan.memory.states import model_states, update_bytes
+from shardplan.planner.restrictions import Restrictions, values_given
 from shardplan.validity.rules import RULES
 
 OF_HEADS: Final = (
@@ -53,21 +54,27 @@ def can_fit(question: Question, restrictions: Restrictions) -> bool:
 
     with b bytes of the framework and m bytes that tensors can fill. Someone holds each of them, the fullest
     accelerator no less than the mean. It is no more than necessary: what is gathered or kept comes on top. Gradients
-    count where there is room for them all the time (``Software.frees_gradients``).
+    count where there is room for them all the time (``Software.frees_gradients``), or where the update needs more than
+    the states; what it needs counts as one of them.
     """
+    return least_bytes(question, restrictions) <= float(question.usable_memory)
+
+
+def least_bytes(question: Question, restrictions: Restrictions) -> float:
+    """What the fullest accelerator holds at least."""
     offloads = values_given(restrictions, question).get("offload", (Plan().offload,))
     least = min(_state_bytes(question, Plan(offload=offload)) for offload in offloads)
-    share = least / question.num_accelerators + question.profile.framework_bytes
-    return bool(share <= float(question.usable_memory))
+    return least / question.num_accelerators + float(question.profile.framework_bytes)
 
 
 def _state_bytes(question: Question, plan: Plan) -> float:
-    """Weights, gradients that stay and optimizer states of one copy of the model."""
-    numbers = PlanNumbers.of(plan, 1, question.job)
-    states = parameters_of_parts(question, numbers).map(lambda held: model_states(held, question.job, numbers))
-    kept = 0.0 if question.job.software.frees_gradients else 1.0
-    held = states.map(lambda each: each.weights + each.optimizer + kept * each.gradients)
-    return float(held.total(whole_model(question.model), lambda each: each))
+    """States of one copy of the model: in the update, where that needs more than they take, or while it waits."""
+    job, numbers = question.job, PlanNumbers.of(plan, 1, question.job)
+    parts, whole = parameters_of_parts(question, numbers), whole_model(question.model)
+    states = parts.map(lambda held: model_states(held, job, numbers))
+    update = float(parts.total(whole, lambda held: update_bytes(held, job, numbers)))
+    kept = 1.0 if update or not job.software.frees_gradients else 0.0
+    return update + float(states.total(whole, lambda each: each.weights + each.optimizer + kept * each.gradients))
 
 
 def _products(factors: Iterable[Iterable[int]], number: int) -> set[int]:
@@ -80,6 +87,6 @@ def _products(factors: Iterable[Iterable[int]], number: int) -> set[int]:
 
 def _sharing_heads(question: Question, degrees: Iterable[int]) -> tuple[int, ...]:
     """Tensor-parallel degrees that share the heads and the MLPs of the model evenly."""
-    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    setting = question.setting
     rules = [rule for rule in RULES if rule.name in OF_HEADS]
     return tuple(tp for tp in degrees if all(rule.holds(setting, Degrees.of(Plan(tp=tp))) for rule in rules))

@@ -12,7 +12,6 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.options import options_of
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import OF_EXPERTS
 
@@ -44,21 +43,16 @@ def other_software(question: Question, now: Estimate, stack: Stack) -> Iterator[
         for new in (value for value in values if value != old):
             changed: dict[str, Any] = {field: new}
             other = replace(question, job=replace(question.job, software=replace(software, **changed)))
-            if refusals(stack, plan, setting_of(other)):
+            if refusals(stack, plan, other.setting):
                 continue
             priced = price_plans(other, [plan])[0]
             if (priced.step_time, priced.peak_memory_bytes) != (now.step_time, now.peak_memory_bytes):
                 yield OtherSoftware(field, old, new, other, priced)
 
 
-def setting_of(question: Question) -> Setting:
-    """What rules of frameworks look at besides the plan."""
-    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-
-
 def options_for(other: OtherSoftware, plan: Plan, stack: Stack, question: Question) -> tuple[str, ...]:
     """Options of the framework that the new value needs, and the plan alone does not."""
-    before, after = (options_of(stack, setting_of(each), plan) for each in (question, other.question))
+    before, after = (options_of(stack, each.setting, plan) for each in (question, other.question))
     if before is None or after is None:
         return ()
     return tuple(option for option in after.options if option not in before.options)

@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.alike import plan_to_take
+from shardplan.planner.related.lightest import lightest_plan
 from shardplan.planner.related.neighbours import has_enough_layouts, nearest_with_plans, offers_of
-from shardplan.planner.related.possible import can_fit, can_have_plans
-from shardplan.planner.related.taken import plan_to_take
-from shardplan.planner.restrictions import Restrictions, divisors
+from shardplan.planner.related.possible import can_fit, can_have_plans, least_bytes
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.space import declare
-from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.stopping import Stop
+from shardplan.planner.survey import Survey
 
 Change = tuple[str, Question, Restrictions]
 """In words with its flags, and what is asked then."""
@@ -55,7 +58,14 @@ def suggest(
     near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)[:1]
     beside = (_beside(question, each) for each in near)
     found = itertools.chain(_freed(question, restrictions, trial), beside, lighter, larger)
-    return replace(result, lightest=Answers(1, lambda _places: [survey.lightest()]), suggestions=tuple(found))
+    lightest = Answers(1, lambda _places: [_lightest(survey, restrictions)])
+    return replace(result, lightest=lightest, suggestions=tuple(found))
+
+
+def _lightest(survey: Survey, restrictions: Restrictions) -> Estimate:
+    """The full answer for the plan that needs least memory."""
+    least = least_bytes(survey.question, restrictions)
+    return estimate_plan(survey.question, lightest_plan([table.tables for table in survey.tables], least))
 
 
 def _with_plans(
@@ -182,10 +192,7 @@ def _best(
         return None
     try:
         space = declare(question, restrictions, stack)
-        survey = survey_of(question, space, known=known, stop=stop)
-    except SearchStopped:
-        raise
     except ShardplanError:  # the change contradicts a restriction
         return None
-    taken = plan_to_take(survey)
+    taken = plan_to_take(question, space, known, stop)
     return Suggestion(change="", num_accelerators=question.num_accelerators, taken=taken) if taken else None

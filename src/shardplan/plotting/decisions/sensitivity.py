@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import PALETTE, Axis, Panel, Series
+from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 
 NAMES: Final = Axis(title="", scale="names")
 

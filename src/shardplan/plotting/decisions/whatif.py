@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, Final
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import GREY, PALETTE, Axis, Panel, Series
+from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 
 SMALLEST: Final = 0.002
 """Terms that change by less than this share of the step are drawn as one."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import GREY, PALETTE, Axis, Panel, Series
+from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.plotting.subramanian2024.shared import SOURCE, Row, only, values_of
 
 SHAPES: Final = ((8, 4), (16, 2), (32, 1))

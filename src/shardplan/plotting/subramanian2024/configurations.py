@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import PALETTE, SECOND_PALETTE, Axis, Panel, Series
+from shardplan.plotting.chart import PALETTE, SECOND_PALETTE, Axis, Chart, Panel, Series
 from shardplan.plotting.subramanian2024.shared import SOURCE, STRATEGY_NAMES, Row, only, titled, values_of
 
 DEGREES: Final = {"num_microbatches": "micro-batches", "tp": "TP", "tp1": "TP 1", "tp2": "TP 2", "dp": "DP", "pp": "PP"}

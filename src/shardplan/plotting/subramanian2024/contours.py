@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import Axis, Field, Panel, Series, Side
+from shardplan.plotting.chart import Axis, Chart, Field, Panel, Series, Side
 from shardplan.plotting.subramanian2024.shared import SOURCE, Row, values_of
 
 

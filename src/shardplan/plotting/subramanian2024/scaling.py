@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardplan.plotting.chart import Chart
-from shardplan.plotting.panels import Axis, Panel
+from shardplan.plotting.chart import Axis, Chart, Panel
 from shardplan.plotting.subramanian2024.shared import (
     SIZES,
     SOURCE,

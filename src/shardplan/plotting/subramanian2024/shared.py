@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from shardplan.plotting.panels import GREY, Axis, Marker, Series
+from shardplan.plotting.chart import GREY, Axis, Marker, Series
 
 Row = Mapping[str, Any]
 

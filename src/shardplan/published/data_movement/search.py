@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import divisors
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.published.data_movement.layer import Device, LinearLayer, end_of_batch, forward_backward
@@ -91,8 +92,7 @@ def search_layers(
 
 def _degrees(matrices: Sequence[Matrix], tokens: float, num_devices: int) -> tuple[Ints, Ints, Ints]:
     """All (tp_in, tp_out, dp) with that product under which no device is left without work."""
-    divisors = _divisors(num_devices)
-    tp_in, tp_out = (grid.ravel() for grid in np.meshgrid(divisors, divisors, indexing="ij"))
+    tp_in, tp_out = (grid.ravel() for grid in np.meshgrid(*[divisors(num_devices)] * 2, indexing="ij"))
     possible = num_devices % (tp_in * tp_out) == 0
     possible &= num_devices <= tokens * tp_in * tp_out
     for matrix in matrices:
@@ -106,9 +106,3 @@ def _degrees(matrices: Sequence[Matrix], tokens: float, num_devices: int) -> tup
         )
     tp_in, tp_out = tp_in[possible], tp_out[possible]
     return tp_in, tp_out, num_devices // (tp_in * tp_out)
-
-
-def _divisors(number: int) -> Ints:
-    candidates = np.arange(1, int(number**0.5) + 2)
-    small = candidates[number % candidates == 0]
-    return np.unique(np.concatenate([small, number // small]))

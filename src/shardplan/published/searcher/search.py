@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
+from shardplan.arrays import divisors
 from shardplan.fields import dataclass
 from shardplan.published.fields import LARGEST, Positive, StrictFields, Whole
 
@@ -133,18 +134,11 @@ def evaluate(case: SearcherCase, degrees: Ints) -> Configurations:
 
 def _degrees(num_gpus: int, deepest: int) -> Ints:
     """All (dp, tp, pp) whose product is the number of GPUs, without pipelines deeper than the layers."""
-    divisors = _divisors(num_gpus)
-    dp, tp = (grid.ravel() for grid in np.meshgrid(divisors, divisors, indexing="ij"))
+    dp, tp = (grid.ravel() for grid in np.meshgrid(*[divisors(num_gpus)] * 2, indexing="ij"))
     whole = num_gpus % (dp * tp) == 0
     dp, tp = dp[whole], tp[whole]
     pp = num_gpus // (dp * tp)
     return np.column_stack([dp, tp, pp])[pp <= deepest]
-
-
-def _divisors(number: int) -> Ints:
-    candidates = np.arange(1, int(number**0.5) + 2)
-    small = candidates[number % candidates == 0]
-    return np.unique(np.concatenate([small, number // small]))
 
 
 def _efficiency(dp: Ints, tp: Ints) -> Floats:

@@ -6,7 +6,6 @@ and the places of a point depend on its degrees only. Points and places are tabl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, divisors
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.inputs import Transformer
@@ -190,22 +189,15 @@ def places_of(chosen: Configuration, nvlink_size: int) -> list[Configuration]:
     ]
 
 
-def divisors(number: int) -> Ints:
-    """All divisors, ascending."""
-    low = np.arange(1, math.isqrt(number) + 1)
-    low = low[number % low == 0]
-    return np.unique(np.concatenate((low, number // low)))
-
-
 def _degrees(strategy: Strategy, model: Transformer, size: int, global_batch_size: int) -> Table:
     """Tensor, pipeline and data-parallel degrees that fill ``size`` accelerators.
 
     The depth divides both the layers and what is left of the accelerators, or all layers if these are fewer.
     """
-    each = divisors(size)
+    each = np.asarray(divisors(size))
     m1, m2 = each[:, None], (each if strategy.has_second_degree else each[:1])[None, :]
     rows = np.nonzero((size % (m1 * m2) == 0) & strategy.divides(model, m1, m2))
-    tp1, tp2, depths = each[rows[0]], each[rows[1]], divisors(model.depth)
+    tp1, tp2, depths = each[rows[0]], each[rows[1]], np.asarray(divisors(model.depth))
     _check_number(len(tp1) * len(depths))
     left, pp = (size // (tp1 * tp2))[:, None], depths[None, :]
     stages = (np.minimum(left, model.depth) % pp == 0) & (left % pp == 0)
@@ -217,7 +209,7 @@ def _degrees(strategy: Strategy, model: Transformer, size: int, global_batch_siz
 def _points(strategy: Strategy, model: Transformer, degrees: Table, global_batch_size: int) -> tuple[Table, Ints]:
     """Degrees with each micro-batch size and number of blocks, and the row of degrees that each has."""
     m1, m2 = degrees["tp1"][:, None], degrees["tp2"][:, None]
-    mbs = divisors(global_batch_size)[None, :]
+    mbs = np.asarray(divisors(global_batch_size))[None, :]
     per_replica = global_batch_size // degrees["dp"][:, None]
     _check_number(len(per_replica) * mbs.size)
     whole = (mbs * model.l) % strategy.sequence_divisor(m1, m2) == 0
@@ -268,7 +260,7 @@ def _places(degrees: Table, size: int, nvlink_size: int, *, has_second: bool) ->
 
 def _factorisations(number: int, *, has_second: bool) -> Ints:
     """All ordered ways to write ``number`` as a product of four factors (of three, if there is one tensor degree)."""
-    each = divisors(number)
+    each = np.asarray(divisors(number))
     _check_number(len(each) ** 2 * (len(each) if has_second else 1))
     first, second, third = np.meshgrid(each, each if has_second else each[:1], each, indexing="ij")
     product = (first * second * third).ravel()

@@ -5,7 +5,7 @@ Colours follow the reader's setting; nothing is loaded from elsewhere, and every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
@@ -14,7 +14,7 @@ from shardplan.estimation.question import Question
 from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import Retimed
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
-from shardplan.reports.recommendation import against_fastest, faster_by, recommendation, simulated_text
+from shardplan.reports.recommendation import against_fastest, faster_by, listed_plans, recommendation, simulated_text
 from shardplan.reports.texts.plan import plan_words, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
 
@@ -40,7 +40,6 @@ STYLE: Final = (
     ".shardplan .take{font-weight:600}.shardplan small{opacity:.75}.shardplan .dot{display:inline-block;width:9px;"
     "height:9px;border-radius:2px;margin-right:4px}</style>"
 )
-DEGREES: Final = ("tp", "cp", "pp", "vp", "ep")
 
 
 def estimate_html(question: Question, estimate: Estimate) -> str:
@@ -125,10 +124,7 @@ def _step(estimate: Estimate) -> str:
 
 def _plans(result: SearchResult, best: Estimate) -> str:
     """The listed plans, the one to take among them."""
-    listed = [*result.estimates]
-    if best.plan not in [each.plan for each in listed]:
-        listed = sorted([*listed, best], key=_time_of(result))
-    names = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)]
+    listed, places, names, _ = listed_plans(result)
     simulated = None if result.ties is None else result.ties.retimed
     head = [
         "plan",
@@ -142,17 +138,8 @@ def _plans(result: SearchResult, best: Estimate) -> str:
         "sharding",
         "recompute",
     ]
-    places = [each.plan for each in result.estimates]
-    rows = "".join(
-        _plan_row(f"{places.index(each.plan) + 1}" if each.plan in places else "", each, names, best, simulated)
-        for each in listed
-    )
+    rows = "".join(_plan_row(places.get(each.plan, ""), each, names, best, simulated) for each in listed)
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{rows}</table>"
-
-
-def _time_of(result: SearchResult) -> Callable[[Estimate], float]:
-    """Step time by which plans are ranked. [s]"""
-    return result.ties.time_of if result.ties is not None else lambda each: each.step_time
 
 
 def _plan_row(place: str, each: Estimate, names: Sequence[str], best: Estimate, simulated: Retimed | None) -> str:

@@ -17,6 +17,8 @@ from shardplan.published.catalogue import asked_of
 from shardplan.records import plain
 from shardplan.reports.methods.catalogue import MethodEntry
 from shardplan.reports.model_record import model_record
+from shardplan.reports.texts.answer import percent
+from shardplan.units import format_bytes, format_count, format_time
 from shardplan.version import VERSION
 
 DEGREES: Final = ("tp", "cp", "pp")
@@ -33,6 +35,8 @@ TIMES: Final = {
     "bubble_s": ("bubble",),
 }
 """Terms of other methods and those of our step that cover the same."""
+SHARES: Final = ("fraction", "utilisation", "efficiency")
+"""Ends of names of terms that are shares of a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +150,22 @@ def method_report_record(report: MethodReport) -> dict[str, Any]:
         "rows": [{**plain(row), "ours": beside_record(ours)} for row, ours in pairs],
         "assumptions": list(report.assumptions),
     }
+
+
+def part_label(name: str) -> str:
+    """A term of a method as text, without its unit."""
+    return name.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+
+
+def part_text(name: str, value: float | None) -> str:
+    """A term with the unit that ends its name; ``-`` where there is none."""
+    if value is None:
+        return "-"
+    if name.endswith("_s"):
+        return format_time(value)
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    return percent(value) if name.endswith(SHARES) else format_count(value)
 
 
 def beside_record(ours: Beside) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import usual_fields
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ANY, stack_of_label, usual_stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.validity.rules import broken_rule
 from shardplan.words import switch_word
@@ -156,7 +155,7 @@ def _flag(name: str, value: object) -> str:
 
 def variant_flag(question: Question, plan: Plan) -> str:
     """A flag that turns ``plan`` into another valid one, to try next: one that needs less memory, if there is one."""
-    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    setting = question.setting
     sizes = [plan.micro_batch_size // 2, *([2 * plan.micro_batch_size] if plan.recompute == "full" else [])]
     for size in sizes:
         if size and broken_rule(setting, replace(plan, micro_batch_size=size)) is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from shardplan.arrays import Flags
-from shardplan.errors import InputError, shown
+from shardplan.errors import shown
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, csv_rows, printable, read_text
 from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, Place, Schedule
@@ -92,14 +92,14 @@ class OrderFile(Schedule):
         twice = next((stage for stage, other in pairwise(held) if stage == other), None)
         if twice is not None:
             rows = [self.rank_name(rank) for rank, stages in enumerate(self.stages) if twice in stages]
-            raise _wrong(f"{self.label} has stage {twice} on {' and '.join(rows)}", "keep every stage on one rank")
+            raise FILE.wrong(f"{self.label} has stage {twice} on {' and '.join(rows)}", "keep every stage on one rank")
         missing = next((stage for stage, number in enumerate(held) if stage != number), None)
         if missing is not None:
-            raise _wrong(f"{self.label} has no stage {missing}", "number the stages from 0, and leave none out")
+            raise FILE.wrong(f"{self.label} has no stage {missing}", "number the stages from 0, and leave none out")
         odd = next((rank for rank, stages in enumerate(self.stages) if len(stages) != len(self.stages[0])), None)
         if odd is not None:
             counts = f"{len(self.stages[odd])} stages, and {self.rank_name(0)} has {len(self.stages[0])}"
-            raise _wrong(f"{self.rank_name(odd)} has {counts}", "give every rank as many stages")
+            raise FILE.wrong(f"{self.rank_name(odd)} has {counts}", "give every rank as many stages")
 
 
 def read_order_file(path: Path) -> OrderFile:
@@ -118,7 +118,7 @@ def order_of_text(text: str, label: str) -> OrderFile:
     empty = next((number for number, row in enumerate(rows) if not row), None)
     if not rows or empty is not None:
         where = "has no passes" if empty is None else f"has none in row {empty + 1} (rank {empty})"
-        raise _wrong(f"{label} {where}", "give every rank a row with its passes")
+        raise FILE.wrong(f"{label} {where}", "give every rank a row with its passes")
     return OrderFile(rows, label)
 
 
@@ -132,12 +132,8 @@ def _row(cells: Sequence[str], where: str) -> Iterator[StagePass]:
         for place, part in enumerate(parts, start=1):
             found = CELL.fullmatch(part.strip())
             if found is None:
-                raise _wrong(
+                raise FILE.wrong(
                     f"{where}, cell {number} is {shown(text)}", "write a stage, F, I, W or B, and a micro-batch: 3F0"
                 )
             kind = KINDS[cast("str", found[2])]
             yield StagePass(stage=int(found[1]), kind=kind, microbatch=int(found[3]), joined=place < len(parts))
-
-
-def _wrong(why: str, fix: str) -> InputError:
-    return InputError(why, rule=RULE, hint=fix)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shardplan.errors import InputError, shown
+from shardplan.errors import shown
 from shardplan.files import Document, FileKind, parse_document, printable, read_document
 from shardplan.simulation.measured.layout import Layout
 from shardplan.simulation.measured.ranks import MOST_RANK, NOT_GIVEN, MeasuredRank
@@ -48,7 +48,7 @@ def rank_of(path: Path) -> int:
     """The pipeline rank that the name of a file has. Raises ``InputError``."""
     found = NAME.fullmatch(path.name)
     if found is None or int(found[1]) > MOST_RANK:
-        raise _wrong(
+        raise CONFIG.wrong(
             f"{printable(path.name)} is a pipeline dump of Primus whose name has no rank",
             "name the file of rank 3 pp_rank_3.json, as Primus does",
         )
@@ -79,13 +79,15 @@ def layout_of(folder: Path) -> Layout | None:
 def _count(document: Document, keys: tuple[str, ...]) -> int:
     value = next((document[key] for key in keys if key in document), None)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_COUNT:
-        raise _wrong(f"{keys[0]} of {CONFIG_NAME} is {shown(value)}", f"write a whole number for {keys[0]}, 1 or more")
+        raise CONFIG.wrong(
+            f"{keys[0]} of {CONFIG_NAME} is {shown(value)}", f"write a whole number for {keys[0]}, 1 or more"
+        )
     return value
 
 
 def _rank(rank: int, label: str, iteration: object) -> MeasuredRank:
     if not isinstance(iteration, dict):
-        raise _wrong(f"{label} is {shown(iteration)}", "give the files as Primus wrote them")
+        raise CONFIG.wrong(f"{label} is {shown(iteration)}", "give the files as Primus wrote them")
     parts = [_passes(iteration, name, kind, label) for name, kind in KINDS.items()]
     columns = [np.concatenate([part[number] for part in parts]) for number in range(5)]
     kind, chunk, microbatch = (column.astype(np.int64) for column in columns[:3])
@@ -107,7 +109,7 @@ def _passes(iteration: Mapping[str, Any], name: str, kind: int, label: str) -> t
     """Kind, chunk, micro-batch, start and end of the passes of one kind."""
     start, end = (_numbers(iteration, f"{name}_{edge}", label) for edge in ("start", "end"))
     if len(start) != len(end):
-        raise _wrong(
+        raise CONFIG.wrong(
             f"{label} has {len(start)} times in {name}_start and {len(end)} in {name}_end",
             "measure the step again: the file is not complete",
         )
@@ -119,10 +121,10 @@ def _numbers(iteration: Mapping[str, Any], key: str, label: str) -> np.ndarray[A
     """A list of numbers; weight gradients may be left out."""
     values = iteration.get(key, [] if key.startswith("wgrad") else None)
     if not isinstance(values, list):
-        raise _wrong(f"{label} has no list {key}", "give the files as Primus wrote them")
+        raise CONFIG.wrong(f"{label} has no list {key}", "give the files as Primus wrote them")
     for number, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _wrong(f"{label}: item {number} of {key} is {shown(value)}", "write milliseconds")
+            raise CONFIG.wrong(f"{label}: item {number} of {key} is {shown(value)}", "write milliseconds")
     return np.array(values, dtype=np.float64)
 
 
@@ -132,10 +134,12 @@ def _whole(iteration: Mapping[str, Any], key: str, length: int, label: str) -> I
     if not values:
         return np.full(length, NOT_GIVEN)
     if not isinstance(values, list) or len(values) != length:
-        raise _wrong(f"{label} has {length} passes and another number of items in {key}", "measure the step again")
+        raise CONFIG.wrong(
+            f"{label} has {length} passes and another number of items in {key}", "measure the step again"
+        )
     for number, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_COUNT:
-            raise _wrong(f"{label}: item {number} of {key} is {shown(value)}", "write a whole number, 0 or more")
+            raise CONFIG.wrong(f"{label}: item {number} of {key} is {shown(value)}", "write a whole number, 0 or more")
     return np.array(values, dtype=np.int64)
 
 
@@ -144,9 +148,5 @@ def _number(iteration: Mapping[str, Any], key: str, label: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e12:
-        raise _wrong(f"{label}: {key} is {shown(value)}", "write a number, 0 or more")
+        raise CONFIG.wrong(f"{label}: {key} is {shown(value)}", "write a number, 0 or more")
     return float(value)
-
-
-def _wrong(why: str, fix: str) -> InputError:
-    return InputError(why, rule=RULE, hint=fix)

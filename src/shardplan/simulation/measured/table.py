@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.errors import InputError, shown
+from shardplan.errors import shown
 from shardplan.files import FileKind, csv_rows
 from shardplan.simulation.measured.ranks import MOST_PASSES, MOST_RANK, MOST_TIME, MeasuredRank
 from shardplan.simulation.pieces import KINDS
@@ -44,12 +44,12 @@ def ranks_of(text: str, label: str) -> dict[str, list[MeasuredRank]]:
     unknown = [name for name in given if name not in (*NEEDED, *OPTIONAL)]
     if missing or unknown:
         what = f"lacks the column {missing[0]}" if missing else f"has the column {shown(unknown[0])}"
-        raise _wrong(f"{label} {what}", "write the columns that the rule names")
+        raise FILE.wrong(f"{label} {what}", "write the columns that the rule names")
     rows = [_row(given, line, f"{label}, row {number}") for number, line in lines]
     if not rows:
-        raise _wrong(f"{label} has no passes", "write a row for every pass")
+        raise FILE.wrong(f"{label} has no passes", "write a row for every pass")
     if len(rows) > MOST_PASSES:
-        raise _wrong(f"{label} has more than {MOST_PASSES:,} rows", "write fewer steps into one table")
+        raise FILE.wrong(f"{label} has more than {MOST_PASSES:,} rows", "write fewer steps into one table")
     steps: dict[int, list[Row]] = {}
     for row in rows:
         steps.setdefault(row[0], []).append(row)
@@ -75,17 +75,17 @@ def _ranks(rows: Sequence[Row], label: str) -> list[MeasuredRank]:
 
 def _row(names: Sequence[str], cells: Sequence[str], where: str) -> Row:
     if len(cells) != len(names):
-        raise _wrong(f"{where} has {len(cells)} cells for {len(names)} columns", "write a cell for every column")
+        raise FILE.wrong(f"{where} has {len(cells)} cells for {len(names)} columns", "write a cell for every column")
     values = {**OPTIONAL, **dict(zip(names, map(str.strip, cells), strict=True))}
     kind = values["kind"].upper()
     if kind not in KINDS:
-        raise _wrong(f"{where}: kind is {shown(values['kind'])}", f"write one of {', '.join(KINDS)}")
+        raise FILE.wrong(f"{where}: kind is {shown(values['kind'])}", f"write one of {', '.join(KINDS)}")
     step, rank, chunk, microbatch = (
         _whole(values[name], name, where) for name in ("step", "rank", "chunk", "microbatch")
     )
     start, end = (_seconds(values[name], name, where) for name in ("start_s", "end_s"))
     if end < start:
-        raise _wrong(
+        raise FILE.wrong(
             f"{where} (rank {rank}): the pass ends at {end:g} s, before it starts at {start:g} s", "correct it"
         )
     return step, rank, KINDS.index(kind), chunk, microbatch, start, end
@@ -93,7 +93,7 @@ def _row(names: Sequence[str], cells: Sequence[str], where: str) -> Row:
 
 def _whole(text: str, name: str, where: str) -> int:
     if not text.isdecimal() or len(text) > 12 or int(text) > MOST[name]:
-        raise _wrong(f"{where}: {name} is {shown(text)}", f"write a whole number from 0 to {MOST[name]:,}")
+        raise FILE.wrong(f"{where}: {name} is {shown(text)}", f"write a whole number from 0 to {MOST[name]:,}")
     return int(text)
 
 
@@ -103,9 +103,5 @@ def _seconds(text: str, name: str, where: str) -> float:
     except ValueError:
         seconds = float("nan")
     if not abs(seconds) <= MOST_TIME:
-        raise _wrong(f"{where}: {name} is {shown(text)}", f"write seconds between -{MOST_TIME:g} and {MOST_TIME:g}")
+        raise FILE.wrong(f"{where}: {name} is {shown(text)}", f"write seconds between -{MOST_TIME:g} and {MOST_TIME:g}")
     return seconds
-
-
-def _wrong(why: str, fix: str) -> InputError:
-    return InputError(why, rule=RULE, hint=fix)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shardplan.errors import InputError, shown
+from shardplan.errors import shown
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, printable, read_pieces
 from shardplan.simulation.clock import Seconds
@@ -81,7 +81,7 @@ def read_trace(path: Path, rank: int) -> Trace:
     reading = _Reading(label)
     for name, value in JsonObject(read_pieces(path, FILE), label, RULE).members(EVENTS):
         if name == "schema" and str(value).startswith("shardplan/"):
-            raise _wrong(f"{label} is a step that shardplan predicted", "give the trace of a run")
+            raise FILE.wrong(f"{label} is a step that shardplan predicted", "give the trace of a run")
         if name == EVENTS:
             if isinstance(value, dict):
                 reading.add(value)
@@ -133,12 +133,12 @@ class _Reading:
         if "device" in details:
             self.devices.add(str(details["device"]))
         if len(self.starts) > MOST_EVENTS:
-            raise _wrong(f"{self.label} has more than {MOST_EVENTS:,} kernels", "profile fewer steps")
+            raise FILE.wrong(f"{self.label} has more than {MOST_EVENTS:,} kernels", "profile fewer steps")
 
     def _annotation(self, event: Mapping[str, Any], *, on_device: bool) -> None:
         start, duration = self._times(event)
         if len(self.annotations) >= MOST_ANNOTATIONS:
-            raise _wrong(f"{self.label} has more than {MOST_ANNOTATIONS:,} annotations", "profile fewer steps")
+            raise FILE.wrong(f"{self.label} has more than {MOST_ANNOTATIONS:,} annotations", "profile fewer steps")
         self.annotations.append(
             Annotation(
                 name=str(event.get("name", ""))[:300],
@@ -155,7 +155,7 @@ class _Reading:
         for name, value, least in (("ts", start, -MOST_TIME), ("dur", duration, 0.0)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MOST_TIME:
                 what = f"event {self.number} ({shown(str(event.get('name', '')))})"
-                raise _wrong(
+                raise FILE.wrong(
                     f"{self.label}: {name} of {what} is {shown(value)}",
                     "measure again: times are microseconds, and none lasts less than 0",
                 )
@@ -164,11 +164,11 @@ class _Reading:
     def trace(self, rank: int) -> Trace:
         """What was read. Raises InputError where nothing is."""
         if not self.number:
-            raise _wrong(f"{self.label} has no events in traceEvents", "give the file as the profiler wrote it")
+            raise FILE.wrong(f"{self.label} has no events in traceEvents", "give the file as the profiler wrote it")
         if not self.starts:
-            raise _wrong(f"{self.label} has no kernels of an accelerator", "profile with ProfilerActivity.CUDA")
+            raise FILE.wrong(f"{self.label} has no kernels of an accelerator", "profile with ProfilerActivity.CUDA")
         if len(self.devices) > 1:
-            raise _wrong(
+            raise FILE.wrong(
                 f"{self.label} has kernels of {len(self.devices)} accelerators", "give a trace for every accelerator"
             )
         start = np.frombuffer(self.starts, dtype=np.float64)
@@ -188,9 +188,5 @@ class _Reading:
 
 def _whole(value: object, name: str, label: str, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise _wrong(f"{name} of {label} is {shown(value)}", "give the file as the profiler wrote it")
+        raise FILE.wrong(f"{name} of {label} is {shown(value)}", "give the file as the profiler wrote it")
     return value
-
-
-def _wrong(why: str, fix: str) -> InputError:
-    return InputError(why, rule=RULE, hint=fix)

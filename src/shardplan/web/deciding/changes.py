@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from shardplan.api.questions import PutQuestion
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.decisions.whatif import CLUSTER, WhatIf, change_of, check_named_once, what_if
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.estimation.question import PutQuestion
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.planner.stopping import Stop

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from shardplan.api.questions import PutQuestion
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import PutQuestion
 from shardplan.planner.stopping import Stop
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_count, format_time
@@ -46,7 +46,9 @@ def listed(text: str) -> list[str]:
     found = [each for each in text.replace(",", " ").replace(";", " ").split() if each]
     if not 1 <= len(found) <= MOST_VALUES:
         raise InputError(
-            f"{len(found)} values are given", rule=f"1 to {MOST_VALUES} values are compared", hint="write 64,128,256"
+            f"{len(found) or 'no'} values are given",
+            rule=f"1 to {MOST_VALUES} values are compared",
+            hint="write 64,128,256",
         )
     return found
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from shardplan.api.questions import PutQuestion
 from shardplan.decisions import pareto_sizes as fronts
 from shardplan.decisions import scale as scales
 from shardplan.decisions.pareto_sizes import SizesFront
 from shardplan.decisions.searching import Answered, Progress
+from shardplan.estimation.question import PutQuestion
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart

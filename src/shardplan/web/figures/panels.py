@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from shardplan.plotting.chart import GREY, PALETTE, SECOND_PALETTE, Axis, Chart, Panel, Series
 from shardplan.plotting.page import MARKERS, NUM_CONTOURS, axis_settings, bar_place, positions, values_along
-from shardplan.plotting.panels import GREY, PALETTE, SECOND_PALETTE, Axis, Panel, Panels, Series
 from shardplan.web.figures.axes import Figure
 
 COLOURS: Final = dict(
@@ -35,7 +35,7 @@ COLOURS: Final = dict(
 """Colours of the library as those of the page, which are legible in light and dark."""
 
 
-def panel_figures(chart: Panels) -> list[dict[str, Any]]:
+def panel_figures(chart: Chart) -> list[dict[str, Any]]:
     """Title and figure of every panel."""
     return [{"title": panel.title, "figure": panel_figure(panel)} for panel, _, _ in chart.placed]
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from shardplan.errors import InputError, NotRunnableError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
-from shardplan.launch.export.targets import TARGETS, export_plan, target_named, version_meant
+from shardplan.launch.export.targets import TARGETS, export_estimate
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_time
 from shardplan.web.pages.plan_answers import asked
@@ -74,17 +74,7 @@ def _texts(found: PageAnswer, question: PageQuestion, to: str) -> dict[str, Any]
 
 
 def _files(found: PageAnswer, estimate: Estimate, to: str) -> dict[str, Any]:
-    put = found.put.question
-    made = export_plan(
-        to,
-        model=put.model,
-        cluster=put.cluster,
-        num_accelerators=estimate.num_accelerators_used,
-        job=put.job,
-        plan=estimate.plan,
-        version=version_meant(target_named(to), estimate.framework),
-        stem="launch",
-    )
+    made = export_estimate(to, found.put.question, estimate)
     return {
         "framework": made.framework,
         "files": [*made.files.items()],

@@ -19,10 +19,10 @@ from shardplan.published.subramanian2024.figures import FIGURES, figure
 from shardplan.published.subramanian2024.strategies import STRATEGIES
 from shardplan.published.subramanian2024.study import MODELS, NVLINK_SIZES, Study, StudyEntry, study
 from shardplan.reports.methods.catalogue import MethodEntry
-from shardplan.reports.methods.question import MethodReport, ask_method, our_part
+from shardplan.reports.methods.question import MethodReport, ask_method, our_part, part_label, part_text
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
-from shardplan.units import format_bytes, format_count, format_time
+from shardplan.units import format_bytes, format_time
 from shardplan.web.figures.panels import panel_figures
 from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.question_form import question_context, title_of
@@ -32,8 +32,6 @@ from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import BOTH, PageQuestion, given_in, named, question_of
 from shardplan.web.work.answering import answer as answered
 
-SHARES: Final = ("fraction", "utilisation", "efficiency")
-"""Ends of names of terms that are shares of a whole."""
 NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
 """Figures that are drawn without the whole study."""
 NOTEBOOK: Final = "H100 SXM5"
@@ -205,18 +203,8 @@ def _parts(report: MethodReport) -> list[tuple[str, str, str]]:
     found = []
     for name, value in report.answer.rows[0].parts.items():
         own = None if ours is None else our_part(name, ours)
-        label = name.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
-        found.append((label, _text(name, value), "-" if own is None else _text(name, own)))
+        found.append((part_label(name), part_text(name, value), part_text(name, own)))
     return found
-
-
-def _text(name: str, value: float) -> str:
-    """A term with the unit that ends its name."""
-    if name.endswith("_s"):
-        return format_time(value)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    return percent(value) if name.endswith(SHARES) else format_count(value)
 
 
 ROUTES: Final = (

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties
-from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
+from shardplan.reports.recommendation import listed_plans, lost_text
+from shardplan.reports.texts.answer import num_that_fit, percent
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 from shardplan.web.state import plan_code
 
-DEGREES: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp")
-SWITCHES: Final = (
-    "tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep",
-)  # fmt: skip
 MEMORY: Final = "memory"
-SAME_TIME: Final = 1e-9
 
 
 class PlanColumn(NamedTuple):
@@ -56,11 +53,7 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
     """
     assert result.ties is not None
     ties, best = result.ties, result.estimates[0]
-    listed = [*result.estimates]
-    if ties.recommended.plan not in {each.plan for each in listed}:
-        listed = sorted([*listed, ties.recommended], key=lambda each: max(ties.time_of(each), ties.time_of(best)))
-    degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)]
-    switches = [name for name in SWITCHES if len({getattr(each.plan, name) for each in listed}) > 1]
+    listed, places, degrees, switches = listed_plans(result)
     columns = [
         PlanColumn("step", about="predicted time of one optimizer step"),
         *(PlanColumn(name.replace("_", " ")) for name in degrees),
@@ -73,20 +66,20 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
         PlanColumn("recompute", is_text=True),
         *(PlanColumn(name.replace("_", " "), is_text=True) for name in switches),
     ]
-    places = {each.plan: str(number) for number, each in enumerate(result.estimates, start=1)}
     rows = [_row(places.get(each.plan, ""), each, ties, best, (degrees, switches)) for each in listed]
     return {"columns": columns, "rows": rows, "feasible": num_that_fit(result), "factor": ties.factor - 1}
 
 
-def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[list[str], list[str]]) -> PlanRow:
+def _row(
+    place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[Sequence[str], Sequence[str]]
+) -> PlanRow:
     plan, time, (degrees, switches) = estimate.plan, ties.time_of(estimate), shown
-    lost = time - ties.time_of(best)
     cells = (
         TableCell(format_time(time), time),
         *(TableCell(str(getattr(plan, name)), getattr(plan, name)) for name in degrees),
         TableCell(str(estimate.dp), estimate.dp),
         TableCell(format_bytes(estimate.peak_memory_bytes), estimate.peak_memory_bytes),
-        TableCell(signed_time(lost) if lost > SAME_TIME * time else "same", lost),
+        TableCell(lost_text(estimate, best, ties), time - ties.time_of(best)),
         TableCell(percent(estimate.mfu), estimate.mfu),
         TableCell(str(plan.micro_batch_size), plan.micro_batch_size),
         TableCell(short_sharding(plan), short_sharding(plan)),

@@ -8,6 +8,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
+from shardplan.plotting.subramanian2024.configurations import MEMORY
 from shardplan.published.subramanian2024 import STRATEGIES
 from shardplan.reports.texts.answer import percent
 from shardplan.units import format_bytes, format_count, format_time
@@ -21,12 +22,6 @@ PARTS: Final = {
     "t_bubble": ("pipeline bubble", "red"),
 }
 """Statistics that sum to the time of an iteration."""
-MEMORY: Final = {
-    "wts_mem": "weights",
-    "wts_grad_mem": "gradients",
-    "wts_optimizer_states_mem": "optimizer",
-    "acts_mem": "activations",
-}
 LONGEST_BAR: Final = 40
 
 

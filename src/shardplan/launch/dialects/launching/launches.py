@@ -220,8 +220,11 @@ def _expanded(word: Word, command: Command) -> list[Word] | None:
 
 
 def _with_variables(text: Word) -> str:
-    """A text with variables in the places of the marks for them."""
-    return text.text if text.text is not None else re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
+    """A text with variables in the places of the marks for them; other marks are no redirections."""
+    if text.text is not None:
+        return text.text
+    shown = re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
+    return _NEED.sub(lambda mark: re.sub(r"(\W)", r"\\\1", mark[0]), shown)
 
 
 @lru_cache(maxsize=4)
@@ -232,10 +235,14 @@ def _parsed(text: str, file: str, exported: tuple[tuple[str, str], ...]) -> Scri
 
 def _opened(each: Word, outer: Word) -> Word:
     """A word of an inner text at the place of the outer one; it is open where it holds what is not decided."""
-    needs = tuple(_NEED.findall(each.shown))
-    return each._replace(text=None if needs else each.text, line=outer.line, needs=needs or each.needs)
+    shown = _GUARDED.sub(lambda mark: mark[0].replace("\\", ""), each.shown)
+    needs = tuple(_NEED.findall(shown))
+    text = None if needs else each.text
+    return each._replace(text=text, shown=shown, line=outer.line, needs=needs or each.needs)
 
 
+_GUARDED: Final = re.compile(r"\\<(?:env|arg|cmd|code|file)\\:[^<>]*\\>")
+"""A mark between double quotes, where the backslashes in front of its characters stay."""
 _NEED: Final = re.compile(r"<((?:env|arg|cmd|code|file):[^<>]*)>")
 
 
@@ -312,8 +319,7 @@ def _launchers(words: Sequence[Word]) -> tuple[str, ...]:
 
 def _front_options(words: Sequence[Word]) -> dict[str, Option]:
     """Options of launchers; each takes one value."""
-    found = options_of(words)
-    return dict(found.given)
+    return {name: replace(each, words=each.words[:1]) for name, each in options_of(words).given.items()}
 
 
 def _open_front(words: Sequence[Word]) -> tuple[str, ...]:

@@ -21,31 +21,33 @@ PER_NODE: Final = (
     "nproc_per_node",
     "nproc-per-node",
     "num_gpus",
-    "ntasks-per-node",
     "gpus-per-node",
     "local_worker_num",
 )
-TOTAL: Final = ("num_processes", "ntasks", "n", "np", "worker_num")
+TOTAL: Final = ("num_processes", "worker_num")
+SCHEDULERS: Final = frozenset({"srun", "mpirun"})
+TASKS_PER_NODE: Final = ("ntasks-per-node", "npernode")
+TASKS: Final = ("ntasks", "n", "np")
+"""Tasks of a scheduler, which are ranks where no other launcher starts more of them."""
 
 
 def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     """Nodes and processes: of the launcher, else of the scheduler's directives, else of the variables that it reads."""
     options = {} if launch is None else launch.options
-    total = _first(options, TOTAL)
+    are_ranks = launch is None or set(launch.launchers) <= SCHEDULERS
+    total = _first(options, TASKS if are_ranks else TOTAL)
     for key in ("nodes", "per_node", "num_accelerators") if launch is not None and launch.open else ():
         facts.miss(key, launch.open if launch is not None else ())
     _included(facts, options)
     _nodes(facts, options, script)
-    if total is not None and {"accelerate", "msrun"} & set(launch.launchers if launch else ()):
+    if total is not None:
         take(facts, "num_accelerators", total, degree)
-        take(facts, "per_node", _first(options, ("local_worker_num",)), degree)
+        take(facts, "per_node", _first(options, ("local_worker_num", *(TASKS_PER_NODE if are_ranks else ()))), degree)
         _share(facts)
-    _per_node(facts, options, script, launch)
+    _per_node(facts, options, script, are_ranks=are_ranks)
     nodes, each = facts.number("nodes"), facts.number("per_node")
     if nodes and each:
         facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
-    elif total is not None:
-        take(facts, "num_accelerators", total, degree)
     slices(facts, options)
 
 
@@ -97,12 +99,14 @@ def _nodes(facts: Facts, options: Mapping[str, Option], script: Script) -> None:
         facts.derive("nodes", 1, "--standalone")
 
 
-def _per_node(facts: Facts, options: Mapping[str, Option], script: Script, launch: Launch | None) -> None:
-    if take(facts, "per_node", _first(options, PER_NODE), degree):
-        if "nodes" not in facts:
+def _per_node(facts: Facts, options: Mapping[str, Option], script: Script, *, are_ranks: bool) -> None:
+    tasks = TASKS_PER_NODE if are_ranks else ()
+    if take(facts, "per_node", (each := _first(options, (*PER_NODE, *tasks))), degree):
+        if are_ranks and each is not None:
+            facts.miss("nodes", (f"{each.place}: the nodes of the allocation",))
+        elif "nodes" not in facts:
             facts.assume_because("nodes", 1, "the launcher runs on one node where none are given")
         return
-    tasks = ("ntasks-per-node",) if launch is None or not set(launch.launchers) - {"srun", "mpirun"} else ()
     for name in (*tasks, "gpus-per-node", "gres"):
         if name in script.directives and _directive(facts, "per_node", script.directives[name]):
             return

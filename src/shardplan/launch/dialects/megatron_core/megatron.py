@@ -22,10 +22,28 @@ NAME: Final = "megatron-lm"
 
 def is_megatron(options: Options) -> bool:
     """Whether options are of Megatron-LM or a fork."""
-    own = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "num-attention-heads", "model-parallel-size")
-    return any(name in options for name in own) and any(
-        name in options for name in ("micro-batch-size", "num-layers", "hidden-size", "seq-length", *own)
-    )
+    own = ("tensor-model-parallel-size", "pipeline-model-parallel-size")
+    return any(name in options for name in own) or sum(name in options for name in USUAL) >= LEAST_USUAL
+
+
+USUAL: Final = (
+    "model-parallel-size", "num-layers", "hidden-size", "num-attention-heads", "ffn-hidden-size", "seq-length",
+    "max-position-embeddings", "micro-batch-size", "global-batch-size", "batch-size", "lr-decay-style",
+    "tokenizer-type", "num-query-groups", "group-query-attention", "swiglu", "normalization", "disable-bias-linear",
+    "kv-channels", "position-embedding-type", "untie-embeddings-and-output-weights",
+)  # fmt: skip
+LEAST_USUAL: Final = 5
+"""Options that others have too, and how many of them a line of Megatron-LM's own, or a part of one, has."""
+TRAINING: Final = (
+    "train-iters", "train-samples", "train-epochs", "train-tokens", "epochs", "lr", "lr-decay-style", "lr-decay-iters",
+    "weight-decay", "clip-grad", "global-batch-size", "num-rollout",
+)  # fmt: skip
+"""Options of which a line that trains has one."""
+
+
+def trains(options: Options) -> bool:
+    """Whether a line may train: it says how, or holds words that may."""
+    return bool(options.open or options.unset) or any(name in options.given for name in TRAINING)
 
 
 def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) -> None:
@@ -70,6 +88,7 @@ def _precision(facts: Facts, options: Options) -> None:
         facts.state("precision", "nvfp4", low[0].place, "fp4-format")
     elif low[1] is not None:
         _fp8(facts, low[1], options.get("fp8-recipe"))
+        _switch(facts, options, "software.quantised_weights", "fp8-param-gather")
     for name in ("bf16", "fp16"):
         option = options.get(name)
         if option is not None:

@@ -22,6 +22,7 @@ UNSUPPORTED: Final = {
     "moe-latent-size": "experts of a smaller hidden size",
     "mlp-type": "experts next to a dense MLP",
     "window-size": "attention within a window",
+    "window-attn-skip-freq": "attention within a window",
     "sliding-window-size": "attention within a window",
     "interleave-sliding-window": "attention within a window",
     "vision-model-type": "a vision encoder in front",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.launch.dialects.adapters import adapter_facts
+from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
@@ -30,6 +31,7 @@ def _rules(facts: Facts, config: Settings) -> None:
     _recompute(facts, config)
     _layers(facts, config)
     _adapters(facts, config)
+    objective_facts(facts, config)
     offload = config.first("model.cpu_offloading")
     if offload is not None and switch(offload.value):
         facts.state("offload", "activations", offload.place, offload.name)

@@ -16,6 +16,7 @@ VERSION: Final = "main of 2025 (ea7aefd8)"
 
 TABLE: Final[Table] = {
     "tp": (("model_parallel_size",), degree),
+    "cp": (("context_parallel_size",), degree),
     "num_hidden_layers": (("num_layers",), degree),
     "hidden_size": (("hidden_size",), degree),
     "num_attention_heads": (("num_attention_heads",), degree),
@@ -33,19 +34,20 @@ TABLE: Final[Table] = {
 def is_neox(settings: Settings) -> bool:
     """Whether a document is GPT-NeoX's."""
     folded = _folded(settings)
-    whole_plan = any(key in folded for key in DEGREES) and (
-        "num_layers" in folded or "train_micro_batch_size_per_gpu" in folded
-    )
-    return whole_plan or sum(key in folded for key in PART) >= LEAST_PART
+    return sum(folded.has(key) for key in OWN) >= LEAST_OWN
 
 
 DEGREES: Final = ("pipe_parallel_size", "model_parallel_size")
-PART: Final = (
-    "checkpoint_num_layers", "partition_activations", "synchronize_each_layer", "lr_decay_iters", "lr_decay_style",
-    "distributed_backend", "checkpoint_factor", "train_iters", "keep_last_n_checkpoints", "num_layers", "hidden_size",
+OWN: Final = (
+    *DEGREES, "train_micro_batch_size_per_gpu", "checkpoint_num_layers", "partition_activations",
+    "synchronize_each_layer", "lr_decay_iters", "lr_decay_style", "distributed_backend", "checkpoint_factor",
+    "train_iters", "keep_last_n_checkpoints", "num_layers", "hidden_size", "pos_emb", "no_weight_tying",
+    "gpt_j_residual", "rotary_pct", "hidden_dropout", "output_layer_parallelism", "attention_config",
+    "scaled_upper_triang_masked_softmax_fusion", "output_layer_init_method", "zero_optimization",
 )  # fmt: skip
-"""Keys of a file that is merged with others on the line."""
-LEAST_PART: Final = 4
+"""Keys of its files, of which those that are merged with others on the line have some."""
+LEAST_OWN: Final = 5
+"""How many show that a file is its own: others have layers, widths and degrees under these names too."""
 
 
 def _folded(settings: Settings) -> Settings:
@@ -78,6 +80,8 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
     kinds = str(config.value("attention_config") or "")
     if re.search(r"gmlp|amlp|mamba|rwkv|sparse|local|bigbird|bslongformer|fixed|variable", kinds):
         facts.miss("model", (f"{config['attention_config'].place}: layers of other kinds: --model",))
+    if config.has("operator_config"):
+        facts.miss("model", ("operator_config: layers of other kinds: --model",))
     kind = config.first("fp16.type")
     if kind is not None and facts.value("precision") == "fp16" and str(kind.value) != "fp16":
         facts.note(f"{kind.place} = {kind.value} is read by DeeperSpeed of 2022 alone; since then it trains in fp16")

@@ -30,8 +30,9 @@ RENAMED: Final = {
     "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
     "microbatch-group-size-per-vp-stage": "microbatch-group-size-per-virtual-pipeline-stage",
     "gated-linear-unit": "swiglu",
-    "fsdp": "use-megatron-fsdp",
 }
+FSDP: Final = {"megatron": "use-megatron-fsdp", "pytorch": "use-torch-fsdp2"}
+"""Switches by the value of ``fsdp`` (NeMo, ``megatron_strategy.py``)."""
 NEGATED: Final = {
     "add-bias-linear": "disable-bias-linear",
     "share-embeddings-and-output-weights": "untie-embeddings-and-output-weights",
@@ -112,6 +113,8 @@ def _options(pairs: Mapping[str, Option]) -> Iterator[Option]:
         name, is_opposite = _name(key)
         value = option.value
         switch = {"true": True, "false": False}.get((value or "").lower())
+        if name == "fsdp" and value in FSDP:
+            name, switch = FSDP[value], True
         if not name or (value is not None and value.lower() in ("null", "none")):
             continue
         if switch is None:

@@ -97,11 +97,6 @@ def _optimizer(facts: Facts, config: Settings) -> None:
         )
 
 
-def _plain_optimizer(value: object) -> str | None:
-    """An optimizer; pages of its states in host memory change nothing while they fit."""
-    return optimizer(str(value).removeprefix("paged_").removesuffix("_32bit"))
-
-
 def _fsdp(facts: Facts, config: Settings) -> None:
     """``fsdp_config`` of version 2, or the list of words of version 1."""
     section = [config.first(f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}") for name in _NAMES]

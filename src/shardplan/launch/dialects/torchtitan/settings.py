@@ -68,7 +68,15 @@ FLAVORS: Final = {
 def is_torchtitan(settings: Settings) -> bool:
     """Whether a configuration is torchtitan's."""
     sections = ("parallelism", "training", "activation_checkpoint", "job", "metrics", "checkpoint")
-    return sum(settings.has(section) for section in sections) >= 3 and settings.has("training")
+    is_alike = sum(settings.has(section) for section in sections) >= 3 and settings.has("training")
+    return is_alike and any(settings.has(name) for name in OWN)
+
+
+OWN: Final = (
+    *TABLE["sequence_length"][0], *TABLE["local_batch_size"][0], "training.steps", "model.flavor",
+    "training.num_tokens_per_microbatch_per_dp_rank", "model_spec", "parallelism.data_parallel_shard_degree",
+)  # fmt: skip
+"""Settings of which it has one; others have sections of these names too."""
 
 
 def torchtitan_facts(facts: Facts, settings: Settings) -> None:
@@ -145,13 +153,10 @@ def over_configuration(settings: Settings, known: NamedConfiguration, place: str
 
 
 def _switched(settings: Settings) -> Settings:
-    """Switches that a line turns off, by their own name."""
-    off = {
-        key.replace(".no_", ".").replace(".no-", "."): replace(each, value=False)
-        for key, each in settings.items()
-        if key in BARE and (".no_" in key or ".no-" in key)
-    }
-    return Settings({**settings, **off})
+    """Switches that a line turns off, by their own name alone."""
+    off = {key for key in settings if key in BARE and (".no_" in key or ".no-" in key)}
+    named = {key.replace(".no_", ".").replace(".no-", "."): replace(settings[key], value=False) for key in off}
+    return Settings({**{key: each for key, each in settings.items() if key not in off}, **named})
 
 
 REGISTRY: Final = re.compile(r"code:model_registry\(['\"]([\w.+-]{1,40})['\"]\)")
@@ -263,10 +268,20 @@ def _batch(facts: Facts, settings: Settings) -> None:
         state(facts, "global_batch_size", stated, degree)
     elif stated is not None and stated.needs:
         facts.miss("global_batch_size", stated.needs)
-    dp = facts.number("dp")
-    if dp is not None and local is not None and "global_batch_size" not in facts:
-        facts.derive("global_batch_size", local * dp, f"local batch {local} x dp {dp}")
+    _whole_batch(facts, settings.first("parallelism.num_pp_microbatches"))
     facts.miss("global_batch_size", ("num_accelerators",))
+
+
+def _whole_batch(facts: Facts, pieces: NamedSetting | None) -> None:
+    """One accumulation where no batch is given; the local batch of main is that of one of a pipeline's micro-batches.
+
+    ``num_tokens_per_train_step`` in ``torchtitan/config/configs.py``; without a pipeline the number is ignored.
+    """
+    dp, local = facts.number("dp"), facts.number("local_batch_size")
+    count = whole(pieces.value) if pieces is not None and facts.number("pp") != 1 and facts.version == PYTHON else 1
+    if dp is not None and local is not None and count is not None and "global_batch_size" not in facts:
+        of_pipeline = f" x {count} micro-batches" if count > 1 else ""
+        facts.derive("global_batch_size", local * count * dp, f"local batch {local}{of_pipeline} x dp {dp}")
 
 
 def _tokens(facts: Facts, settings: Settings) -> None:

@@ -1,0 +1,105 @@
+"""Files that look like those of a framework that is read: refused, or asked for what their own program decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.launch.scripts import read, values
+
+from shardplan.errors import InputError
+
+pytest.importorskip("tree_sitter_bash")
+
+OWN_DOCUMENTS = {
+    "a name and a tokenizer are not MaxText": "{model_name: mine, tokenizer_path: a, block_size: 64, dtype: bf16}",
+    "dimensions and degrees are not GPT-NeoX": "{num_layers: 4, hidden_size: 64, pipe_parallel_size: 1, "
+    "model_parallel_size: 1, tie_embeddings: false, inner_mlp_size: 96}",
+    "sections are not torchtitan": "{training: {lr: 1}, checkpoint: {path: a}, metrics: {every: 2}, model: {dim: 64}}",
+    "Megatron's own YAML": "{language_model: {num_layers: 4, hidden_size: 64}, train_iters: 1, lr_decay_iters: 1, "
+    "lr_decay_style: cosine, distributed_backend: nccl}",
+}
+
+
+@pytest.mark.parametrize("text", OWN_DOCUMENTS.values(), ids=OWN_DOCUMENTS.keys())
+def test_a_document_with_some_names_of_a_framework_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match=r"of no framework that is read|recognised but not read"):
+        read(tmp_path, "a.yaml", text)
+
+
+def test_layers_of_other_kinds_are_asked_for_and_context_is_read(tmp_path: Path) -> None:
+    text = """
+    {num_layers: 4, hidden_size: 64, num_attention_heads: 4, pipe_parallel_size: 1, model_parallel_size: 1,
+     pos_emb: rotary, train_micro_batch_size_per_gpu: 1, context_parallel_size: 2, "operator-config": [[["long"], 4]]}
+    """
+    found = read(tmp_path, "a.yml", text)
+    assert found.value("cp") == 2
+    assert "model" in found.missing
+
+
+def test_a_line_of_megatron_without_rate_steps_and_batch_trains_nothing(tmp_path: Path) -> None:
+    line = "torchrun --nproc_per_node 8 {program} --tensor-model-parallel-size 2 --micro-batch-size 1 --num-layers 4"
+    with pytest.raises(InputError, match="trains nothing"):
+        read(tmp_path, "a.sh", line.format(program="tasks/main.py"))
+    assert read(tmp_path, "b.sh", line.format(program="tasks/main.py --lr 1e-5")).value("tp") == 2
+    assert read(tmp_path, "c.sh", line.format(program="pretrain_gpt.py")).value("tp") == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("--model_parallel_size 2", "tp"),
+        ("--pp_size 2", "pp"),
+        ("--seq_parallel_degree 2", "cp"),
+        ("--my_expert_parallel 2", "ep"),
+        ("--data_parallel_size 2", None),
+        ("--vllm_own_parallel_size 2", None),
+        ("--own_parallel_size 1", None),
+    ],
+)
+def test_a_degree_in_a_programs_own_word_is_asked_for(tmp_path: Path, option: str, key: str | None) -> None:
+    found = read(tmp_path, "a.sh", f"deepspeed --num_gpus 8 own.py --per_device_train_batch_size 1 {option}")
+    assert {"tp", "pp", "cp", "ep"} & set(found.missing) == ({key} if key else set())
+
+
+@pytest.mark.parametrize(
+    ("line", "world"),
+    [
+        ("srun --ntasks 32 --ntasks-per-node 8 python train.py", (4, 8, 32)),
+        ("srun -n 16 --ntasks-per-node 8 python train.py", (2, 8, 16)),
+        ("srun --ntasks-per-node 8 python train.py", (None, 8, None)),
+        ("srun --ntasks 4 --ntasks-per-node 1 torchrun --nnodes 4 --nproc_per_node 8 train.py", (4, 8, 32)),
+        ("srun --nodes 4 --ntasks-per-node 1 accelerate launch --num_processes 32 train.py", (4, 8, 32)),
+        ("srun --nodes 2 --ntasks-per-node 1 accelerate launch train.py", (2, None, None)),
+        ("mpirun -np 32 -npernode 8 python train.py", (4, 8, 32)),
+    ],
+)
+def test_tasks_of_a_scheduler_are_ranks_unless_a_launcher_starts_them(
+    tmp_path: Path, line: str, world: tuple[int | None, ...]
+) -> None:
+    found = read(tmp_path, "a.sh", f"{line} --per_device_train_batch_size 1 --bf16 True --model_name_or_path a")
+    assert values(found, "nodes", "per_node", "num_accelerators") == world
+
+
+def test_a_mark_of_an_open_value_ends_no_command_inside_a_text(tmp_path: Path) -> None:
+    """``<arg:1>`` in the text that a shell runs is no redirection that swallows the next line."""
+    text = """
+    srun bash -c "
+    torchrun --nproc_per_node 8 train.py --model_name_or_path first --bf16 True --warmup_steps ${1}
+    other --model_name_or_path second --name 'a ${1}'
+    "
+    """
+    found = read(tmp_path, "a.sh", text)
+    assert found.value("model") == "first"
+
+
+def test_weights_of_few_bits_and_weights_in_host_memory_are_not_silent(tmp_path: Path) -> None:
+    line = "torchrun --nproc_per_node 8 train.py --model_name_or_path {} --bf16 True --per_device_train_batch_size 1 {}"
+    assert "train" in read(tmp_path, "a.sh", line.format("some/model-4bit", "")).missing
+    found = read(tmp_path, "b.sh", line.format("some/model", "--fsdp 'full_shard offload'"))
+    assert "weights in host memory" in " ".join(found.not_understood)
+
+
+def test_what_a_configuration_of_nemo_aligner_trains_for_is_said(tmp_path: Path) -> None:
+    text = "{trainer: {devices: 8, num_nodes: 1, dpo: {max_epochs: 1}}, model: {micro_batch_size: 1, num_layers: 4}}"
+    assert "pairs of answers" in " ".join(read(tmp_path, "a.yaml", text).not_understood)
