@@ -152,9 +152,16 @@ PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 """Programs of transformers, whose options have the defaults of its Trainer."""
 
 
+MODELS: Final = re.compile(r"train|tun(?:e|ing)|sft|\brun|main|po\b|lora|lm\b|superv")
+"""What programs are called that train a model; others may train something else, in another way."""
+
+
 def program_defaults(facts: Facts, program: str) -> None:
     """What options of a program of transformers are where a line leaves them out."""
-    if facts.framework == "hf-trainer" and not facts.open:
+    name = program.lower().rpartition("/")[2].removesuffix(".py")
+    if facts.framework == "hf-trainer" and not MODELS.search(name):
+        facts.miss("optimizer", (f"the program {program}",))
+    elif facts.framework == "hf-trainer" and not facts.open:
         facts.assume_because("optimizer", "adam", "optim of TrainingArguments is adamw")
     if program.rpartition("/")[2] in PROGRAMS and not facts.open:
         facts.assume_because("recompute", "none", "gradient_checkpointing of TrainingArguments is off")
