@@ -140,3 +140,30 @@ def test_an_option_whose_value_is_open_is_on(tmp_path: Path) -> None:
 def test_a_program_that_samples_does_not_train(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="trains nothing"):
         read(tmp_path, "a.sh", "torchrun --nproc_per_node 8 sample.py --job.config_file a.toml")
+
+
+def test_a_kind_of_mlp_of_a_fork_is_asked_for(tmp_path: Path) -> None:
+    text = "{num_layers: 4, hidden_size: 64, pipe_parallel_size: 1, model_parallel_size: 1, pos_emb: rotary, "
+    text += "mlp_type: KIND}"
+    found = read(tmp_path, "a.yml", text.replace("KIND", "gated"))
+    assert {"gated", "intermediate_size"} <= set(found.missing)
+    assert read(tmp_path, "b.yml", text.replace("KIND", "regular")).value("intermediate_size") == 256
+
+
+@pytest.mark.parametrize(
+    ("more", "precision"), [("", None), (', "bf16": {"enabled": false}', "fp32"), (', "train_batch_size": 8', "fp32")]
+)
+def test_a_file_of_deepspeed_that_a_program_completes_leaves_the_precision_open(
+    tmp_path: Path, more: str, precision: str | None
+) -> None:
+    found = read(tmp_path, "a.json", '{"zero_optimization": {"stage": 2}' + more + "}")
+    assert found.value("precision") == precision
+    assert ("precision" in found.missing) == (precision is None)
+
+
+def test_a_program_under_accelerate_may_set_the_precision_with_deepspeed_too(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config: {zero_stage: 2}\n"
+    )
+    found = read(tmp_path, "a.sh", "accelerate launch --config_file c.yaml train.py --per_device_train_batch_size 1")
+    assert "precision" in found.missing

@@ -335,8 +335,13 @@ def _precision(facts: Facts, config: Settings) -> None:
             facts.state("precision", name, setting.place, setting.name)
         elif setting.needs:
             facts.miss("precision", setting.needs)
-    if "precision" not in facts:
+    if any(config.has(name) for name in ("bf16", "bfloat16", "fp16", *SIZES)):
         facts.assume("precision", "fp32", "neither bf16 nor fp16 is enabled")
+    facts.miss("precision", ("the program, which completes the file",))
+
+
+SIZES: Final = ("train_batch_size", "train_micro_batch_size_per_gpu")
+"""Sizes of which DeepSpeed needs one: a program completes a file without them."""
 
 
 def _offload(facts: Facts, config: Settings) -> None:
