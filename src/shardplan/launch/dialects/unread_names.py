@@ -82,7 +82,7 @@ PLAIN: Final = _words(
 )
 """Whole names without effect."""
 _RECIPES: Final = re.compile(
-    r"(?:use_fused|no_\w+_fusion|\w+_fusion|rope_scaling|rotary|(?:use_)?liger|moe_aux|moe_z)\w*"
+    r"(?:use_fused|no_\w+_fusion|\w+_fusion|rope_scaling|rotary|yarn|(?:use_)?liger|moe_aux|moe_z)\w*"
 )
 """Fused kernels, which are priced as usual, positions and losses."""
 _QUIET: Final = re.compile(
