@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,8 +20,10 @@ from shardplan.calibration.validate import validate
 from shardplan.calibration.verdicts import read_needs
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.figures import accuracy_figures
-from shardplan.reports.accuracy.page import accuracy_markdown
+from shardplan.reports.accuracy.page import accuracy_sections
 from shardplan.reports.accuracy.record import accuracy_record
+from shardplan.reports.accuracy.words import Record
+from shardplan.reports.sections import Section, is_wordy
 from shardplan.reports.svg import drawn
 
 DOCS = Path(__file__).parent
@@ -50,6 +52,37 @@ def files() -> dict[str, str]:
         for theme in ("light", "dark")
     }
     return {PAGE: accuracy_markdown(record, links, HEADING), **drawings}
+
+
+def accuracy_markdown(record: Record, figures: Mapping[str, str], heading: str) -> str:
+    """The page as Markdown beneath its heading. ``figures``: Markdown of every figure by name."""
+    lines = (line for section in accuracy_sections(record) for line in _markdown(section, figures))
+    return heading.rstrip() + "\n" + "".join(lines)
+
+
+def _markdown(section: Section, figures: Mapping[str, str]) -> Iterator[str]:
+    yield f"\n{'#' * section.level} {section.title}\n"
+    if section.text:
+        yield f"\n{_wrapped(section.text)}\n"
+    if section.figure in figures:
+        yield f"\n{figures[section.figure]}\n"
+    if section.rows:
+        sides = ["---" if is_wordy(section) or column == 0 else "--:" for column in range(len(section.columns))]
+        yield "\n" + "\n".join(_line(row) for row in (section.columns, sides, *section.rows)) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    """Text in lines of at most 130 letters."""
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) > 129:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("_", "\\_").replace("*", "\\*") for cell in cells) + " |"
 
 
 def is_current(written: Mapping[str, str], folder: Path = DOCS) -> bool:

@@ -70,7 +70,7 @@ class UnknownNameError(InputError):
         )
 
 
-def check_kind(name: str, value: object, *kinds: type, hint: str = "") -> None:
+def check_kind(name: str, value: object, *kinds: type, hint: str) -> None:
     """Refuses an argument of another type than one of ``kinds``, by its name. Raises ``InputError``."""
     if not isinstance(value, kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)

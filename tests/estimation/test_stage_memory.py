@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from tests.examples import cluster, gpt, ideal_profile
 
+from shardplan.estimation.charge import CHARGES, StateCharge
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import in_update
+from shardplan.estimation.step import least_peak_of
 from shardplan.inputs.job import GradDtype, Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
@@ -135,3 +137,14 @@ def test_the_parts_sum_to_the_peak_that_the_search_compares(num_microbatches: in
     for vocab_size in (8, 32_000, 512_000):
         found = of_torch(num_microbatches, frees=True, num_accelerators=8, vocab_size=vocab_size)
         assert found.memory_of(0).total == pytest.approx(found.peak_memory_bytes)
+
+
+def test_an_update_with_few_activations_is_the_peak() -> None:
+    """Weights, gradients and states take 2, 2 and 12 bytes of a parameter, its gradient in fp32 another 4."""
+    job = Job(sequence_length=16, global_batch_size=1, grad_dtype="bf16")
+    question = Question(model=MODEL, cluster=cluster(), num_accelerators=1, job=job, given_profile=ideal_profile())
+    found = PricedPlan.of(question, Plan(sharding="ddp"))
+    assert found.peak_memory_bytes == pytest.approx(20 * MODEL.num_parameters)
+    nothing = dict.fromkeys(CHARGES, 0.0)
+    charge = StateCharge(**nothing | {"resident_bytes": 14.0, "gradient_bytes": 2.0, "update_bytes": 4.0})
+    assert least_peak_of(question, charge) == 20

@@ -211,15 +211,14 @@ UNSAID: Final[dict[str, set[str]]] = {
     "deepspeed": {"sequence_length"},
     "internevo": {"overlap_tp", "overlap_ep"},
     "llm-foundry": {"sequence_parallel", "offload", "offload_num_layers"},
-    "maxtext": {"overlap_tp", "overlap_dp", "overlap_ep", "placement", "recompute", "offload", "sharding"},
-    "megatron-deepspeed": {"etp"},
+    "maxtext": {"overlap_tp", "overlap_dp", "overlap_ep", "placement", "recompute", "offload"},
     "mindspeed-llm": {"overlap_dp"},
-    "nanotron": {"overlap_dp", "etp"},
+    "nanotron": {"overlap_dp"},
     "nemo": {"offload", "precision"},
     "nemo-automodel": {"optimizer", "cp_comm", "precision", "vp", "stage_layers", "overlap_pp"},
     "torchtitan": {"optimizer", "precision", "vp", "stage_layers", "overlap_pp"},
     "zero-bubble": {
-        "offload", "offload_num_layers", "cp_comm", "overlap_pp", "overlap_ep", "etp", "vp", "schedule", "stage_layers",
+        "offload", "offload_num_layers", "cp_comm", "overlap_pp", "overlap_ep", "vp", "schedule", "stage_layers",
     },
 }  # fmt: skip
 """Fields that the options of a framework do not express in some plans that it runs; of others none."""

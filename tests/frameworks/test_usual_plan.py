@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import load_stack
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
-from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.degrees import Setting
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import load_cluster, load_model
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,17 @@ def test_experts_are_split_as_layers_where_ranks_suffice() -> None:
     assert usual_expert_tp(megatron, moe, 32, tp=2, ep=32, pp=1) == 1
     assert usual_expert_tp(megatron, load_model("llama-3.1-8b"), 32, tp=2, ep=1, pp=1) == 1
     assert usual_expert_tp(load_stack("megatron-bridge"), moe, 32, tp=2, ep=4, pp=1) == 1
+
+
+@pytest.mark.parametrize("name", ["internevo", "maxtext", "zero-bubble"])
+def test_frameworks_that_always_split_experts_over_tp_run_no_other_plan(name: str) -> None:
+    """Whole experts on every rank of tp are no plan of theirs, be they shared by ``ep`` or not."""
+    stack, moe = load_stack(name), load_model("mixtral-8x7b")
+    assert usual_expert_tp(stack, moe, 16, tp=4, ep=2, pp=1) == 4
+    job = Job(sequence_length=4096, global_batch_size=64)
+    setting = Setting.of(moe, load_cluster("dgx-h100"), 16, job)
+    for ep in 1, 2:
+        rules = [each.rule for each in refusals(stack, Plan(tp=4, ep=ep, etp=1), setting)]
+        assert any("expert-tensor parallelism" in each for each in rules)
+        rules = [each.rule for each in refusals(stack, Plan(tp=4, ep=ep, etp=4), setting)]
+        assert not any("expert-tensor parallelism" in each for each in rules)

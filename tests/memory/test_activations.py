@@ -200,3 +200,9 @@ def test_a_stage_without_layers_sends_nothing_to_the_host() -> None:
     assert float(np.asarray(offloaded_share(8, away))) == 0.25
     assert float(np.asarray(on_device(3.0, 8, away))) == 3 * 0.75 + 0.25
     assert float(np.asarray(on_device(3.0, 1, away))) == 1
+    assert float(np.asarray(on_device(3.0, 0, away))) == 1
+
+
+def test_recomputation_brings_a_layer_back_where_there_is_some() -> None:
+    assert (working_set(5.0, 1.0), working_set(5.0, 0.0)) == (5, 0)
+    assert np.asarray(working_set(5.0, np.array([0.0, 0.5, 1.0]))).tolist() == [0, 5, 5]

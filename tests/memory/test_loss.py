@@ -52,9 +52,14 @@ def test_eager_kernels_do_not_compile_the_loss() -> None:
         assert float(loss_bytes(software, PER_LOGIT, 1e9, 1, tp)) == each * 1e9
 
 
-@pytest.mark.parametrize(("kernel", "kept"), [("in_place", 4), ("autograd", 4), ("single", 2)])
+@pytest.mark.parametrize(
+    ("kernel", "kept"),
+    [("in_place", 4), ("autograd", 4), ("loss_parallel", 4), ("compiled", 4), ("gathered", 4), ("single", 2)],
+)
 def test_every_further_head_keeps_its_softmax(kernel: LossKernel, kept: float) -> None:
-    assert loss(kernel, heads=3) - loss(kernel) == 2 * kept * 1e9
+    """In fp32, or 16-bit logits; a loss in pieces keeps nothing."""
+    assert loss(kernel, heads=3, tp=8) - loss(kernel, tp=8) == 2 * kept * 1e9
+    assert loss(kernel, heads=3, fused=True) == loss(kernel, fused=True)
 
 
 def test_the_loss_and_the_backward_pass_of_a_layer_do_not_live_together() -> None:

@@ -237,3 +237,55 @@ def test_weights_in_fp32_alone_are_the_master_copy(sharding: Any, weights: float
     assert float(held.weights) == pytest.approx(weights * PSI)
     assert float(held.optimizer) == pytest.approx(optimizer * PSI)
     assert float(held.gradients) == float(states(sharding).gradients)
+
+
+@pytest.mark.parametrize(("sharding", "weights"), [("ddp", 4 + 1), ("zero1", 2 + 1), ("zero3", (4 + 1) / 64)])
+def test_copies_in_eight_bits_come_beside_weights_in_fp32(sharding: Any, weights: float) -> None:
+    of = job(precision="fp8", software=Software(fp32_weights=True))
+    assert float(states(sharding, of=of).weights) == pytest.approx(weights * PSI)
+
+
+def test_a_rank_alone_gathers_and_reduces_nothing() -> None:
+    layer = Parameters(1e9)
+    for software in (Software(), Software(fixed_bucket=True), Software(gathers_ahead=False)):
+        one = job(software=software)
+        numbers = PlanNumbers.of(Plan(sharding="zero3"), 1, one)
+        for found in (gathered_bytes, unsharded_gradient_bytes, reduction_bytes):
+            assert float(found(layer, layer, one, numbers)) == 0, found
+        two = PlanNumbers.of(Plan(sharding="zero3"), 2, one)
+        assert float(gathered_bytes(layer, layer, one, two)) > 0
+
+
+def test_parts_without_parameters_have_no_bucket() -> None:
+    one = job(software=Software(fixed_bucket=True))
+    numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
+    assert float(reduction_bytes(Parameters(0.0), Parameters(0.0), one, numbers)) == 0
+
+
+def test_a_rank_alone_holds_the_same_whatever_is_sharded() -> None:
+    for of in (job(), job(software=Software(fp32_weights=True)), job(precision="fp8")):
+        assert {total(states(each, 1, of=of)) for each in SHARDINGS} == {total(states("ddp", 1, of=of))}
+
+
+def test_fused_accumulation_writes_gradients_as_they_are_accumulated() -> None:
+    layer = Parameters(1e9)
+    for fused, size in ((True, 4e9), (False, 2e9)):
+        one = job(grad_dtype="fp32", software=Software(fused_accumulation=fused))
+        numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
+        assert float(unsharded_gradient_bytes(layer, layer, one, numbers)) == size
+
+
+@pytest.mark.parametrize(("keeps", "weights"), [("never", 2 / 64), ("always", 2 + 2 / 64)])
+def test_kept_weights_come_beside_their_shard(keeps: Any, weights: float) -> None:
+    """Experts that one rank alone holds have no shard of their own beside them."""
+    of = job(software=Software(keeps_weights=keeps))
+    dense = float(states("zero3", of=of).weights)
+    assert dense == pytest.approx(weights * PSI)
+    assert float(states("zero3", dense=0.0, experts=PSI, ep=64, of=of).weights) == 2 * PSI
+
+
+def test_experts_that_one_rank_holds_are_neither_gathered_nor_reduced() -> None:
+    one, experts = job(), Parameters(0.0, 1e9)
+    for ep, gathered in ((64, 0.0), (8, 2 * 2e9)):
+        numbers = PlanNumbers.of(Plan(sharding="zero3", ep=ep), 64, one)
+        assert float(gathered_bytes(experts, experts, one, numbers)) == gathered

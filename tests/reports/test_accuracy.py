@@ -20,7 +20,7 @@ from shardplan.calibration.validate import Validation, validate
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Residual
 from shardplan.reports.accuracy.figures import accuracy_figures
-from shardplan.reports.accuracy.page import accuracy_html, accuracy_markdown, accuracy_sections
+from shardplan.reports.accuracy.page import accuracy_html, accuracy_sections
 from shardplan.reports.accuracy.record import accuracy_record, left_out_validation
 from shardplan.reports.svg import THEMES, Cloud, Scatter, drawn
 
@@ -88,7 +88,7 @@ def test_runs_of_ones_own_have_a_record_without_left_out_errors(fresh: Validatio
     titles = [section.title for section in accuracy_sections(record)]
     assert "Worst runs" in titles
     assert "Targets and what is reached" not in titles
-    assert "left out" not in accuracy_markdown(record, {}, "# Own")
+    assert "left out" not in generate_accuracy.accuracy_markdown(record, {}, "# Own")
 
 
 def test_runs_without_step_times_or_predictions_have_a_page_too(fresh: Validation) -> None:
@@ -100,7 +100,7 @@ def test_runs_without_step_times_or_predictions_have_a_page_too(fresh: Validatio
         checked = Validation(predictions=predictions, skipped=(skipped,), sweeps=())
         record = accuracy_record(checked)
         assert "it is broken | so" in accuracy_html(record)
-        assert "## Step time" not in accuracy_markdown(record, {}, "# Own")
+        assert "## Step time" not in generate_accuracy.accuracy_markdown(record, {}, "# Own")
 
 
 def test_the_worst_runs_come_first(record: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ def test_html_is_one_file_that_loads_nothing_and_shows_text_as_text(fresh: Valid
 
 
 def test_markdown_keeps_its_tables_whole(record: dict[str, Any]) -> None:
-    text = accuracy_markdown(record, {"time": "FIGURE"}, "# Accuracy")
+    text = generate_accuracy.accuracy_markdown(record, {"time": "FIGURE"}, "# Accuracy")
     assert text.startswith("# Accuracy\n\n## What is compared\n")
     assert "FIGURE" in text
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):

@@ -118,6 +118,12 @@ def test_a_plan_file_of_one_plan_shows_that_plan(tmp_path: Path) -> None:
     assert plan_in(session_in(path.read_text()).show) == read_plan_file(path).estimates[0].plan
 
 
+def test_a_plan_file_where_nothing_fits_keeps_its_framework() -> None:
+    found = search("llama-3.1-405b", "dgx-h100", 8, stack="torchtitan")
+    assert not found.estimates
+    assert session_in(json.dumps(found.to_dict())).stack == "torchtitan"
+
+
 def test_a_config_json_is_a_model() -> None:
     text = (DATA / "models" / "llama-3.1-8b.json").read_text()
     assert put_again(session_in(text)).model.layers == load_model("llama-3.1-8b").layers

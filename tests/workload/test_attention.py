@@ -219,3 +219,13 @@ def test_rotated_queries_and_keys_are_kept_beside_a_packed_projection() -> None:
         block = attention(Attention(num_heads=16, num_kv_heads=4, head_dim=64), of)
         kept.append(sum(float(tensor.bytes) for tensor in block.saved))
     assert kept[1] - kept[0] == 2 * LENGTH * (16 + 4) * 64
+
+
+def test_without_latents_of_queries_the_layer_s_input_is_gathered() -> None:
+    """DeepSeek-V2-Lite projects queries from the hidden state; latents of keys and values alone are kept."""
+    lite = replace(DEEPSEEK_V3, num_heads=16, q_lora_rank=None)
+    block = latent_attention(lite, shard(2048, tp=4, sequence_parallel=True))
+    kept = {tensor.name: float(tensor.bytes) for tensor in block.saved}
+    assert kept["latents"] == LENGTH / 4 * (512 + 64) * (2 + 2)
+    gathered = {item.name: float(item.bytes) for item in block.collectives}
+    assert gathered["attention_gather"] == gathered["attention_scatter"] == 2 * LENGTH * 2048

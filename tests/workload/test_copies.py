@@ -110,3 +110,8 @@ def test_the_network_carries_one_copy_for_each_domain() -> None:
     """64 ranks in nodes of eight: of eight copies 4 (1 - 0.75^8) cross, seven eighths of them to other nodes."""
     _, outer = collective_bytes("all_to_all", 8.0, Group(64, (8, 64)), copies=DEEPSEEK_V3)
     assert outer == pytest.approx(4 * (1 - 0.75**8) * 7 / 8)
+
+
+@pytest.mark.parametrize("num_domains", [1.5, 2.5, 7.25])
+def test_without_groups_a_number_that_is_not_whole_is_one_of_the_closed_form(num_domains: float) -> None:
+    assert domains_reached(Copies(8), num_domains) == num_domains * (1 - (1 - 1 / num_domains) ** 8)

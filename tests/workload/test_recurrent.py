@@ -199,3 +199,10 @@ def test_layer_scale_multiplies_both_outputs() -> None:
     assert scaled.num_parameters(2048) == plain.num_parameters(2048) + 2048
     names = [op.name for op in layer_block(scaled, shard(2048)).operators]
     assert names.count("layer_scale") == 1
+
+
+def test_mamba_1_keeps_its_selection_as_well() -> None:
+    """The projected input, the scan's output and the next product's input; step size, B and C, and the step sizes."""
+    inner, selected = 2 * 4096, 256 + 2 * 16
+    kept = sum(float(item.bytes) for item in selective_scan(JAMBA, shard(4096)).saved)
+    assert kept == 2 * LENGTH * (2 * inner + inner + inner + selected + inner)

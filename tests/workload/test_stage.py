@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from tests.strategies import models
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
-from shardplan.workload.stage import kinds_of_stage, stages
+from shardplan.workload.stage import kinds_of_stage, stacked, stages
 
 counts = st.integers(1, 200)
 
@@ -146,3 +147,13 @@ def test_before_a_prediction_block_later_chunks_are_filled_first(num_layers: int
     """Earlier stages keep more micro-batches in memory, so none of them holds more layers than a later one."""
     sizes = chunk_layers(num_layers, min(num_layers, num_chunks), 1)[:-1]
     assert list(sizes) == sorted(sizes)
+
+
+def test_stages_side_by_side_know_what_is_behind_each() -> None:
+    """The last stage has nothing behind it: no layers in the array of what follows."""
+    pipeline = stages(LLAMA_405B, 4, 1)
+    together = stacked(pipeline)
+    assert np.asarray(together.num_behind).tolist() == [3, 1, 1, 0]  # the two in the middle hold the same
+    assert together.behind is not None
+    assert np.asarray(together.behind.num_layers).tolist() == [95, 31, 31, 0]
+    assert stacked(pipeline[-1:]).behind is None

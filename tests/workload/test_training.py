@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.examples import LLAMA_70B, cluster, llama, mixtral
+from tests.examples import LLAMA_70B, cluster, deepseek_v3, llama, mixtral
 
 from shardplan import estimate
 from shardplan.calibration.runs.rows import shipped_runs
@@ -297,3 +297,18 @@ def test_targets_are_matrices_of_the_model() -> None:
     with pytest.raises(InputError, match="gate"):
         Question(model=ungated, cluster=cluster(), num_accelerators=1, job=job(**LORA | {"lora_targets": "gate"}))
     Question(model=ungated, cluster=cluster(), num_accelerators=1, job=job(**LORA | {"lora_targets": "all"}))
+
+
+def test_frozen_latents_are_kept_once_for_their_norms() -> None:
+    """A frozen product reads no input backward; the norm before it does, in 16 bits."""
+    model, length = deepseek_v3(), SEQUENCE
+    frozen, whole = (
+        {each.name: float(each.bytes) for each in layer_block(layer, shard_of(model)).saved}
+        for layer in (replace(model.layers[0], gradients="input"), model.layers[0])
+    )
+    assert frozen["latents"] == length * (1536 + 512 + 64) * 2 == whole["latents"] / 2
+    assert "qkv" in frozen
+
+
+def shard_of(model: ModelConfig) -> Shard:
+    return Shard.of(model.hidden_size, job(), PlanNumbers.of(Plan(), 8, job()))

@@ -109,12 +109,12 @@ def coverage_of(runs: Iterable[Covered]) -> Coverage | None:
     )
 
 
-def coverage_by_family(runs: Sequence[Covered], smallest: int = 8) -> dict[str, Coverage]:
+def coverage_by_family(runs: Sequence[Covered], smallest: int) -> dict[str, Coverage]:
     """Shares of every family that has at least ``smallest`` runs, in the order of their names."""
     return _coverage_by(runs, lambda run: run.family, smallest)
 
 
-def coverage_by_generation(runs: Sequence[Covered], smallest: int = 8) -> dict[str, Coverage]:
+def coverage_by_generation(runs: Sequence[Covered], smallest: int) -> dict[str, Coverage]:
     """The same by generation of accelerators."""
     return _coverage_by(runs, lambda run: run.generation, smallest)
 

@@ -41,7 +41,6 @@ LEFT_OUT = "left_out"
 QUANTITIES = ("step_time", "peak_memory_bytes")
 """What a run measures."""
 
-
 LeftOut = Literal["family", "generation", "neighbourhood"]
 RADIUS = 2.5
 """Distance within which runs are of one neighbourhood."""
@@ -170,7 +169,7 @@ def _fitted(constant: Constant, free: Free, found: Fit, column: int) -> Constant
     )
 
 
-def write_profiles(found: Fit, folder: Path = PROFILES) -> None:
+def write_profiles(found: Fit, folder: Path) -> None:
     """Writes every profile file anew, its heading kept."""
     for generation in ("default", *generations()):
         path = folder / f"{generation}.yaml"

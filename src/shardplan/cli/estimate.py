@@ -113,8 +113,7 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: Det
     from shardplan.cli.show import details as show_details
 
     page = Page()
-    show_answer.show_question(page, question)
-    show_answer.show_given(page, given)
+    show_answer.show_question(page, question, given)
     show_answer.show_verdict(page, question, answer, is_whole=flags.explains)
     show_answer.show_memory(page, answer, is_whole=flags.explains)
     show_answer.show_step(page, answer, show_answer.ALL_TERMS)

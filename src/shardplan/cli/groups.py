@@ -19,7 +19,6 @@ from shardplan.errors import UnknownNameError
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
 """How help is asked for and laid out."""
 
-
 LONGEST: Final = 300
 """Characters of the first sentence of a command's help."""
 FILES: Final = "examples/"

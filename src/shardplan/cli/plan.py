@@ -154,12 +154,11 @@ def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given:
     if target.is_stdout:
         return
     from shardplan.cli.layout import Page
-    from shardplan.cli.show.answer import show_given, show_question
+    from shardplan.cli.show.answer import show_question
     from shardplan.cli.show.search import show_answer, show_no_answer
 
     page = Page()
-    show_question(page, result.question)
-    show_given(page, given)
+    show_question(page, result.question, given)
     if explanation is None:
         show_no_answer(page, result, flags)
     else:

@@ -77,7 +77,7 @@ def ask(flags: QuestionFlags) -> Asked:
     return Asked(question=put.question, assumptions=assumed, warnings=of_profile, stack=put.stack)
 
 
-def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None) -> Asked:
+def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None) -> Asked:
     """The question of a plan file, with the given flags in place of what it has. Raises InputError.
 
     ``framework``: the one that the file's plan is for. Its plan and job are the file's, unless a stack is named anew.
@@ -258,7 +258,7 @@ def _overrides(flags: OverrideFlags) -> Overrides:
     return cast(Overrides, values)  # the flags are named like its keys
 
 
-def plan_from(flags: Given, base: Plan | None = None) -> Plan:
+def plan_from(flags: Given, base: Plan | None) -> Plan:
     """The plan that the flags describe, on top of ``base``. Raises InputError."""
     return replace(base or Plan(), **values_of(Plan, flags))
 

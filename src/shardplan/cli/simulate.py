@@ -14,6 +14,7 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError, shown
+from shardplan.fields import dataclass
 from shardplan.inputs.job import MOST_IMBALANCE
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import JsonTarget
@@ -54,6 +55,33 @@ SlowRankFlag = Annotated[
     list[str] | None,
     flag("Rank of the pipeline, from 0, whose passes take FACTOR times as long: 3=1.2.", metavar="N=FACTOR"),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFlags:
+    """What is simulated in place of the plan's own step, and what disturbs it."""
+
+    times: TimesFlag = None
+    pick: PickFlag = None
+    schedule: ScheduleFlag = None
+    stages: StagesFlag = None
+    jitter: JitterFlag = "0"
+    seed: SeedFlag = "0"
+    slow_rank: SlowRankFlag = None
+
+    @property
+    def disturbance(self) -> Disturbance:
+        """What the flags of jitter and of slow ranks say. Raises InputError."""
+        from shardplan.simulation.step import Disturbance
+
+        jitter = self.jitter
+        return Disturbance(
+            jitter=0.0 if jitter.strip() and not jitter.strip(" 0.") else number(jitter, "--jitter", most=MOST_JITTER),
+            seed=whole(self.seed, "--seed", least=0, most=MOST_SEED),
+            slowdown=_slow(self.slow_rank, "--slow-rank"),
+        )
+
+
 SlowReplicaFlag = Annotated[
     list[str] | None,
     flag(
@@ -82,13 +110,7 @@ def simulate(
     *,
     output: OutputFlags,
     plan: PlanArgument = None,
-    times: TimesFlag = None,
-    pick: PickFlag = None,
-    schedule: ScheduleFlag = None,
-    stages: StagesFlag = None,
-    jitter: JitterFlag = "0",
-    seed: SeedFlag = "0",
-    slow_rank: SlowRankFlag = None,
+    step: StepFlags,
     slow_replica: SlowReplicaFlag = None,
     replicas: ReplicasFlag = None,
     expert_imbalance: ImbalanceFlag = None,
@@ -97,20 +119,19 @@ def simulate(
 
     The times are those of the estimate, pass by pass. The closed form of the estimate is shown for comparison.
     """
-    target = output.checked_target(plan, times, stages)
-    disturbance = disturbance_of(jitter, seed, slow_rank)
-    several = _replicas(replicas, slow_replica)
-    check_one_given(plan, times)
-    if times is not None:
+    target = output.checked_target(plan, step.times, step.stages)
+    disturbance, several = step.disturbance, _replicas(replicas, slow_replica)
+    check_one_given(plan, step.times)
+    if step.times is not None:
         _refuse_imbalance("--times", expert_imbalance)
-        return _case(times, schedule, stages, target, disturbance=disturbance, replicas=several)
+        return _case(step, target, disturbance=disturbance, replicas=several)
     assert plan is not None
-    if stages is not None:
+    if step.stages is not None:
         _refuse_imbalance("--stages", expert_imbalance)
     imbalance = None
     if expert_imbalance is not None:
         imbalance = number(expert_imbalance, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
-    simulated = plan_of_file(plan, pick, schedule, stages, disturbance, replicas=several, expert_imbalance=imbalance)
+    simulated = plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
     from shardplan.reports.simulation import simulated_plan_record
 
     target.write(simulated_plan_record(simulated))
@@ -123,17 +144,6 @@ def simulate(
             Page(), simulated.schedule, simulated.replicas, step_time=simulated.step_time, closed_form_time=closed
         )
     return 0
-
-
-def disturbance_of(jitter: str, seed: str, slow_rank: Sequence[str] | None = None) -> Disturbance:
-    """What the flags of jitter and of slow ranks say. Raises InputError."""
-    from shardplan.simulation.step import Disturbance
-
-    return Disturbance(
-        jitter=0.0 if jitter.strip() and not jitter.strip(" 0.") else number(jitter, "--jitter", most=MOST_JITTER),
-        seed=whole(seed, "--seed", least=0, most=MOST_SEED),
-        slowdown=_slow(slow_rank, "--slow-rank"),
-    )
 
 
 def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
@@ -185,22 +195,14 @@ def check_one_given(plan: Path | None, times: Path | None) -> None:
         )
 
 
-def _case(
-    file: Path,
-    schedule: str | None,
-    stages: Path | None,
-    target: JsonTarget,
-    *,
-    disturbance: Disturbance,
-    replicas: Replicas,
-) -> int:
+def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
     from shardplan.reports.simulation import replicas_record, simulation_record
     from shardplan.simulation.closed import closed_form_step_time
     from shardplan.simulation.replicas import simulate_replicas
     from shardplan.simulation.step import simulate as simulated_step
 
-    named, at, times = case_of_file(file, schedule, stages)
+    named, at, times = case_of_file(flags)
     steps = simulate_replicas(lambda each: simulated_step(named, at, times, each), disturbance, replicas)
     closed = closed_form_step_time(named, at, times)
     target.write(simulation_record(steps.step, closed) | replicas_record(steps))
@@ -213,10 +215,10 @@ def _case(
     return 0
 
 
-def case_of_file(file: Path, schedule: str | None, stages: Path | None) -> tuple[Schedule, Pipeline, ChunkTimes]:
-    """The case of a file. Raises InputError where flags of plans are given too."""
-    if schedule is not None or stages is not None:
-        flag = "--schedule" if schedule is not None else "--stages"
+def case_of_file(flags: StepFlags) -> tuple[Schedule, Pipeline, ChunkTimes]:
+    """The case of ``--times``. Raises InputError where flags of plans are given too."""
+    if flags.schedule is not None or flags.stages is not None:
+        flag = "--schedule" if flags.schedule is not None else "--stages"
         raise InputError(
             f"both --times and {flag} are given",
             rule="a case names its schedule and has all times",
@@ -224,14 +226,13 @@ def case_of_file(file: Path, schedule: str | None, stages: Path | None) -> tuple
         )
     from shardplan.simulation.case import read_case
 
-    return read_case(file).load()
+    assert flags.times is not None
+    return read_case(flags.times).load()
 
 
 def plan_of_file(
     file: Path,
-    pick: str | None,
-    schedule: str | None,
-    stages: Path | None,
+    flags: StepFlags,
     disturbance: Disturbance,
     *,
     replicas: Replicas | None = None,
@@ -245,12 +246,12 @@ def plan_of_file(
     from shardplan.simulation.stage_times import read_stage_times
 
     found = read_plan_file(file)
-    plan = picked_from(found, pick).plan
+    plan = picked_from(found, flags.pick).plan
     return simulate_plan(
         found.question if expert_imbalance is None else _imbalanced(found.question, expert_imbalance),
         plan,
-        schedule_named(plan.effective_schedule if schedule is None else schedule),
-        times=None if stages is None else read_stage_times(stages, plan.pp * plan.vp),
+        schedule_named(plan.effective_schedule if flags.schedule is None else flags.schedule),
+        times=None if flags.stages is None else read_stage_times(flags.stages, plan.pp * plan.vp),
         disturbance=disturbance,
         replicas=replicas or ALONE,
     )

@@ -30,9 +30,7 @@ class HostWork:
     """The device stands idle, forward, until the host has learnt how many tokens each expert got."""
 
 
-def host_work(
-    block: Block, machine: Machine, groups: dict[str, Group], *, routed: bool, overlap_ep: Flags = False
-) -> HostWork:
+def host_work(block: Block, machine: Machine, groups: dict[str, Group], *, routed: bool, overlap_ep: Flags) -> HostWork:
     """A call for every kernel and every collective of more than one rank; graphs replay what they captured.
 
     ``routed``: whether a host-side dispatcher of experts runs in the block. ``overlap_ep``: whether the block takes

@@ -161,7 +161,7 @@ def budget_of(
     operations: Operations,
     *,
     batch_ramp: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> ClusterBudget:
     """The fewest accelerators that meet the limits; where only money or energy is limited, the run done soonest.
 

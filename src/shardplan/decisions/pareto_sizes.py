@@ -115,7 +115,7 @@ class SizesFront:
 
 
 def sizes_front(
-    question: Question, sizes: Sequence[int], searches: Searches | None = None, *, progress: Progress | None = None
+    question: Question, sizes: Sequence[int], searches: Searches, *, progress: Progress | None
 ) -> SizesFront:
     """Each of ``sizes`` with its plan, time and money, the batch of ``question`` kept. Raises ``InputError``."""
     price = needed_price(question.cluster, USUAL)

@@ -76,13 +76,13 @@ class Scaling:
 def scaling(
     question: Question,
     sizes: Sequence[int],
-    searches: Searches | None = None,
+    searches: Searches,
     *,
     least_gain: float = LEAST_GAIN,
     progress: Progress | None = None,
 ) -> Scaling:
     """The plan to take at each of ``sizes``, the batch of ``question`` kept. Raises ``InputError``."""
-    searches, ordered = searches or Searches(), checked_sizes(sizes)
+    ordered = checked_sizes(sizes)
     _check_gain(least_gain)
     answers = []
     for done, size in enumerate(ordered):

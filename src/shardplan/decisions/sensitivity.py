@@ -1,4 +1,4 @@
-r"""Which hardware parameter pays: how much the best step time changes with each of them, planned anew at every point.
+r"""Which hardware parameter pays: how much the best step time changes with each of them, planned again at every point.
 
 A parameter x is set to x / f and to f x, and the fastest plan of the whole space is sought at both. The elasticity is
 the share by which the best step time T changes for a share of x,
@@ -86,9 +86,7 @@ class Sensitivity:
         return sum(each.elasticity or 0.0 for each in rates)
 
 
-def sensitivity_of(
-    question: Question, searches: Searches, *, factor: float = FACTOR, progress: Progress | None = None
-) -> Sensitivity:
+def sensitivity_of(question: Question, searches: Searches, *, factor: float, progress: Progress | None) -> Sensitivity:
     """The elasticity of the best step time to every parameter of the hardware. Raises ``InputError``."""
     if not 1 < factor <= LARGEST_FACTOR:
         raise InputError(

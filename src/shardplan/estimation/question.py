@@ -19,7 +19,7 @@ from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import job_in_stack, stated, switches_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
+from shardplan.frameworks.usual_stack import Wanted, chosen_stack
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Setting
@@ -148,8 +148,8 @@ def put_question(
     *,
     job: Job | None = None,
     software: Mapping[str, Any],
-    stack: Stack | str | None = USUAL,
-    profile: Profile | None = None,
+    stack: Stack | str | None,
+    profile: Profile | None,
 ) -> PutQuestion:
     """The question with these fields of a job and its software, in place of those of ``job``. Raises InputError."""
     given = {**fields} if job is None else {**stated(job), **fields}

@@ -208,7 +208,7 @@ def step_of_loads(
     whole: Stage,
     *,
     around: Around,
-    rounds: Sequence[Sequence[Stage]] = (),
+    rounds: Sequence[Sequence[Stage]],
 ) -> Step:
     """As ``step_of``, from what prices put on a rank."""
     work = WorkOfStages(

@@ -157,9 +157,9 @@ def _recompute_layers_hint(counted: Any, _s: Setting, p: Plan) -> str:
 # Ranks
 
 
-def _etp_holds(degree: Any, _s: Setting, d: Degrees) -> Flags:
+def _etp_holds(degree: Any, s: Setting, d: Degrees) -> Flags:
     wanted = {"any": d.etp, "one": 1, "tp": d.tp}[degree]
-    return np.equal(d.etp, wanted) | (_alone(d.ep) & _alone(d.etp))
+    return np.equal(d.etp, wanted) | (not s.model.is_moe)
 
 
 def _placed(orders: Any, s: Setting, d: Degrees) -> Flags:

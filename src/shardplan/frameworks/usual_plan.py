@@ -25,5 +25,8 @@ def usual_expert_tp(
     stack: Stack | None, model: ModelConfig, num_accelerators: int, *, tp: int, ep: int, pp: int
 ) -> int:
     """Expert-tensor parallelism: the tensor-parallel degree where the stack splits experts so and the ranks suffice."""
-    is_split = stack is not None and stack.experts_split_as_layers and model.is_moe
+    if stack is None or not model.is_moe:
+        return 1
+    always = stack.can_run is not None and stack.can_run.expert_tensor_parallel == "tp"
+    is_split = stack.experts_split_as_layers or always
     return tp if is_split and num_accelerators % (tp * ep * pp) == 0 else 1

@@ -140,7 +140,7 @@ class Profile:
     pp_window: Numbers
     """Share of the free computation behind which transfers between stages travel where overlapped."""
     offload_window: Numbers
-    """Share of the free computation behind which activations travel to the host and back."""
+    """Share of what a micro-batch spends behind which activations travel to the host and back."""
     hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
     summa_panels: Numbers
@@ -348,7 +348,6 @@ STATED = "a profile states known constants with value, unit and source"
 CONSTANT_FIELDS = frozenset(each.name for each in fields(Constant))
 OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 """Tables whose keys are names of accelerators or number formats."""
-
 
 MOST = 1e15
 SHARE = "share"

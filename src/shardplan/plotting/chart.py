@@ -18,7 +18,6 @@ SECOND_PALETTE: Final = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#AA4499")
 """More of them, for what shares a legend with the first. P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021."""
 GREY: Final = "#8a8a8a"
 
-
 FEW_NAMES: Final = 3
 """Names below which an axis leaves room on both sides, so that bars stay narrow."""
 

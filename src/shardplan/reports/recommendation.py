@@ -46,7 +46,6 @@ SIMPLER: Final = (
 )
 """In what a plan is simpler, by what is weighed first."""
 
-
 DEGREES: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp")
 SWITCHES: Final = (
     "tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep",

@@ -1,8 +1,8 @@
-"""A report as sections of words, figures and tables, written as Markdown or as one file of HTML."""
+"""A report as sections of words, figures and tables, written as one file of HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from shardplan.fields import dataclass
@@ -30,22 +30,6 @@ class Section:
     rows: Rows = ()
 
 
-def markdown_of(sections: Iterable[Section], figures: Mapping[str, str]) -> str:
-    """Sections as Markdown. ``figures``: Markdown of every figure by name."""
-    return "".join(line for section in sections for line in _markdown(section, figures))
-
-
-def _markdown(section: Section, figures: Mapping[str, str]) -> Iterator[str]:
-    yield f"\n{'#' * section.level} {section.title}\n"
-    if section.text:
-        yield f"\n{_wrapped(section.text)}\n"
-    if section.figure in figures:
-        yield f"\n{figures[section.figure]}\n"
-    if section.rows:
-        sides = ["---" if _is_wordy(section) or column == 0 else "--:" for column in range(len(section.columns))]
-        yield "\n" + "\n".join(_line(row) for row in (section.columns, sides, *section.rows)) + "\n"
-
-
 def html_of(sections: Iterable[Section], figures: Mapping[str, str], title: str) -> str:
     """Sections as one HTML file that loads nothing. ``figures``: SVG of every figure by name."""
     body = "".join(_html(section, figures) for section in sections)
@@ -66,25 +50,11 @@ def _html(section: Section, figures: Mapping[str, str]) -> str:
         lines = "\n".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows
         )
-        css = ' class="w"' if _is_wordy(section) else ""
+        css = ' class="w"' if is_wordy(section) else ""
         parts.append(f"<table{css}><tr>{head}</tr>\n{lines}</table>")
     return "\n".join(parts) + "\n"
 
 
-def _is_wordy(section: Section) -> bool:
+def is_wordy(section: Section) -> bool:
     """Whether the table holds sentences."""
     return any(len(cell) > 60 for row in section.rows for cell in row)
-
-
-def _wrapped(text: str) -> str:
-    """Text in lines of at most 130 letters."""
-    lines = [""]
-    for word in text.split():
-        if len(lines[-1]) + len(word) > 129:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return "\n".join(lines)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("_", "\\_").replace("*", "\\*") for cell in cells) + " |"

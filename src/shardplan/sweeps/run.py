@@ -89,7 +89,7 @@ def chunk_size_of(grid: SweepGrid) -> int:
     return grid.group_size * -(-wanted // grid.group_size)
 
 
-def expected_time(grid: SweepGrid, num_workers: int = 1) -> float:
+def expected_time(grid: SweepGrid, num_workers: int) -> float:
     """About how long a sweep takes, by asking a few of its questions. [s]"""
     order, size = grid.work_order(), grid.group_size
     num_groups = len(order) // size

@@ -72,7 +72,8 @@ def _check_kind(schema: str) -> None:
 def _of_plan_file(file: PlanFile) -> PageQuestion:
     """The question of a plan file as a page puts it; the plan of an estimate is looked at. Raises InputError."""
     asked = file.question
-    framework = next((each.framework for each in file.estimates if each.framework), "")
+    known = (*file.estimates, *(() if file.search is None else file.search.lightest))
+    framework = next((each.framework for each in known if each.framework), "")
     found = PageQuestion(
         gpus=str(asked.num_accelerators),
         stack=next((name for name in list_stacks() if framework.partition(" ")[0] == name), ANY),

@@ -299,7 +299,9 @@ def plan_in(code: str) -> Plan:
     given: dict[str, Any] = {}
     for name, _, text in pairs:
         if name not in described(Plan):
-            raise UnknownNameError("field of a plan", name[:60], described(Plan), hint="copy the whole address")
+            raise UnknownNameError(
+                "field of a plan", name[:60], described(Plan), hint="write fields and values: tp=4;pp=4"
+            )
         is_switch = described(Plan)[name].kind.base is bool
         given[name] = text in ("on", "true", "yes") if is_switch else text
     return Plan(**values_of(Plan, {name: value for name, value in given.items() if value != "none" or name in NONES}))

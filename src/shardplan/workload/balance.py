@@ -25,7 +25,7 @@ def slowest_rank(
     causal: bool,
     window: int | None = None,
     chunk: int | None = None,
-    documents: Documents | None = None,
+    documents: Documents | None,
 ) -> Numbers:
     r"""Products of the rank that attends most, relative to the average one, where n ranks share every sequence.
 

@@ -46,7 +46,7 @@ def mean_keys(
     return float(whole * documents.length * of_whole + rest * of_rest) / s
 
 
-def keys_of_one(s: Numbers, *, causal: bool, window: int | None = None) -> Numbers:
+def keys_of_one(s: Numbers, *, causal: bool, window: int | None) -> Numbers:
     """The same in one document of s tokens, none at 0."""
     if not causal:
         return np.minimum(s, 2.0 * window) if window is not None else s

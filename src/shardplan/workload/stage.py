@@ -49,7 +49,7 @@ def chunk_counts(
     model: ModelConfig,
     pp: int,
     vp: int,
-    layers: tuple[int, ...] | None = None,
+    layers: tuple[int, ...] | None,
     *,
     before: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:

@@ -310,6 +310,16 @@ def test_steps_follow_from_tokens() -> None:
     assert "TRAIN_STEPS=441075 " in MADE["megatron-lm-experts"].files["launch.sh"]
 
 
+@pytest.mark.parametrize(
+    ("job", "named"), [({}, False), ({"optimizer": "sgd"}, True), ({"precision": "fp32", "grad_dtype": "fp32"}, True)]
+)
+def test_moments_of_megatron_have_a_format_in_mixed_adam_alone(job: dict[str, str], named: bool) -> None:  # noqa: FBT001  # a case
+    launch = Launch("megatron-lm", "llama-3.1-8b", "dgx-h100", 16, {"tp": 2}, {"moment_dtype": "bf16", **job})
+    made = launch.export()
+    assert ("moment dtype bf16" in made.not_expressed) is named
+    assert ("--exp-avg-dtype bf16" in made.files["launch.sh"]) is not named
+
+
 def test_a_window_counts_the_query() -> None:
     """128 keys with the query are 127 before it."""
     assert "--window-size '(127, 0)'" in MADE["megatron-lm-windows"].files["launch.sh"]

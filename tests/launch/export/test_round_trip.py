@@ -59,6 +59,8 @@ def test_what_is_exported_is_read_again(to: str, version: str | None, data: st.D
 
 RARE: Final = {
     "deepspeed-experts": Launch("deepspeed", "gpt-oss-20b", "dgx-h100", 16, {"ep": 4, "sharding": "zero2"}),
+    "megatron-lm-positions": Launch("megatron-lm", "llama-4-maverick", "dgx-h100", 64, {"ep": 64, "sharding": "zero1"}),
+    "megatron-lm-mxfp8": Launch("megatron-lm", "qwen2.5-7b", "dgx-b200", 16, {"cp": 2}, {"precision": "mxfp8"}),
     "megatron-lm-windows": Launch("megatron-lm", "gemma-2-2b", "dgx-h100", 8, {}),
     "megatron-bridge-pipeline": Launch("megatron-bridge", "llama-2-7b", "dgx-h100", 16, {"tp": 4, "pp": 2}),
     "nemo-fsdp": Launch("nemo", "qwen2.5-7b", "dgx-h100", 16, {"sharding": "zero3"}),

@@ -72,7 +72,7 @@ def test_a_model_that_is_too_large_for_a_link_stays_in_its_tab(page: Page, open_
 def test_a_plan_file_about_ones_own_model_and_cluster_opens_shares_and_stays(
     page: Page, open_page: Open, tmp_path: Path
 ) -> None:
-    model = replace(load_model("llama-3.1-8b"), name="mine", vocab_size=64000)
+    model = replace(load_model("llama-3.1-8b"), name=f"mine {'long' * 40} <b>&'", vocab_size=64000)
     cluster = load_cluster("dgx-h100", peak_flops={"bf16": "900TFLOP/s"})
     found = search(model, replace(cluster, name="our cluster"), 16, global_batch_size=64)
     (tmp_path / "plan.json").write_text(json.dumps(found.to_dict()))
@@ -80,17 +80,18 @@ def test_a_plan_file_about_ones_own_model_and_cluster_opens_shares_and_stays(
     settled(page, "cluster=our+cluster")
     assert found.recommended is not None
     assert format_time(found.recommended.step_time) in page.inner_text(BIG)
-    assert "mine on 16 x" in page.inner_text("#verdict-title")
+    assert f"{model.name} on 16 x" in page.inner_text("#verdict-title")
     for view in ("Step", "Export", "Plan"):
         page.get_by_role("link", name=view, exact=True).click()
         answered(page)
-        assert "mine on 16 x" in page.inner_text("#answer")
+        assert f"{model.name} on 16 x" in page.inner_text("#answer")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     shared = open_page(page.url)
     answered(shared)
     assert "our cluster" in shared.inner_text("#answer .quiet")
     change(shared, "Model", "llama-3.1-8b")
     settled(shared, "model=llama-3.1-8b&cluster=our+cluster")
-    assert "Not used: Model names another one. mine there" in shared.inner_text("[data-config-state]")
+    assert f"Not used: Model names another one. {model.name} there" in shared.inner_text("[data-config-state]")
 
 
 def test_files_that_are_no_question_are_refused_in_words(page: Page, tmp_path: Path) -> None:

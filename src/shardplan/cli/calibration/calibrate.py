@@ -22,7 +22,6 @@ from shardplan.inputs.readers.typed import whole
 MOST_SEED = 2**31
 HOLDOUT = "0.3"
 
-
 RunsArgument = Annotated[
     str | None,
     typer.Argument(metavar="RUNS.csv", show_default=False, help="Measured runs of one accelerator, a row for each."),

@@ -37,7 +37,6 @@ MOST_CLUSTERS: Final = 20
 OperationsFlags = Annotated[Given, FlagsOf(Operations, "Operations")]
 AssumptionsFlag = Annotated[bool, flag("Also print all that was assumed.", "--assumptions", panel="Output")]
 
-
 _limit = partial(flag, panel="Budget: the others are worked out")
 
 

@@ -23,16 +23,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.outputs.target import JSON, JsonTarget, OwnFile
 
 _search = partial(flag, panel="Search")
-
-
 _output = partial(flag, panel="Output", show_default=False)
-
-
 _cluster = partial(flag, panel="Cluster")
-
-
 _override = partial(flag, panel=f"Cluster{DETAILS}", metavar="VALUE")
-
 
 ModelArgument = Annotated[
     str | None,
@@ -73,7 +66,6 @@ PickFlag = Annotated[
         metavar="N",
     ),
 ]
-
 
 JobFlags = Annotated[Given, FlagsOf(Job, "Job")]
 """What one step computes."""

@@ -21,7 +21,6 @@ DEFAULT_ROWS = 10
 OURS = "shardplan"
 """Our own search, as `shardplan methods` calls it."""
 
-
 MethodFlag = Annotated[
     str | None,
     flag(

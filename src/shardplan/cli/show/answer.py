@@ -50,18 +50,17 @@ MOST_OPTIONS, MOST_FLAGS = 6, 10
 ALL_TERMS = 100
 
 
-def show_question(page: Page, question: Question, *, count: str | None = None) -> None:
-    """Model, cluster and job in two lines. ``count``: the number of accelerators as text, where it is not one."""
+def show_question(page: Page, question: Question, given: Sequence[str] = (), *, count: str | None = None) -> None:
+    """Model, cluster and job in two lines, and what the user set in place of usual values.
+
+    ``count``: the number of accelerators as text, where it is not one.
+    """
     page.line(question_title(question, count), style="bold", indent=0)
     page.line(page.glyph(" \u00b7 ", ", ").join(question_parts(question)), indent=0, style="dim")
     for note in question.model.notes:
         page.labelled("Model", note, style="bold yellow")
-
-
-def show_given(page: Page, texts: Sequence[str]) -> None:
-    """What the user set in place of the cluster's, the framework's or the search's own values."""
-    if texts:
-        page.labelled("You set", "; ".join(texts), style="bold yellow")
+    if given:
+        page.labelled("You set", "; ".join(given), style="bold yellow")
 
 
 def show_verdict(
@@ -81,11 +80,7 @@ def show_verdict(
     else:
         page.labelled("Too big", Text(sentence(estimate.reason or ""), style="bold red"), style="bold red")
         page.labelled("", Text("If it fitted: ").append_text(time))
-    if estimate.not_measured is not None:
-        text = Text("Outside the measured runs: ", style="bold yellow")
-        page.labelled("", text.append(f"{estimate.not_measured}.", style="not bold default"))
-    elif estimate.step_time_note is not None:
-        page.labelled("", Text(note_sentence(estimate.step_time_note), style="yellow"))
+    show_doubt(page, estimate)
     show_plan(page, estimate)
     if runs_on:
         page.labelled("Runs on", runs_on)
@@ -98,6 +93,15 @@ def show_verdict(
         page.labelled("Cost", cost_text(question, estimate, is_whole=is_whole))
 
 
+def show_doubt(page: Page, estimate: Estimate) -> None:
+    """What is not measured of a plan, or little."""
+    if estimate.not_measured is not None:
+        text = Text("Outside the measured runs: ", style="bold yellow")
+        page.labelled("", text.append(f"{estimate.not_measured}.", style="not bold default"))
+    elif estimate.step_time_note is not None:
+        page.labelled("", Text(note_sentence(estimate.step_time_note), style="yellow"))
+
+
 def _show_refusals(page: Page, estimate: Estimate) -> None:
     """Why the framework cannot run the plan."""
     for refusal in estimate.refusals:
@@ -107,7 +111,7 @@ def _show_refusals(page: Page, estimate: Estimate) -> None:
         page.line(text, indent=0)
 
 
-def show_framework(page: Page, question: Question, estimate: Estimate, *, is_whole: bool = False) -> None:
+def show_framework(page: Page, question: Question, estimate: Estimate, *, is_whole: bool) -> None:
     """Which framework runs the plan, or why the one that was named cannot."""
     if estimate.framework is None:
         page.labelled("Runs on", "no named framework: it may be that none runs the plan")

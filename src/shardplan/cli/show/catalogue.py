@@ -37,7 +37,6 @@ TITLES = {
     "memory_bandwidth": "memory bandwidth",
 }
 
-
 WORDS: Mapping[Quantity, Callable[[Any], str]] = {
     "text": str,
     "count": lambda count: f"{count:,}" if abs(count) < EXACT else format_count(count),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardplan.cli.flags.plan import DetailFlags
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import show_given, show_question
+from shardplan.cli.show.answer import show_question
 from shardplan.cli.show.decisions.columns import plan_columns
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
@@ -17,14 +17,13 @@ from shardplan.units import format_bytes, format_time
 
 
 def show_frameworks(
-    page: Page, question: Question, answers: Sequence[FrameworkAnswer], flags: DetailFlags, given: Sequence[str] = ()
+    page: Page, question: Question, answers: Sequence[FrameworkAnswer], flags: DetailFlags, given: Sequence[str]
 ) -> None:
     """A table of the plans to take, fastest first, then what each framework cannot do.
 
     ``given``: what the user set. With ``--explain`` the reason for every plan, with ``--assumptions`` what was assumed.
     """
-    show_question(page, question)
-    show_given(page, given)
+    show_question(page, question, given)
     with_plan = [each for each in answers if each.best is not None]
     if with_plan:
         page.heading("Best plan of each framework", "the one to take; mb: micro-batch size")

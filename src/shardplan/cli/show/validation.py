@@ -36,8 +36,8 @@ def show_validation(
     *,
     named: str,
     profile: str | None,
-    generation: str | None = None,
-    stated: str = "",
+    generation: str | None,
+    stated: str,
 ) -> None:
     """All of it. ``seen``: what the constants have seen. ``generation``: accelerators to which the profile applies.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from shardplan.cli.flags.flag import flag
-from shardplan.cli.simulate import plan_of_file
+from shardplan.cli.simulate import StepFlags, plan_of_file
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.outputs.target import CSV, JsonTarget
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from shardplan.simulation.timeline import StepTimeline
 
 PANEL: Final = "Measured step"
-
 
 _measured = partial(flag, panel=PANEL, show_default=False)
 
@@ -61,9 +60,8 @@ class MeasuredFlags:
 def measured_timeline(
     files: Sequence[Path],
     flags: MeasuredFlags,
+    step: StepFlags,
     *,
-    pick: str | None,
-    schedule: str | None,
     others: Mapping[str, bool],
     target: JsonTarget,
     drawn: Sequence[JsonTarget],
@@ -73,7 +71,7 @@ def measured_timeline(
 
     ``others``: flags of simulated steps, and whether they are given; ``drawn``: files that ``draw`` writes.
     """
-    _check(files, flags, others, pick=pick, schedule=schedule)
+    _check(files, flags, step, others)
     stages = JsonTarget(flags.stages_out, "--stages-out", kind=CSV, is_forced=target.is_forced)
     stages.check(flags.against, *files, other=target)
     from shardplan.reports.timeline.measured import measured_record
@@ -81,7 +79,7 @@ def measured_timeline(
     from shardplan.simulation.step import UNDISTURBED
 
     plan = flags.against
-    predicted = None if plan is None else plan_of_file(plan, pick, schedule, None, UNDISTURBED)
+    predicted = None if plan is None else plan_of_file(plan, step, UNDISTURBED)
     answer = measured_answer(files, step=flags.step, predicted=predicted)
     if any(each.where is not None for each in drawn):
         draw(answer.timeline)
@@ -99,9 +97,7 @@ def measured_timeline(
     return 0
 
 
-def _check(
-    files: Sequence[Path], flags: MeasuredFlags, others: Mapping[str, bool], *, pick: str | None, schedule: str | None
-) -> None:
+def _check(files: Sequence[Path], flags: MeasuredFlags, step: StepFlags, others: Mapping[str, bool]) -> None:
     """Refuses flags that do nothing. Raises InputError."""
     if not files:
         raise InputError(
@@ -109,7 +105,9 @@ def _check(
             rule="a measured step is read from files",
             hint="give them: shardplan timeline --measured run/pp_rank_*.json --against PLAN.json",
         )
-    of_plan = {} if flags.against is not None else {"--pick": pick is not None, "--schedule": schedule is not None}
+    of_plan = (
+        {} if flags.against is not None else {"--pick": step.pick is not None, "--schedule": step.schedule is not None}
+    )
     flag = next((name for name, is_given in {**others, **of_plan}.items() if is_given), None)
     if flag is not None:
         hint = "add --against PLAN.json" if flag in of_plan else f"leave {flag} out"

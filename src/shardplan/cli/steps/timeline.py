@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, PickFlag
-from shardplan.cli.simulate import (
-    JitterFlag,
-    ScheduleFlag,
-    SeedFlag,
-    SlowRankFlag,
-    StagesFlag,
-    TimesFlag,
-    case_of_file,
-    check_one_given,
-    disturbance_of,
-    plan_of_file,
-)
+from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.simulate import StepFlags, case_of_file, check_one_given, plan_of_file
 from shardplan.cli.steps.drawings import DrawingFlags
 from shardplan.cli.steps.measured import MeasuredFlags, measured_timeline
 from shardplan.errors import InputError
@@ -48,32 +37,25 @@ def timeline(
     drawn: DrawingFlags,
     measured: MeasuredFlags,
     files: FilesArgument = None,
-    times: TimesFlag = None,
-    pick: PickFlag = None,
-    schedule: ScheduleFlag = None,
-    stages: StagesFlag = None,
-    jitter: JitterFlag = "0",
-    seed: SeedFlag = "0",
-    slow_rank: SlowRankFlag = None,
+    step: StepFlags,
 ) -> int:
     """Show one step: what every rank does at every moment, and what its memory holds.
 
     The step is simulated with the times and bytes of the estimate. With --times there is no memory.
     """
     target, drawings = output.target(), drawn.drawings(output)
-    drawings.check(target, (*(files or ()), times, stages))
-    disturbance = disturbance_of(jitter, seed, slow_rank)
+    drawings.check(target, (*(files or ()), step.times, step.stages))
+    disturbance = step.disturbance
     if measured.measured:
         return measured_timeline(
             files or [],
             measured,
-            pick=pick,
-            schedule=schedule,
+            step,
             others={
-                "--times": times is not None,
-                "--stages": stages is not None,
+                "--times": step.times is not None,
+                "--stages": step.stages is not None,
                 "--jitter": disturbance.jitter > 0,
-                "--slow-rank": bool(slow_rank),
+                "--slow-rank": bool(step.slow_rank),
             },
             target=target,
             drawn=drawings,
@@ -81,14 +63,14 @@ def timeline(
         )
     measured.check_unused()
     plan = _only(files or [])
-    check_one_given(plan, times)
-    if times is not None:
-        shown = _of_case(times, schedule, stages, disturbance)
+    check_one_given(plan, step.times)
+    if step.times is not None:
+        shown = _of_case(step, disturbance)
     else:
         from shardplan.simulation.show import timeline_of
 
         assert plan is not None
-        shown = timeline_of(plan_of_file(plan, pick, schedule, stages, disturbance))
+        shown = timeline_of(plan_of_file(plan, step, disturbance))
     from shardplan.reports.timeline.record import timeline_record
 
     drawings.write(shown)
@@ -112,10 +94,10 @@ def _only(files: Sequence[Path]) -> Path | None:
     return files[0] if files else None
 
 
-def _of_case(file: Path, schedule: str | None, stages: Path | None, disturbance: Disturbance) -> StepTimeline:
+def _of_case(flags: StepFlags, disturbance: Disturbance) -> StepTimeline:
     """The step of a case."""
     from shardplan.simulation.show import timeline_of_times
     from shardplan.simulation.step import simulate
 
-    named, at, times = case_of_file(file, schedule, stages)
+    named, at, times = case_of_file(flags)
     return timeline_of_times(named, simulate(named, at, times, disturbance), times)

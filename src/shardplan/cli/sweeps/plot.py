@@ -15,7 +15,6 @@ from shardplan.outputs.target import HTML, PNG, JsonTarget
 
 _option = partial(flag, panel="Plot")
 
-
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that is complete.")]
 XFlag = Annotated[str | None, _option("Field of the grid along the axis: gpus, inter_node_bandwidth.", metavar="FIELD")]
 YFlag = Annotated[str | None, _option("Quantity: step_time, mfu, tokens_per_s_per_accelerator.", metavar="COLUMN")]

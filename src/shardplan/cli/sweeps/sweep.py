@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _option = partial(flag, panel="Sweep", show_default=False)
 
-
 GridArgument = Annotated[
     Path | None,
     typer.Argument(

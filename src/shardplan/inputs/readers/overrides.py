@@ -55,7 +55,6 @@ _PLAUSIBLE: Final[Mapping[Kind, _Plausible]] = {
     "price": _Plausible("USD/h", 0.0, 1e6, "{:g} USD/h".format),
 }
 
-
 _OF_A_TIER: Final[Mapping[str, Kind]] = {"bandwidth": "bandwidth", "latency": "time"}
 
 

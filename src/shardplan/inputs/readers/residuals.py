@@ -154,7 +154,7 @@ MEASURED: Final = {
 """Fields whose cell is empty where nothing was measured, and that cell."""
 
 
-def residuals_from_rows(rows: Iterable[object], where: str, generation: str = "default") -> tuple[Residual, ...]:
+def residuals_from_rows(rows: Iterable[object], where: str, generation: str) -> tuple[Residual, ...]:
     """The runs of :func:`residual_row`, all of ``generation`` (``default``: of any). Raises ``InputError``.
 
     ``where`` they stand goes before the name of the run and the cell that is wrong.

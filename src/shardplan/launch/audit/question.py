@@ -187,7 +187,7 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
     question = Question(model=model, cluster=cluster, num_accelerators=total, job=job)
     plan = Plan(**_effective({**_cut_stages(reading, model), **known.fields}, model))
     plan, of_plan = plan_in_stack(
-        plan, known.stack, model=model, job=job, num_accelerators=total, given={*known.fields, "vp", "etp"}
+        plan, known.stack, model=model, job=job, num_accelerators=total, given={*known.fields, "vp"}
     )
     return Put(
         model=model,

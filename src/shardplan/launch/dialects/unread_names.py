@@ -70,14 +70,14 @@ PLAIN: Final = _words(
     num_dataset_builder_threads num_labels num_prompt_examples optimizer_name original_max_position_embeddings
     overlap_p2p_communication_warmup_flush overlap_param_gather packing pad_to_max_length pad_to_sequence_len
     peft_config_lora_alpha per_device_eval_batch_size pretraining_tp recompute_method recompute_num_layers
-    repeated_dataloader report_to reset_attention_mask reset_position_ids reset_progress sample_packing seq_aux
-    seq_length stage te_rng_tracker tf32 tokenized_mds_train tokenizer_type torch_dtype transformer_impl
-    truncate_source use_fast use_fast_tokenizer use_flash_attn use_flash_attn_v2
-    use_llama2_rotary_position_embeddings use_mcore_models use_persistent_ckpt_worker
-    use_precision_aware_optimizer use_reentrant use_rope_scaling use_slow_tokenizer use_te wgrad_deferral_limit
-    hybrid_zero_optimizer_clip_grad_norm hybrid_zero_optimizer_reduce_bucket_size model_embed_split_hidden
-    model_parallel_output moe_eval_capacity_factor moe_min_capacity moe_use_rts parallel_weight_memory_pool
-    parallel_weight_overlap
+    repeated_dataloader report_to reset_attention_mask reset_position_ids reset_progress
+    reuse_grad_buf_for_mxfp8_param_ag sample_packing seq_aux seq_length stage te_rng_tracker tf32
+    tokenized_mds_train tokenizer_type torch_dtype transformer_impl truncate_source use_fast use_fast_tokenizer
+    use_flash_attn use_flash_attn_v2 use_llama2_rotary_position_embeddings use_mcore_models
+    use_persistent_ckpt_worker use_precision_aware_optimizer use_reentrant use_rope_scaling use_slow_tokenizer
+    use_te wgrad_deferral_limit hybrid_zero_optimizer_clip_grad_norm hybrid_zero_optimizer_reduce_bucket_size
+    model_embed_split_hidden model_parallel_output moe_eval_capacity_factor moe_min_capacity moe_use_rts
+    parallel_weight_memory_pool parallel_weight_overlap
     """
 )
 """Whole names without effect."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from shardplan.inputs.job import Job
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
@@ -92,9 +93,16 @@ def _model(case: LaunchCase) -> list[Sequence[Word]]:
 
 
 def _said(case: LaunchCase) -> tuple[str, ...]:
-    """Fields that options state; gradients have formats of their own in bf16 and low precision only."""
+    """Fields that options state; gradients have formats in bf16 and low precision alone, moments in Adam alone."""
     formats = {"fp32": ("fp32",), "fp16": ("fp16", "fp32")}.get(case.job.precision, ("bf16", "fp32"))
-    return tuple(name for name in core.SAID if name != "grad_dtype" or case.job.grad_dtype in formats)
+    moments = ("fp32", *_ADAM_16) if _has_adam_16(case.job) else ("fp32",)
+    is_said = {"grad_dtype": case.job.grad_dtype in formats, "moment_dtype": case.job.moment_dtype in moments}
+    return tuple(name for name in core.SAID if is_said.get(name, True))
+
+
+def _has_adam_16(job: Job) -> bool:
+    """Whether moments may have 16 bits: Adam's, next to weights in 16 bits (``--use-precision-aware-optimizer``)."""
+    return job.optimizer == "adam" and job.precision != "fp32"
 
 
 def _activation(case: LaunchCase) -> str:
@@ -113,7 +121,7 @@ def _numbers(case: LaunchCase) -> list[Sequence[Word]]:
         found.append(["--grad-reduce-in-bf16"])
     if job.precision == "fp16" and job.grad_dtype == "fp32":
         found.append(["--accumulate-allreduce-grads-in-fp32"])
-    if sixteen and job.optimizer == "adam" and job.moment_dtype in _ADAM_16:
+    if _has_adam_16(job) and job.moment_dtype in _ADAM_16:
         offloaded = case.plan.offload == "optimizer"  # whose options have it already
         found += [] if offloaded else [["--use-precision-aware-optimizer"]]
         found += [["--exp-avg-dtype", job.moment_dtype], ["--exp-avg-sq-dtype", job.moment_dtype]]

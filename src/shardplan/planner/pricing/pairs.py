@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -151,9 +151,10 @@ class _Lookup:
 
     def _rounds(self) -> Rounds:
         """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
-        _, _, layouts, points = self._pairs
-        times, groups = self._tables.rounds_table(self._tables.depths, points, layouts)
-        return [[self._picked(times, rows) for rows in group] for group in groups]
+        tables, laid = self._tables, self._tables.layouts
+        taken = partial(self._picked, last=tables.block_of_point[self._pairs.points])
+        groups = laid.groups(self._pairs.layouts)
+        return [[tables.both_passes.total(laid.chunk(way), taken) for way in group] for group in groups]
 
     def _work(self, compositions: Index, reads: Reads) -> StageWork:
         """Work of stages of these compositions."""

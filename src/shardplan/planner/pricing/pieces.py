@@ -192,7 +192,7 @@ class TablePiece:
             whole=tables.whole[0],
             whole_work=lambda: at.whole_times,
             behind=lambda kind: at.work(behind := layouts.behind[chosen, kind], at.work_rows(behind), "times"),
-            rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
+            rounds=lambda: tables.rounds_at(at.points, chosen),  # no circle through ``self``
         )
 
     @cached_property

@@ -230,18 +230,6 @@ class Tables:
         """The same under every sharding, on an axis of its own."""
         return without_zeros(sharding_time(self._states, self.whole[0]))
 
-    def _chunk_times(self, depths: Depths) -> tuple[NDArray[np.float64], Rows]:
-        """Seconds of every model chunk on every block that plans of these depths have."""
-        rows = self._rows(depths, [{0, *row.ravel().tolist()} for row in self.layouts.rounds], self.block_keys[1])
-        both = self.both_passes
-        times, lengths = [], []
-        for part in rows.pieces(ROWS):
-            keys = rows.keys[part]
-            total = both.total(self.layouts.chunk(rows.compositions[part]), partial(_taken, keys))
-            times.append(_row(total, keys))
-            lengths.append(len(keys))
-        return concatenated(times, lengths), rows
-
     @of_whole
     def both_passes(self) -> Parts[NDArray[np.float64]]:
         """Seconds of a micro-batch forward and backward through every part, on every block."""
@@ -331,21 +319,11 @@ class Tables:
         both, again = gather((work.sum.forward + work.sum.backward, again), index)
         return least_passes(numbers, stage, both, again)
 
-    def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
+    def rounds_at(self, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
-        times, groups = self.rounds_table(depths, points, layouts)
-        return [[times[..., rows] for rows in group] for group in groups]
-
-    def rounds_table(
-        self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]
-    ) -> tuple[NDArray[np.float64], list[list[NDArray[np.intp]]]]:
-        """Seconds on all longest ways, and where those of listed plans are, in groups of which the slowest counts."""
+        taken = partial(_taken, self.block_of_point[points])
         groups = self.layouts.groups(layouts)
-        if not groups:
-            return np.empty(0), []
-        times, rows = self._latest("chunks", depths, self._chunk_times)
-        key = self.block_keys[1]
-        return times, [[rows.at(*self._found(depths, (chunks, points), key)) for chunks in each] for each in groups]
+        return [[self.both_passes.total(self.layouts.chunk(way), taken) for way in group] for group in groups]
 
     def charge_table(self, depths: Depths) -> tuple[StateCharge, Rows]:
         """What states cost, by sharding, composition and set of degrees that plans of these depths have."""

@@ -31,7 +31,6 @@ RESULTS: Final = ("rank", "throughput", "memory_GB", *STATISTICS)
 """Columns of the published results that a case may carry along."""
 NAME: Final = "subramanian2024"
 
-
 Degree = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 

@@ -171,7 +171,7 @@ def best_place(
     system: System,
     chosen: Configuration,
     *,
-    corrected: Corrections = FAITHFUL,
+    corrected: Corrections,
 ) -> Row:
     """Record of a configuration in the place that makes it fastest; whether it fits plays no part."""
     form = strategy_of(strategy)

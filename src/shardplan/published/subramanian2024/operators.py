@@ -141,8 +141,8 @@ def fused_attention(
     keys: int,
     q: int,
     rate_ratio: float,
-    forward: Calls = (),
-    backward: Calls = (),
+    forward: Calls,
+    backward: Calls,
 ) -> Operator:
     r"""Scores, softmax, dropout and weighted values in one kernel; the backward pass computes the scores again.
 

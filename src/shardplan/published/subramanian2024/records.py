@@ -68,7 +68,7 @@ def operator_records(
     system: System,
     strategy: Strategy,
     configuration: Configuration,
-    corrected: Corrections = FAITHFUL,
+    corrected: Corrections,
 ) -> list[dict[str, Any]]:
     """Every operator of a layer: work, traffic, collectives, times of both directions, weights and what is kept."""
     c = configuration

@@ -44,7 +44,7 @@ def _matches(run_id: str, patterns: Sequence[str]) -> bool:
 
 
 @cache
-def known_causes(subject: Subject = "step_time") -> tuple[Cause, ...]:
+def known_causes(subject: Subject) -> tuple[Cause, ...]:
     """The shipped list, ``data/measured_runs/causes.yaml``."""
     rows = shipped_document(SHIPPED_RUNS.parent / "causes.yaml")[subject]
     return tuple(

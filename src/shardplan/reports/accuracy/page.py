@@ -1,4 +1,4 @@
-"""The accuracy record as text and tables: a page of the documentation, or one file of HTML that loads nothing."""
+"""The accuracy record as sections of text and tables, and as one file of HTML that loads nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardplan.reports.accuracy.page_order import order_sections
 from shardplan.reports.accuracy.page_shortfalls import shortfall_sections
 from shardplan.reports.accuracy.page_targets import target_sections
 from shardplan.reports.accuracy.words import Record, as_percent, error_table
-from shardplan.reports.sections import Section, html_of, markdown_of
+from shardplan.reports.sections import Section, html_of
 from shardplan.reports.svg import drawn
 
 GROUP_TITLES = {
@@ -38,13 +38,8 @@ def accuracy_sections(record: Record) -> list[Section]:
     return [section for section in found if section.text or section.rows]
 
 
-def accuracy_markdown(record: Record, figures: Mapping[str, str], heading: str) -> str:
-    """The page as Markdown beneath its heading. ``figures``: Markdown of every figure by name."""
-    return heading.rstrip() + "\n" + markdown_of(accuracy_sections(record), figures)
-
-
 def accuracy_html(record: Record) -> str:
-    """The same as one HTML file with its figures inside."""
+    """The record as one HTML file with its figures inside."""
     figures = {name: drawn(figure, "auto") for name, figure in accuracy_figures(record).items()}
     return html_of(accuracy_sections(record), figures, "Predicted against measured")
 

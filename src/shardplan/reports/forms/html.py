@@ -15,8 +15,9 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import Retimed
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.recommendation import against_fastest, faster_by, listed_plans, recommendation, simulated_text
+from shardplan.reports.texts.answer import memory_use, percent, question_parts, question_title, rates_text, step_band
 from shardplan.reports.texts.plan import plan_words, short_recompute, short_sharding
-from shardplan.units import format_bytes, format_count, format_time
+from shardplan.units import format_bytes, format_time
 
 COLOURS: Final = {
     "weights": "#4477aa",
@@ -70,34 +71,29 @@ def _page(*parts: str) -> str:
 
 
 def _title(question: Question) -> str:
-    job = question.job
-    step = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step, {job.precision}"
-    where = f"{question.num_accelerators:,} x {question.cluster.accelerator.full_name}"
-    return f"<b>{escape(question.model.name)} on {escape(where)}</b> <small>{escape(step)}</small>"
+    parts = " · ".join(question_parts(question))
+    return f"<b>{escape(question_title(question))}</b> <small>{escape(parts)}</small>"
 
 
 def _verdict(question: Question, estimate: Estimate) -> str:
-    band = f"{format_time(estimate.step_time_p10)} to {format_time(estimate.step_time_p90)}"
     fits = "Fits" if estimate.feasible else f"Does not fit: {estimate.reason}. If it did"
-    per = estimate.tokens_per_second_per_accelerator
-    rate = f"{format_count(round(per * question.num_accelerators))} tokens/s, MFU {100 * estimate.mfu:.1f} %"
+    rates = rates_text(question, estimate, is_whole=False)
     warning = f"<br>Outside the measured runs: {escape(estimate.not_measured)}." if estimate.not_measured else ""
     runs = f" on {estimate.framework}" if estimate.framework else ""
     return (
-        f"{escape(fits)}: <b>{format_time(estimate.step_time)} a step</b> ({band}), {rate}{warning}<br>"
+        f"{escape(fits)}: <b>{format_time(estimate.step_time)} a step</b> ({step_band(estimate)}), {rates}{warning}<br>"
         f"{escape(' · '.join(plan_words(estimate)))}{escape(runs)}"
     )
 
 
 def _memory(estimate: Estimate) -> str:
     bar = memory_bar(estimate)
-    text = f"Memory {format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)}"
     parts = [(part, COLOURS.get(part.name, "#999999")) for part in bar.parts]
     legend = " &nbsp; ".join(
         f'<span class="dot" style="background:{colour}"></span>{escape(part.name)} {format_bytes(part.value)}'
         for part, colour in parts
     )
-    return f"{text}{_bar(parts)}<small>{legend}</small>"
+    return f"Memory {memory_use(estimate)}{_bar(parts)}<small>{legend}</small>"
 
 
 def _bar(parts: Sequence[tuple[Share, str]]) -> str:
@@ -115,7 +111,7 @@ def _step(estimate: Estimate) -> str:
     shares = step_split(estimate)[:MOST_TERMS]
     rows = "".join(
         f"<tr><td>{escape(term_label(share.name))}</td><td>{format_time(share.value)}</td>"
-        f"<td>{100 * share.share:.1f} %</td><td style='width:16em'>"
+        f"<td>{percent(share.share)}</td><td style='width:16em'>"
         f"{_bar([(share, COMPUTE if share.name in OF_COMPUTE else LOSS)])}</td></tr>"
         for share in shares
     )
@@ -148,7 +144,7 @@ def _plan_row(place: str, each: Estimate, names: Sequence[str], best: Estimate, 
         f"{place} take this".strip() if is_best else place,
         format_time(each.step_time),
         *([] if simulated is None else [simulated_text(simulated, each)]),
-        f"{100 * each.mfu:.1f} %",
+        percent(each.mfu),
         format_bytes(each.peak_memory_bytes),
         *(str(getattr(each.plan, name)) for name in names),
         str(each.dp),

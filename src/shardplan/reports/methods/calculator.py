@@ -86,7 +86,7 @@ def _step_time(estimate: Estimate | None) -> float:
     return estimate.step_time
 
 
-def calculator_report(case: Mapping[str, Any], *, cluster: str = "dgx-h100") -> CalculatorReport:
+def calculator_report(case: Mapping[str, Any], *, cluster: str) -> CalculatorReport:
     """Answers a case as the calculator does, and by our estimate. Raises ``InputError``."""
     asked = read_fields(CalculatorCase, case, owner="calculator", results=RESULTS)
     answer = Calculator().answer(case)

@@ -68,7 +68,7 @@ class MethodReport:
         return bool(self.answer.rows) and self.answer.rows[0].fits is not False
 
 
-def ask_method(method: Method, question: Question, *, top: int = 10) -> MethodReport:
+def ask_method(method: Method, question: Question, *, top: int) -> MethodReport:
     """Puts a question of ours to a method. Raises ``MethodError`` where it cannot speak of it."""
     q = question
     answer = asked_of(method, lambda: method.plan(q.model, q.cluster, q.num_accelerators, q.job, top=top))

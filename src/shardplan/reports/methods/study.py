@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from shardplan.fields import dataclass
-from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
+from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.figures import Figure, figure
 from shardplan.published.subramanian2024.study import Study, study
 from shardplan.records import plain
@@ -40,9 +40,9 @@ class StudyReport:
 
 
 def run_study(
-    figures: Sequence[str] = (),
+    figures: Sequence[str],
     *,
-    corrected: Corrections = FAITHFUL,
+    corrected: Corrections,
     executor: Executor | None = None,
     num_workers: int = 1,
 ) -> StudyReport:

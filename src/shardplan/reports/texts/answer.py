@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shardplan.reports.breakdown import memory_bar
 from shardplan.units import format_bytes, format_count, format_rate, format_time
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
     from shardplan.planner.result import SearchResult
+
+SAME: Final = 5e-4
+"""Share of a difference that rounds to 0.0 %."""
 
 
 def num_that_fit(result: SearchResult) -> str:
@@ -68,7 +71,7 @@ def step_band(estimate: Estimate) -> str:
     return f"{low} to {high}, {band_name(estimate.step_time_basis)}"
 
 
-def mfu_text(estimate: Estimate, *, is_whole: bool = False) -> str:
+def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:
     """Utilisation and the peak that it is a share of; ``is_whole``: with what counts recomputation too."""
     mfu = f"MFU {percent(estimate.mfu)}"
     if is_whole and estimate.hfu > estimate.mfu * 1.0005:
@@ -83,7 +86,7 @@ def token_rates(question: Question, estimate: Estimate) -> tuple[str, str]:
     return total, rate
 
 
-def rates_text(question: Question, estimate: Estimate, *, is_whole: bool = False) -> str:
+def rates_text(question: Question, estimate: Estimate, *, is_whole: bool) -> str:
     """Tokens per second and utilisation."""
     total, rate = token_rates(question, estimate)
     return f"{total} tokens/s ({rate} per accelerator), {mfu_text(estimate, is_whole=is_whole)}"
@@ -104,7 +107,7 @@ def training_text(question: Question, estimate: Estimate) -> str:
     )
 
 
-def cost_text(question: Question, estimate: Estimate, *, is_whole: bool = False) -> str:
+def cost_text(question: Question, estimate: Estimate, *, is_whole: bool) -> str:
     """Money for that time, with its band, and at which price; ``is_whole``: with the source of the price."""
     money, cluster = estimate.money, question.cluster
     assert money is not None
@@ -156,3 +159,10 @@ def run_text(run: NearRun) -> str:
 def signed_time(time: float) -> str:
     """A difference of times."""
     return ("+" if time >= 0 else "-") + format_time(abs(time))
+
+
+def more_or_less(share: float) -> str:
+    """A relative difference."""
+    if abs(share) < SAME:
+        return "the same"
+    return f"{percent(abs(share))} {'more' if share > 0 else 'less'}"

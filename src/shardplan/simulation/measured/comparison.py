@@ -100,7 +100,7 @@ class PassComparison:
 
 
 def compare_passes(
-    measured: MeasuredStep, predicted: SimulatedPlan, memory_bytes: Sequence[float] | None = None
+    measured: MeasuredStep, predicted: SimulatedPlan, memory_bytes: Sequence[float] | None
 ) -> PassComparison:
     """``measured`` laid over ``predicted``. ``memory_bytes``: predicted peak of every rank.
 

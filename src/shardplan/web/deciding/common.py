@@ -46,7 +46,9 @@ def listed(text: str) -> list[str]:
     found = [each for each in text.replace(",", " ").replace(";", " ").split() if each]
     if not 1 <= len(found) <= MOST_VALUES:
         raise InputError(
-            f"{len(found)} values are given", rule=f"1 to {MOST_VALUES} values are compared", hint="write 64,128,256"
+            f"{len(found) or 'no'} values are given",
+            rule=f"1 to {MOST_VALUES} values are compared",
+            hint="write 64,128,256",
         )
     return found
 

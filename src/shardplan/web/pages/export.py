@@ -54,7 +54,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     planned = question.with_values(stack=to if to in names_of("stack") else question.stack, show="")
     return fragment(
         request,
-        "export_estimate.html",
+        "export_answer.html",
         address=f"/export?{question.query()}&{own}",
         to=to,
         title=title_of(found),

@@ -18,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from shardplan.errors import ShardplanError
+from shardplan.fields import described
+from shardplan.inputs.plan import Plan
 from shardplan.version import VERSION
 from shardplan.web.pages.view import VIEWS, View
 from shardplan.web.static_files import static_url
@@ -59,9 +61,9 @@ def templates() -> Environment:
 
 
 def _sentence(clause: str) -> str:
-    """A clause of an error with a capital; a name, such as llama-3.1-70b or tp=4, stays as it is written."""
+    """A clause of an error with a capital; a name, such as llama-3.1-70b, tp=4 or tp, stays as it is written."""
     first = clause.partition(" ")[0]
-    return clause[:1].upper() + clause[1:] if first.isalpha() else clause
+    return clause[:1].upper() + clause[1:] if first.isalpha() and first not in described(Plan) else clause
 
 
 @pass_context

@@ -16,7 +16,7 @@ from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.web.state import LOCK, FieldError, PageQuestion, blamed, plan_in
+from shardplan.web.state import LOCK, FieldError, PageQuestion, about_field, blamed, plan_in
 
 LISTED: Final = 24
 """Plans of the table."""
@@ -49,8 +49,9 @@ class PageAnswer:
         return self.result.recommended
 
     def shown(self, code: str) -> Estimate:
-        """The plan that is named, or else the one to take. Raises ``ShardplanError``, and NothingFitsError."""
-        found = self.estimate(code) if code else self.best
+        """The plan that is named, or else the one to take. Raises ``FieldError``, and NothingFitsError."""
+        with about_field("show"):
+            found = self.estimate(code) if code else self.best
         if found is None:
             raise NothingFitsError
         return found

@@ -168,9 +168,14 @@ export async function copied(button, text) {
   try {
     await navigator.clipboard.writeText(text);
     told(button, "Copied");
-  } catch {
-    told(button, "Press Ctrl+C");
-    getSelection().selectAllChildren(document.getElementById(button.dataset.copy) ?? button);
+  } catch { // a browser has no clipboard for pages of other machines without https
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    told(button, document.execCommand("copy") ? "Copied" : "Not copied");
+    area.remove();
+    button.focus();
   }
 }
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.reports.texts.plan import short_recompute, short_sharding
+from shardplan.words import joined
 
 DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp")
 NONE = "-"
@@ -30,7 +31,15 @@ def plan_columns(estimates: Sequence[Estimate | None]) -> list[Column]:
     ]
 
 
-def bars(page: Page, shares: Sequence[float | None], room: int = 16) -> list[str]:
+def show_doubtful_sizes(page: Page, estimates: Sequence[Estimate | None]) -> None:
+    """The sizes whose plan is outside the measured runs."""
+    sizes = [f"{each.num_accelerators_used:,}" for each in estimates if each is not None and each.not_measured]
+    if sizes:
+        where = "at all sizes" if len(sizes) == len(estimates) else f"at {joined(sizes)} accelerators"
+        page.line(f"Outside the measured runs {where}: the bands there are wider, or guesses.", style="yellow")
+
+
+def bars(page: Page, shares: Sequence[float | None], room: int) -> list[str]:
     """A bar for each share of one, in characters."""
     return ["" if share is None else str(page.bar(min(max(share, 0.0), 1.0), room, "")) for share in shares]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import show_given, show_memory, show_question, show_verdict
+from shardplan.cli.show.answer import show_memory, show_question, show_verdict
 from shardplan.cli.show.decisions.columns import NONE, bars, show_written
 from shardplan.decisions.largest import LargestFit
 from shardplan.reports.texts.decisions import SOUGHT, fit_sentence, tried_near
@@ -17,8 +17,7 @@ MOST_ROWS: Final = 8
 
 def show_fit(page: Page, fit: LargestFit, given: Sequence[str], written: Sequence[str]) -> None:
     """The whole answer."""
-    show_question(page, fit.answered.question)
-    show_given(page, given)
+    show_question(page, fit.answered.question, given)
     page.console.print()
     label = "Largest" if fit.is_largest else "Smallest"
     style = "bold green" if fit.value is not None else "bold red"

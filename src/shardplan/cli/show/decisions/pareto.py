@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardplan.cli.layout import INDENT, Column, Page
-from shardplan.cli.show.answer import show_given, show_plan, show_question
+from shardplan.cli.show.answer import show_doubt, show_plan, show_question
 from shardplan.cli.show.decisions.columns import plan_columns, show_written
 from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto import ParetoFront, ParetoPoint
@@ -19,8 +19,7 @@ LISTED: Final = 8
 
 def show_pareto(page: Page, front: ParetoFront, given: Sequence[str], written: Sequence[str]) -> None:
     """The whole answer."""
-    show_question(page, front.question)
-    show_given(page, given)
+    show_question(page, front.question, given)
     page.console.print()
     if not front.points or front.recommended is None:
         page.labelled("Too big", f"None of {front.num_plans_evaluated:,} valid plans fits.", style="bold red")
@@ -28,6 +27,7 @@ def show_pareto(page: Page, front: ParetoFront, given: Sequence[str], written: S
     text = f"{len(front.points):,} plans; no other of {front.num_plans_feasible:,} that fit is better than one of them."
     page.labelled("Front", text, style="bold green")
     show_plan(page, front.recommended, "Plan")
+    show_doubt(page, front.recommended)
     page.heading("Memory headroom over step time", "both better to the upper left; *: plan to take")
     for line in _plot(front, page.width - INDENT):
         page.line(line)

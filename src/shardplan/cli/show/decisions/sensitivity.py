@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import show_given, show_plan, show_question
+from shardplan.cli.show.answer import show_plan, show_question
 from shardplan.cli.show.decisions.columns import NONE, centred_bar, show_written
 from shardplan.decisions.searching import Answered
 from shardplan.decisions.sensitivity import MATTERS, Parameter, Sensitivity, SensitivityPoint
@@ -14,8 +14,7 @@ from shardplan.units import format_bytes, format_rate, format_time
 
 def show_sensitivity(page: Page, found: Sensitivity, given: Sequence[str], written: Sequence[str]) -> None:
     """The whole answer."""
-    show_question(page, found.base.question)
-    show_given(page, given)
+    show_question(page, found.base.question, given)
     page.console.print()
     if found.base.fastest is None or found.base.estimate is None:
         page.labelled("Too big", f"{(found.base.reason or 'nothing fits').capitalize()}.", style="bold red")
@@ -28,8 +27,8 @@ def show_sensitivity(page: Page, found: Sensitivity, given: Sequence[str], writt
     page.table(_columns(page, found.points, factor))
     page.heading("How to read it")
     page.line(
-        f"Every parameter is divided and multiplied by {factor}, and the fastest plan is sought anew. An elasticity of "
-        "-0.4 means: one per cent more makes the best step 0.4 % shorter."
+        f"Every parameter is divided and multiplied by {factor}, and the fastest plan is searched again. An elasticity "
+        "of -0.4 means: one per cent more makes the best step 0.4 % shorter."
     )
     page.line(f"Elasticities of the rates sum to {found.sum_of_rates:.2f}; -1 if nothing else took time.")
     show_written(page, written)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
+from shardplan.cli.show.steps.timeline import LEAST_SHARE, MOST_RANKS, show_more_ranks
 from shardplan.reports.breakdown import term_label
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.answer import more_or_less, percent, signed_time
 from shardplan.simulation.measured.answer import SPLIT_AS_PREDICTED, MeasuredAnswer
 from shardplan.simulation.measured.comparison import PassComparison, PassName
 from shardplan.simulation.measured.kernels import IDLE, OFFLOAD
@@ -15,13 +16,7 @@ from shardplan.simulation.measured.profile import ProfiledStep
 from shardplan.simulation.measured.terms import SUM
 from shardplan.units import format_bytes, format_time
 
-MOST_RANKS = 8
-"""Rows of the table of ranks; JSON has all of them."""
 MOST_COLLECTIVES = 4
-LEAST_SHARE = 5e-4
-"""Terms below this share of the step are left out."""
-SAME = 5e-4
-"""A difference below this share rounds to nothing."""
 LABELS = {SUM: "all computation", IDLE: "idle: host, bubble and the like", OFFLOAD: "copies to and from the host"}
 
 
@@ -59,7 +54,7 @@ def _show_passes(page: Page, step: MeasuredStep) -> None:
     if memory is not None:
         columns.append(Column(title="peak memory", cells=[format_bytes(memory[rank]) for rank in shown]))
     page.table(columns)
-    _show_more(page, step.num_ranks)
+    show_more_ranks(page, step.num_ranks)
 
 
 def _show_comparison(page: Page, compared: PassComparison) -> None:
@@ -67,11 +62,11 @@ def _show_comparison(page: Page, compared: PassComparison) -> None:
     measured, predicted = compared.times
     page.line(
         f"{format_time(measured)} from a rank's first pass to its last; predicted {format_time(predicted)}, "
-        f"{_more(predicted / measured - 1)}."
+        f"{more_or_less(predicted / measured - 1)}."
     )
     page.line(
-        f"Measured minus predicted is {_signed(measured - predicted)}: {_signed(compared.by_stage_times)} from the "
-        f"times of the stages, {_signed(compared.by_the_rest)} from slow passes and waiting."
+        f"Measured minus predicted is {signed_time(measured - predicted)}: {signed_time(compared.by_stage_times)} from "
+        f"the times of the stages, {signed_time(compared.by_the_rest)} from slow passes and waiting."
     )
     name = compared.predicted.schedule.name
     if compared.first_other is None:
@@ -106,12 +101,7 @@ def _show_ranks(page: Page, compared: PassComparison) -> None:
         cells = [f"{format_bytes(pair[0])} ({_share(*pair)})" for pair in memory]
         columns.append(Column(title="peak memory", cells=cells, rank=1))
     page.table(columns)
-    _show_more(page, len(compared.ranks))
-
-
-def _show_more(page: Page, num_ranks: int) -> None:
-    if num_ranks > MOST_RANKS:
-        page.line(f"{num_ranks - MOST_RANKS} more ranks: --json - lists all.", style="dim")
+    show_more_ranks(page, len(compared.ranks))
 
 
 def _show_profile(page: Page, answer: MeasuredAnswer, profile: ProfiledStep) -> None:
@@ -120,7 +110,11 @@ def _show_profile(page: Page, answer: MeasuredAnswer, profile: ProfiledStep) -> 
     predicted = sum(answer.breakdown.values())
     page.line(
         f"{format_time(profile.step_time)} a step"
-        + (f"; predicted {format_time(predicted)}, {_more(predicted / profile.step_time - 1)}." if has_plan else ".")
+        + (
+            f"; predicted {format_time(predicted)}, {more_or_less(predicted / profile.step_time - 1)}."
+            if has_plan
+            else "."
+        )
     )
     if profile.is_open:
         page.line("No step follows in the trace, so that it ends with its last kernel.")
@@ -158,17 +152,7 @@ def _share(measured: float, predicted: float) -> str:
 
 
 def _difference(measured: float | None, predicted: float | None) -> str:
-    return "" if measured is None or predicted is None else _signed(measured - predicted)
-
-
-def _signed(time: float) -> str:
-    return f"{'-' if time < 0 else '+'}{format_time(abs(time))}"
-
-
-def _more(share: float) -> str:
-    if abs(share) < SAME:
-        return "the same"
-    return f"{percent(abs(share))} {'more' if share > 0 else 'less'}"
+    return "" if measured is None or predicted is None else signed_time(measured - predicted)
 
 
 def _name(name: PassName) -> str:

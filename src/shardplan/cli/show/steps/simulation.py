@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shardplan.cli.layout import Column, Page
-from shardplan.reports.texts.answer import percent
+from shardplan.cli.show.steps.timeline import show_more_ranks
+from shardplan.reports.texts.answer import more_or_less, percent
 from shardplan.schedules.base import Schedule
 from shardplan.simulation.replicas import ReplicaSteps
 from shardplan.units import format_time
@@ -37,7 +38,7 @@ def show_step(
     if closed_form_time is not None:
         page.line(
             f"The closed form{f', without {leaves_out},' if leaves_out else ''} says {format_time(closed_form_time)}, "
-            f"{_difference(closed_form_time / step_time - 1)}."
+            f"{more_or_less(closed_form_time / step_time - 1)}."
         )
     ranks = step.ranks[:MOST_RANKS]
     page.heading("Ranks", "in flight: passes through a chunk whose activations are kept")
@@ -54,11 +55,4 @@ def show_step(
             Column(title="in flight", cells=[str(rank.peak_in_flight) for rank in ranks]),
         ]
     )
-    if len(step.ranks) > MOST_RANKS:
-        page.line(f"{len(step.ranks) - MOST_RANKS} more ranks: --json - lists all.", style="dim")
-
-
-def _difference(share: float) -> str:
-    if abs(share) < 5e-4:  # what rounds to 0.0 %
-        return "the same"
-    return f"{percent(abs(share))} {'more' if share > 0 else 'less'}"
+    show_more_ranks(page, len(step.ranks), MOST_RANKS)

@@ -73,8 +73,13 @@ def _show_ranks(page: Page, timeline: StepTimeline) -> None:
             Column(title="at", cells=[format_time(trace.peak_time) for trace in traces], rank=1),
         ]
     page.table(columns)
-    if timeline.num_ranks > MOST_RANKS:
-        page.line(f"{timeline.num_ranks - MOST_RANKS} more ranks: --json - lists all.", style="dim")
+    show_more_ranks(page, timeline.num_ranks)
+
+
+def show_more_ranks(page: Page, number: int, shown: int = MOST_RANKS) -> None:
+    """How many of the ranks are not in the table."""
+    if number > shown:
+        page.line(f"{number - shown} more ranks: --json - lists all.", style="dim")
 
 
 def _show_peak(page: Page, timeline: StepTimeline) -> None:

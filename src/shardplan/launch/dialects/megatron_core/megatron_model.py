@@ -146,6 +146,9 @@ def _switches(facts: Facts, options: Options) -> None:
     if rotary is not None:
         facts.state("position_embedding_type", "rope", rotary.place, rotary.name)
     facts.assume("position_embedding_type", "learned_absolute")
+    without = options.get("no-rope-freq")
+    if without is not None:
+        facts.note(f"{without.place} {without.value}: layers without rotary positions are priced with them")
     _vocabulary(facts, options)
 
 
