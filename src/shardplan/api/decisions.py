@@ -144,7 +144,7 @@ def whatif(
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> WhatIfAnswer:
-    """Plans anew after changes: ``whatif("plans.json", {"inter_node_bandwidth": "100", "precision": "fp8"})``.
+    """Plans again after changes: ``whatif("plans.json", {"inter_node_bandwidth": "100", "precision": "fp8"})``.
 
     ``plan``: an answer of :func:`search` or :func:`estimate`, or a plan file. ``changes`` are made one after the other;
     their names are those of ``shardplan whatif --change``. A bandwidth as text is in GB/s per accelerator and
@@ -192,7 +192,7 @@ def sensitivity(
     progress: Progress | None = None,
     **asked: Unpack[SearchFields],
 ) -> SensitivityAnswer:
-    """The elasticity of the best step time to every hardware parameter, planned anew at each point.
+    """The elasticity of the best step time to every hardware parameter, planned again at each point.
 
     Every parameter is divided and multiplied by ``factor``. Other arguments are those of :func:`search`. Raises as it
     does.

@@ -55,7 +55,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "launch.audit",
     ),
     "resume": CommandEntry(
-        "Say whether NEW can load the checkpoint that OLD saved, and what begins anew.",
+        "Say whether NEW can load the checkpoint that OLD saved, and what is not kept.",
         (
             "shardplan resume examples/launch.sh examples/launch.sh --env new.TP=4",
             "shardplan resume examples/launch.sh examples/launch.sh --env new.NODES=16 --cluster dgx-h100 --json -",
@@ -94,7 +94,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions.fit",
     ),
     "whatif": CommandEntry(
-        "Change the cluster or the job of a plan, plan anew, and compare term by term.",
+        "Change the cluster or the job of a plan, plan again, and compare term by term.",
         (
             "shardplan whatif examples/plans.json --change inter_node_bandwidth=100 --change memory=141GB",
             "shardplan whatif examples/plans.json --change precision=fp8 --html whatif.html",

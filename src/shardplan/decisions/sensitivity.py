@@ -1,4 +1,4 @@
-r"""Which hardware parameter pays: how much the best step time changes with each of them, planned anew at every point.
+r"""Which hardware parameter pays: how much the best step time changes with each of them, planned again at every point.
 
 A parameter x is set to x / f and to f x, and the fastest plan of the whole space is sought at both. The elasticity is
 the share by which the best step time T changes for a share of x,

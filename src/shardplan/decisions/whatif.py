@@ -1,7 +1,7 @@
-"""What changes where the cluster or the job changes: the plan to take is sought anew after every change.
+"""What changes where the cluster or the job changes: the plan to take is searched again after every change.
 
-Changes are made one after the other. After each, the question is planned anew, and the plan that was there before is
-priced as it stands, so that what a change brings by itself and what planning anew adds can be told apart. The step
+Changes are made one after the other. After each, the question is planned again, and the plan that was there before is
+priced as it stands, so that what a change brings by itself and what planning again adds can be told apart. The step
 times before and after all changes are compared term by term; their differences add up to that of the step time.
 """
 
@@ -72,7 +72,7 @@ class WhatIf:
     plan: Estimate
     """The plan that was asked about, as it is priced today."""
     steps: tuple[ChangeStep, ...]
-    """The question as it was, planned anew, then after each change."""
+    """The question as it was, planned again, then after each change."""
     assumptions: tuple[str, ...] = ()
     """What was assumed in putting the question."""
 
@@ -190,7 +190,7 @@ def _on_other(question: Question, cluster: Cluster) -> Question:
 def _unknown(name: str) -> InputError:
     if name in OF_PLAN:
         return InputError(
-            f"{name} is a field of the plan, and plans are sought anew",
+            f"{name} is a field of the plan, and plans are searched again",
             rule="a change is of the cluster, of the job or of the number of accelerators",
             hint=f"fix it in the search: --fix {name}=VALUE",
         )

@@ -39,7 +39,7 @@ def whatif(
     pick: PickFlag = None,
     stack: StackFlag = None,
 ) -> int:
-    """Change the cluster or the job of a plan, plan anew, and compare term by term.
+    """Change the cluster or the job of a plan, plan again, and compare term by term.
 
     Changes are made one after the other. Bandwidths are in GB/s per accelerator and direction.
     """
@@ -57,7 +57,7 @@ def whatif(
     before = picked_from(read, pick)
     asked = ask_again(read, QuestionFlags(stack=stack), before.framework)
     searches, assumed = searches_of(asked, space)
-    with progress_bar("planning anew") as progress:
+    with progress_bar("planning again") as progress:
         found = what_if(asked.question, before.plan, changes, searches, progress=progress)
     answer = replace(found, assumptions=assumed)
     files.write(whatif_record(answer), lambda: whatif_rows(answer), whatif_chart)

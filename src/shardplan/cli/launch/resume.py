@@ -56,7 +56,7 @@ def resume(
     checkpoint_bandwidth: BandwidthFlag = None,
     output: OutputFlags,
 ) -> int:
-    """Say whether NEW can load the checkpoint that OLD saved, and what begins anew.
+    """Say whether NEW can load the checkpoint that OLD saved, and what is not kept.
 
     The answer is made from a dated record of the framework; what it does not say is unknown. `--env new.NODES=64` and
     `--given old.num_accelerators=512` are for one of the two files. Exits with 1 if it does not load, or is unknown.

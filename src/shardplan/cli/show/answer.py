@@ -80,11 +80,7 @@ def show_verdict(
     else:
         page.labelled("Too big", Text(sentence(estimate.reason or ""), style="bold red"), style="bold red")
         page.labelled("", Text("If it fitted: ").append_text(time))
-    if estimate.not_measured is not None:
-        text = Text("Outside the measured runs: ", style="bold yellow")
-        page.labelled("", text.append(f"{estimate.not_measured}.", style="not bold default"))
-    elif estimate.step_time_note is not None:
-        page.labelled("", Text(note_sentence(estimate.step_time_note), style="yellow"))
+    show_doubt(page, estimate)
     show_plan(page, estimate)
     if runs_on:
         page.labelled("Runs on", runs_on)
@@ -95,6 +91,15 @@ def show_verdict(
         page.labelled("Training", training_text(question, estimate))
     if estimate.money is not None:
         page.labelled("Cost", cost_text(question, estimate, is_whole=is_whole))
+
+
+def show_doubt(page: Page, estimate: Estimate) -> None:
+    """What is not measured of a plan, or little."""
+    if estimate.not_measured is not None:
+        text = Text("Outside the measured runs: ", style="bold yellow")
+        page.labelled("", text.append(f"{estimate.not_measured}.", style="not bold default"))
+    elif estimate.step_time_note is not None:
+        page.labelled("", Text(note_sentence(estimate.step_time_note), style="yellow"))
 
 
 def _show_refusals(page: Page, estimate: Estimate) -> None:

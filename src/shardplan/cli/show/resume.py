@@ -25,7 +25,7 @@ TEXTS = {
 OUTCOMES = {
     "kept": "kept",
     "converted": "kept, after a conversion",
-    "reset": "begins anew",
+    "reset": "not kept",
     "unsupported": "not loaded",
     "unknown": "not known",
 }

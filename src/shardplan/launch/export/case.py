@@ -84,4 +84,6 @@ class LaunchCase:
     def check(self) -> None:
         """Refuses a plan that the framework cannot run, by its first rule. Raises ``NotRunnableError``."""
         for each in refusals(self.stack, self.plan, self.setting):
-            raise NotRunnableError(f"{each.framework}: {each.message}", rule=each.rule, hint=each.hint)
+            values = f" ({each.message})" if each.message else ""
+            message = f"{each.framework} cannot run this plan: {each.rule}{values}"
+            raise NotRunnableError(message, rule=each.rule, hint=each.hint)

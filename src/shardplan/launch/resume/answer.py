@@ -83,7 +83,7 @@ class Resume:
     why: str
     """What decides the verdict, in a sentence."""
     verdict: Verdict
-    """``yes``: all that is known is kept; ``partly``: it loads, and something begins anew; ``after conversion``;
+    """``yes``: all that is known is kept; ``partly``: it loads, and something starts over; ``after conversion``;
     ``no``; ``unknown``: the record does not say, or a file leaves something open."""
 
     @property

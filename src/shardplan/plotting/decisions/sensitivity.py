@@ -47,7 +47,7 @@ def sensitivity_chart(record: Mapping[str, Any]) -> Chart:
             ),
         ),
         num_columns=2,
-        note="The fastest plan is sought anew at every point. A bar is missing where nothing fits. Predicted by "
+        note="The fastest plan is searched again at every point. A bar is missing where nothing fits. Predicted by "
         "shardplan.",
         panel_size=(600, 380),
     )  # fmt: skip

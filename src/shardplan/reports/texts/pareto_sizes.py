@@ -21,7 +21,7 @@ def front_sentence(front: SizesFront) -> str:
         return "The only size that can run."
     if len(front.front) == len(running):
         return f"All {len(running)} sizes: a larger one is always faster."
-    return f"{len(front.front)} of {len(running)} sizes. Each of the others is slower and dearer than a smaller one."
+    return f"{len(front.front)} of {len(running)} sizes. The others are slower and more expensive than a smaller one."
 
 
 def size_sentence(front: SizesFront, size: PricedSize) -> str:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.reports.texts.plan import short_recompute, short_sharding
+from shardplan.words import joined
 
 DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp")
 NONE = "-"
@@ -28,6 +29,14 @@ def plan_columns(estimates: Sequence[Estimate | None]) -> list[Column]:
         Column(title="sharding", cells=cells(lambda each: short_sharding(each.plan)), is_text=True),
         Column(title="recompute", cells=cells(lambda each: short_recompute(each.plan)), is_text=True, rank=1),
     ]
+
+
+def show_doubtful_sizes(page: Page, estimates: Sequence[Estimate | None]) -> None:
+    """The sizes whose plan is outside the measured runs."""
+    sizes = [f"{each.num_accelerators_used:,}" for each in estimates if each is not None and each.not_measured]
+    if sizes:
+        where = "at all sizes" if len(sizes) == len(estimates) else f"at {joined(sizes)} accelerators"
+        page.line(f"Outside the measured runs {where}: the bands there are wider, or guesses.", style="yellow")
 
 
 def bars(page: Page, shares: Sequence[float | None], room: int) -> list[str]:

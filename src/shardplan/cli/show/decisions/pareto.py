@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardplan.cli.layout import INDENT, Column, Page
-from shardplan.cli.show.answer import show_plan, show_question
+from shardplan.cli.show.answer import show_doubt, show_plan, show_question
 from shardplan.cli.show.decisions.columns import plan_columns, show_written
 from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto import ParetoFront, ParetoPoint
@@ -27,6 +27,7 @@ def show_pareto(page: Page, front: ParetoFront, given: Sequence[str], written: S
     text = f"{len(front.points):,} plans; no other of {front.num_plans_feasible:,} that fit is better than one of them."
     page.labelled("Front", text, style="bold green")
     show_plan(page, front.recommended, "Plan")
+    show_doubt(page, front.recommended)
     page.heading("Memory headroom over step time", "both better to the upper left; *: plan to take")
     for line in _plot(front, page.width - INDENT):
         page.line(line)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardplan.cli.layout import INDENT, Column, Page
 from shardplan.cli.show.answer import show_question
-from shardplan.cli.show.decisions.columns import plan_columns, show_written
+from shardplan.cli.show.decisions.columns import plan_columns, show_doubtful_sizes, show_written
 from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto_sizes import SizesFront
 from shardplan.reports.texts.answer import sentence
@@ -42,6 +42,7 @@ def show_pareto_sizes(page: Page, front: SizesFront, given: Sequence[str], writt
         page.heading("Sizes", "o: on the front; mb: micro-batch size")
         page.table(_columns(front), styles=["" if each.is_on_front else "dim" for each in sizes])
         page.line(price_sentence(front, "--price"), style="dim")
+        show_doubtful_sizes(page, [each.answered.estimate for each in sizes])
     for warning in front.warnings:
         page.line(f"{sentence(warning)} See --failure-rate of `shardplan budget`.", style="yellow")
     missing = [each for each in sizes if each.reason is not None]

@@ -27,8 +27,8 @@ def show_sensitivity(page: Page, found: Sensitivity, given: Sequence[str], writt
     page.table(_columns(page, found.points, factor))
     page.heading("How to read it")
     page.line(
-        f"Every parameter is divided and multiplied by {factor}, and the fastest plan is sought anew. An elasticity of "
-        "-0.4 means: one per cent more makes the best step 0.4 % shorter."
+        f"Every parameter is divided and multiplied by {factor}, and the fastest plan is searched again. An elasticity "
+        "of -0.4 means: one per cent more makes the best step 0.4 % shorter."
     )
     page.line(f"Elasticities of the rates sum to {found.sum_of_rates:.2f}; -1 if nothing else took time.")
     show_written(page, written)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import show_plan, show_question
+from shardplan.cli.show.answer import show_doubt, show_plan, show_question
 from shardplan.cli.show.decisions.columns import centred_bar, plan_columns, show_written
 from shardplan.decisions.whatif import TermChange, WhatIf
 from shardplan.reports.breakdown import term_label
@@ -23,8 +23,10 @@ def show_whatif(page: Page, found: WhatIf, given: Sequence[str], written: Sequen
     page.console.print()
     style = "bold green" if found.after.estimate is not None else "bold red"
     page.labelled("Step" if found.after.estimate is not None else "Too big", whatif_sentence(found), style=style)
+    if found.after.estimate is not None:
+        show_doubt(page, found.after.estimate)
     show_plan(page, found.plan, "Plan")
-    page.heading("After each change", "same plan: as it stands; plan to take: planned anew")
+    page.heading("After each change", "same plan: as it stands; plan to take: planned again")
     page.table(_step_columns(found))
     page.heading("Plan to take", "mb: micro-batch size")
     labels = Column(title="change", cells=[each.label or "before" for each in found.steps], is_text=True)
