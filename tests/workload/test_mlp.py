@@ -10,8 +10,9 @@ from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.mlp import mlp, norm
+from shardplan.workload.mlp import channel_scale, mlp, norm
 from shardplan.workload.ops import Block, Matmul, StreamPass
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 LENGTH, HIDDEN, MICRO = 2048, 1024, 2
@@ -121,3 +122,41 @@ def test_a_norm_of_several_kernels_keeps_an_fp32_copy_and_the_scaled_input(*, se
     more = sum(float(t.bytes) for t in norm(eager).saved) - sum(float(t.bytes) for t in norm(fused).saved)
     assert more == 6 * SBH / (4 if sequence_parallel else 1)
     assert float(norm(eager).operators[0].forward_bytes) > float(norm(fused).operators[0].forward_bytes)  # type: ignore[union-attr]  # passes
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_a_rank_s_share_of_norm_and_mlp_by_hand(*, gathered: bool) -> None:
+    """Two tensor- and two context-parallel ranks in eight bits with dropout; eager kernels keep the gate."""
+    software = Software(kernels="eager", norm_kernel="fused", gathered_inputs=gathered)
+    job = Job(sequence_length=LENGTH, global_batch_size=MICRO, precision="fp8", dropout=True, software=software)
+    at = Shard.of(HIDDEN, job, PlanNumbers.of(Plan(micro_batch_size=MICRO, tp=2, cp=2), 4, job))
+    tokens, width = LENGTH * MICRO // 2, 3 * HIDDEN // 2
+    block = mlp(MLP(intermediate_size=3 * HIDDEN, gated=True), at)
+    first, second = products(block)
+    assert (first.m, first.k, first.n, first.count, first.parts) == (tokens, HIDDEN, 2 * width, 1, (1, 1))
+    assert (second.m, second.k, second.n, second.count, second.parts) == (tokens, width, HIDDEN, 1, (1,))
+    for each in first, second:
+        assert (each.grouped, each.in_one, each.casts_input, each.casts_gradient) == (False, False, True, True)
+    assert block.operators[1] == TRAFFIC["gated activation"].at(
+        "mlp_activation", ("activation", "mlp"), tokens * width, 2
+    )
+    assert {each.name: each.bytes for each in block.saved} == {
+        "mlp_fc1_output": 2 * tokens * 2 * width, "mlp_fc2_input": tokens * width, "mlp_gate": 2 * tokens * width,
+    }  # fmt: skip
+    split = tokens // 2 * HIDDEN
+    for fields, output, mask in (
+        ({}, split * (2 if gathered else 1), split),
+        ({"linear_input": False}, 2 * split, split),
+        ({"residual": False}, split * (2 if gathered else 1), 0),
+    ):
+        found = norm(at, **fields)
+        kept = {"norm_input": 2 * split, "norm_output": output} | ({"dropout_mask": mask} if mask else {})
+        assert {each.name: each.bytes for each in found.saved} == kept
+        assert found.operators == (TRAFFIC["norm"].at("norm", ("layernorm",), split, 2),)
+
+
+def test_a_scale_per_channel_keeps_what_it_multiplies() -> None:
+    """LayerScale on split tokens: its input in 16 bits, one pass."""
+    block = channel_scale(shard(tp=4))
+    assert block.operators == (TRAFFIC["scale"].at("layer_scale", (), SBH / 4, 2),)
+    assert [(each.name, each.bytes) for each in block.saved] == [("scaled", 2 * SBH / 4)]

@@ -13,6 +13,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import CudaGraphs, Software
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.ops import Block, Matmul, StreamPass
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 LENGTH = 4096
@@ -255,3 +256,57 @@ def test_copies_of_a_token_go_one_by_one_unless_the_dispatcher_knows_them(
         if item.dimension == "ep"
     }
     assert found == {copies}
+
+
+def test_a_rank_s_share_of_a_mixture_by_hand() -> None:
+    """Two tensor-, two context- and four expert-parallel ranks, two to an expert, in eight bits; 1.5 times the mean.
+
+    Experts of 512 latent channels and 256 inner ones, 8 of them and 3 to a token; shared ones of 384.
+    """
+    config = MixtureOfExperts(
+        num_experts=8, top_k=3, intermediate_size=256, gated=True, shared_intermediate_size=384, latent_size=512
+    )
+    software = Software(moe_dispatcher="alltoall", moe_dispatch_format="fp8", cuda_graphs="none")
+    job = Job(sequence_length=LENGTH, global_batch_size=8, precision="fp8", moe_imbalance=1.5, software=software)
+    of = mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(tp=2, cp=2, ep=4, etp=2), 8, job)))
+    tokens, split = LENGTH // 2, LENGTH // 4
+    sent = split * 3 * 1.5
+    rows = sent * 2
+    assert {name: (op.m, op.k, op.n, op.count, op.load) for name, op in matmuls(of).items()} == {
+        "router": (split, 1024, 8, 1, 1), "latent_down": (split, 1024, 512, 1, 1),
+        "latent_up": (split, 512, 1024, 1, 1), "expert_fc1": (rows / 2, 512, 2 * 128, 2, 1.5),
+        "expert_fc2": (rows / 2, 128, 512, 2, 1.5), "shared_fc1": (tokens, 1024, 2 * 192, 1, 1),
+        "shared_fc2": (tokens, 192, 1024, 1, 1),
+    }  # fmt: skip
+    assert {name for name, op in matmuls(of).items() if not op.low_precision} == {"router"}
+    assert {name for name, op in matmuls(of).items() if op.grouped} == {"expert_fc1", "expert_fc2"}
+    assert {each.name: each.bytes for each in of.saved} == {
+        "routing": 4 * split * 8, "dispatched": rows * 512, "expert_fc1_output": 2 * rows * 2 * 128,
+        "expert_fc2_input": rows * 128, "shared_fc1_output": 2 * tokens * 2 * 192, "shared_fc2_input": tokens * 192,
+    }  # fmt: skip
+    passes = {op.name: op for op in of.operators if isinstance(op, StreamPass)}
+    moved = sent * (2 * (1 + 1 / 3) + (4 + 4) * 2)
+    assert passes == {
+        "routing": TRAFFIC["routing"].at("routing", ("moe",), split * 8, 2),
+        "permute": TRAFFIC["permute"].at("permute", ("moe",), moved * 512, 2),
+        "expert_activation": TRAFFIC["gated activation"].at(
+            "expert_activation", ("activation", "moe"), rows * 128, 2
+        ),
+        "shared_activation": TRAFFIC["gated activation"].at(
+            "shared_activation", ("activation", "shared_experts"), tokens * 192, 2
+        ),
+    }  # fmt: skip
+    low, wide = sent * 512 * (1 + 4 / 128), sent * 512 * 2
+    assert [(each.name, each.kind, each.bytes) for each in of.collectives if each.dimension in ("ep", "etp")] == [
+        ("dispatch", "all_to_all", low), ("combine", "all_to_all", wide), ("combine_back", "all_to_all", low),
+        ("dispatch_back", "all_to_all", wide), ("expert_gather", "all_gather", 2 * low),
+        ("expert_scatter", "reduce_scatter", 2 * wide), ("expert_scatter_back", "all_gather", 2 * low),
+        ("expert_gather_back", "reduce_scatter", 2 * wide),
+    ]  # fmt: skip
+
+
+def test_one_expert_of_a_rank_needs_no_sorting() -> None:
+    """Nor does a single rank sort what it has itself permuted."""
+    assert permuted(moe_dispatcher="alltoall", ep=8) == 2 * (1 + 2)
+    assert permuted("fp8", moe_dispatcher="alltoall", ep=8) == 2 * (1 + 2 + 2 + 2)
+    assert permuted("fp8", moe_dispatcher="alltoall", ep=1) == 2 * (1 + 2 + 2 + 2)
