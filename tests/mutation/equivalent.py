@@ -4,6 +4,11 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
+        "costs/collectives.py",
+        "sent.append(moved * sent_once(copies, layer.pieces) if copies.count > 1 else moved)",
+        "sent.append(moved * sent_once(copies, layer.pieces) if copies.count > 0 else moved)",
+    ): "one copy reaches one domain, all of itself: the condition saves work",
+    (
         "costs/groups.py", "largest: Numbers = 1", "largest: Numbers = 2",
     ): "what lies below the innermost tier is asked of the tiers around it only",
     (
