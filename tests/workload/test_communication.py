@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
+from shardplan.workload.communication import summa_exchange, tensor_exchange
 from shardplan.workload.layer import layer_block
-from shardplan.workload.ops import Collective
+from shardplan.workload.ops import Collective, Matmul
 from shardplan.workload.shard import Shard
 
 LENGTH, MICRO = 2048, 2
@@ -181,3 +183,48 @@ def test_linear_inputs_are_gathered_in_fp8_and_sums_scattered_in_16_bits(sequenc
     gathers = {f"{part}_{name}" for part in ("attention", "mlp") for name in ("gather", "scatter_back", "gather_again")}
     assert halved == (gathers if sequence_parallel else set())
     assert all(size == sizes["bf16"][name] for name, size in sizes["fp8"].items() if name not in halved)
+
+
+def test_broadcasts_of_a_grid_by_hand() -> None:
+    """Three products of (10, 64) by (64, 48) at once: inputs of four columns of a row where these are rows' shares."""
+    job = Job(sequence_length=LENGTH, global_batch_size=8)
+    at = Shard.of(64, job, PlanNumbers.of(Plan(tp=8, tp_kind="summa", tp_rows=2), 8, job))
+    one = Matmul(name="qkv", modules=("m",), m=10, k=64, n=48, count=3)
+    scores = replace(one, name="scores", weight=False)
+    for name, whole in ("qkv", 1), ("proj", 4), ("mlp_fc2", 4):
+        found = summa_exchange(at, (scores, replace(one, name=name)))
+        inputs, weights = 2 * 10 * 64 * 3 * whole, 2 * 64 * 48 * 3
+        assert [(each.name, each.dimension, each.direction, each.bytes, each.count) for each in found] == [
+            (f"{name}_x", "tp", "forward", inputs, 1), (f"{name}_w", "tp_rows", "forward", weights, 1),
+            (f"{name}_x_back", "tp", "backward", inputs, 2), (f"{name}_w_back", "tp_rows", "backward", weights, 2),
+        ]  # fmt: skip
+        assert {(each.kind, each.modules) for each in found} == {("broadcast", ("m",))}
+    plain = Shard.of(64, job, PlanNumbers.of(Plan(tp=8), 8, job))
+    assert summa_exchange(plain, (one,)) == ()
+    assert tensor_exchange(at, "x", (), 64) == ()
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize(("inputs", "gradients"), [(True, True), (True, False), (False, True)])
+def test_exchanges_around_products_by_hand(
+    *, split: bool, beside: bool, gathered: bool, inputs: bool, gradients: bool
+) -> None:
+    """In eight bits of a byte where linear inputs or gradients are gathered; sums of two; of 48 and 64 channels."""
+    software = Software(async_tp_backward=beside, gathered_inputs=gathered)
+    job = Job(sequence_length=LENGTH, global_batch_size=8, precision="fp8", software=software)
+    at = Shard.of(64, job, PlanNumbers.of(Plan(tp=8, sequence_parallel=split), 8, job))
+    found = tensor_exchange(at, "x", ("m",), 48, quantised_inputs=inputs, quantised_gradients=gradients)
+    there, back = 48 * LENGTH * (1 if split and inputs else 2), 64 * LENGTH * (1 if split and gradients else 2)
+    wanted = [
+        ("x_gather", "all_gather", "forward", there, 1, False),
+        ("x_scatter", "reduce_scatter", "forward", 64 * LENGTH * 2, 1, False),
+        ("x_scatter_back", "all_gather", "backward", back, 1, beside and not split),
+        ("x_gather_back", "reduce_scatter", "backward", 48 * LENGTH * 2, 1, beside),
+        ("x_gather_again", "all_gather", "backward", there, 1 if split and not gathered else 0, beside),
+    ]
+    assert [
+        (each.name, each.kind, each.direction, each.bytes, each.count, each.asynchronous) for each in found
+    ] == wanted
+    assert {(each.dimension, each.modules) for each in found} == {("tp", ("m",))}
