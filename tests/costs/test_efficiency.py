@@ -31,6 +31,13 @@ def test_a_single_core_sees_tiles_only() -> None:
     assert tile_padding(129, 128, 1, 1) == pytest.approx(256 / 129)
 
 
+def test_waves_by_hand() -> None:
+    """Three products of 2 x 3 tiles on 5 cores are 18 tiles in four waves; unknown parts have 132 cores."""
+    assert tile_padding(129, 260, 3, 5) == pytest.approx(4 * 5 * 128**2 / (129 * 260 * 3))
+    assert tile_padding(128 * 132, 128, 1, None) == 1
+    assert tile_padding(128 * 131, 128, 1, None) == pytest.approx(132 / 131)
+
+
 def test_large_products_approach_no_padding() -> None:
     assert tile_padding(100_001, 100_001, 1, 132) < 1.01
 

@@ -144,3 +144,13 @@ def test_a_job_gets_a_slice_of_powers_of_two_the_longest_side_first(used: int, s
 def test_a_ring_uses_two_links_of_every_axis_that_it_fills(fan_out: int, axes: int) -> None:
     """Of sides of 8, 4 and 4: eight neighbours lie on one axis, 32 in a plane."""
     assert usable_share(torus(4, 8, 4), 128, fan_out) == axes / 3
+
+
+def test_ranks_whose_places_are_not_given_are_neighbours() -> None:
+    """Eight in a row of a pod of 4 x 16 exchange as eight that lie next to each other."""
+    on = on_torus(4, 16)
+    by_hand, placed = Group(8, (8,)), Group.of((Digit(8, 1),), on)
+    assert by_hand.exchange_loads == ()
+    times = [float(collective_time("all_to_all", SIZE, group, on)) for group in (by_hand, placed)]
+    assert times[0] == pytest.approx(times[1])
+    assert times[0] / (SIZE / (600e9 / 4)) == pytest.approx(8 / 4)

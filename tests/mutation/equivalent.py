@@ -9,8 +9,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "sent.append(moved * sent_once(copies, layer.pieces) if copies.count > 0 else moved)",
     ): "one copy reaches one domain, all of itself: the condition saves work",
     (
-        "costs/groups.py", "largest: Numbers = 1", "largest: Numbers = 2",
-    ): "what lies below the innermost tier is asked of the tiers around it only",
+        "costs/groups.py",
+        "if all(not group.largest for group in groups):",
+        "if all((group.largest) for group in groups):",
+    ): "parts that are all equal, written out, are what they are: the condition saves work",
     (
         "estimation/estimate.py",
         "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",

@@ -7,25 +7,23 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.inputs.profile import Profile
 
-TILES = ((128, 128), (128, 256))
-"""Output tiles of the fast kernels; the better one is taken (cuBLAS on Hopper and Blackwell: 128 x 256)."""
+TILE = 128
+"""Side of an output tile. The fast kernels have wider ones too (cuBLAS on Hopper and Blackwell: 128 x 256), which fill
+no wave better: they are twice as large and at least half as many."""
 DEFAULT_NUM_CORES = 132
 
 
 def tile_padding(m: Numbers, n: Numbers, count: Numbers, num_cores: int | None) -> Numbers:
     r"""Work done relative to work asked for, when outputs are cut into tiles and tiles run in waves of ``num_cores``.
 
-    .. math:: \min_{tiles} \frac{W\,C\,t_m t_n}{m n}, \quad W = \lceil tiles / C \rceil
+    .. math:: \frac{W\,C\,t^2}{m n}, \quad W = \lceil tiles / C \rceil
 
     A. Dao et al., "The case for co-designing model architectures with hardware", arXiv 2401.14489, section 3.
     """
     cores = num_cores or DEFAULT_NUM_CORES
-    padded = [
-        np.ceil(np.ceil(m / rows) * np.ceil(n / columns) * count / cores) * (cores * rows * columns)
-        for rows, columns in TILES
-    ]
-    least: Numbers = np.minimum(*padded)
-    return least / (m * n * count)
+    tiles = np.ceil(m / TILE) * np.ceil(n / TILE) * count
+    waves: Numbers = np.ceil(tiles / cores)
+    return waves * (cores * TILE * TILE) / (m * n * count)
 
 
 def depth_efficiency(k: Numbers, profile: Profile, *, faster: Numbers = 1.0) -> Numbers:
