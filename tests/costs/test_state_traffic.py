@@ -281,6 +281,9 @@ def test_frozen_weights_are_gathered_where_they_are_shards() -> None:
     assert times(hops(64, half, sharding="zero3")) == pytest.approx([0, 0, 5 * RING], rel=1e-6)
     assert times(hops(64, half.as_frozen(), sharding="zero3")) == pytest.approx([0, 0, 2 * RING], rel=1e-6)
     assert times(hops(64, half.as_frozen(), sharding="zero1")) == [0, 0, 0]
+    all_of_both = Parameters(PSI, PSI).as_frozen()  # experts: rings of two in a node, and of eight nodes
+    wanted = 2 * RING + 2 * (INSIDE + 7 * OUTSIDE)
+    assert times(hops(64, all_of_both, sharding="zero3", ep=4)) == pytest.approx([0, 0, wanted], rel=1e-6)
     flat = replace(half, flat=PSI / 2)
     assert times(hops(64, flat, sharding="zero3")) == pytest.approx([0, 0, 5 * RING], rel=1e-6)
 
