@@ -81,15 +81,18 @@ def test_a_fit_to_another_generation_says_nothing_of_this_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "changed", "other"),
-    [({"step_time": 0.05}, "time", "memory"), ({"framework_bytes": 9e9}, "memory", "time")],
+    ("change", "changed", "other", "what"),
+    [
+        ({"step_time": 0.05}, "time", "memory", "step times"),
+        ({"framework_bytes": 9e9}, "memory", "time", "peak memory"),
+    ],
 )
-def test_constants_are_doubted_where_they_count(change: dict[str, Any], changed: str, other: str) -> None:
+def test_constants_are_doubted_where_they_count(change: dict[str, Any], changed: str, other: str, what: str) -> None:
     asked = question(replace(load_profile("hopper"), name="mine", **change))
     assert factors(doubts(asked, changed)) == [UNCALIBRATED]
     assert doubts(asked, other) == ()
     assert band_of(asked, other) == band_of(question(None), other)
-    assert "'mine' has no errors of its own" in str(band_of(asked, changed).note)
+    assert f"'mine' has no errors of its own for {what}" in str(band_of(asked, changed).note)
 
 
 def test_errors_of_one_quantity_say_nothing_of_the_other() -> None:
@@ -144,7 +147,14 @@ def test_the_errors_that_are_told_are_a_median_and_a_90th_percentile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "words"), [(0.5, "narrower than"), (0.97, "as wide as"), (1.03, "as wide as"), (1.2, "wider than")]
+    ("width", "words"),
+    [
+        (0.948, "narrower than"),
+        (0.952, "as wide as"),
+        (1.0, "as wide as"),
+        (1.048, "as wide as"),
+        (1.052, "wider than"),
+    ],
 )
 def test_the_width_is_told(width: float, words: str) -> None:
     assert told_of(OWN, "time", width).endswith(f"the band is {words} without them")
