@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,14 +72,14 @@ def test_ranks_hold_the_model_once(
     assert [sum(kind) for kind in zip(*(stage.counts for stage in held), strict=True)] == [3, 13]
 
 
-ENDS = {"has_embedding": 0.0, "has_head": 0.0, "num_mtp_layers": 0.0}
+NO_ENDS: dict[str, Any] = {"has_embedding": 0.0, "has_head": 0.0, "num_mtp_layers": 0.0}
 
 
 def test_what_lies_behind_a_rank_is_what_the_ranks_after_it_hold() -> None:
     """DualPipe: 5, 5, 5 and 1 layers, of which both outer ranks hold half of the first and the last; 3 are dense."""
     model = deepseek_v3(16, 3, num_mtp_layers=2)
     held, _ = pipeline_of(model, 4, 1, schedule="dualpipe")
-    within = Stage(rank=1, num_layers=5.0, counts=(0.0, 5.0), **ENDS)
+    within = Stage(rank=1, num_layers=5.0, counts=(0.0, 5.0), **NO_ENDS)
     outer = Stage(
         rank=0, num_layers=3.0, counts=(1.5, 1.5), has_embedding=0.5, has_head=0.5, num_mtp_layers=1.0, num_behind=1,
         behind=within,
@@ -87,8 +88,8 @@ def test_what_lies_behind_a_rank_is_what_the_ranks_after_it_hold() -> None:
     held, _ = pipeline_of(model, 4, 2, schedule="dualpipe-v")
     assert [stage.num_behind for stage in held] == [3, 2, 1, 0]
     for rank, stage in enumerate(held[:-1]):
-        after = np.sum([other.counts for other in held[rank + 1 :]], axis=0)
-        assert stage.behind == Stage(rank=1, num_layers=after.sum(), counts=tuple(after.tolist()), **ENDS)
+        after = np.asarray([other.counts for other in held[rank + 1 :]], dtype=np.float64).sum(axis=0)
+        assert stage.behind == Stage(rank=1, num_layers=after.sum(), counts=tuple(after.tolist()), **NO_ENDS)
     assert held[-1].behind is None
     assert all(stage.behind is None for stage in pipeline_of(model, 4, 2, schedule="zb-v")[0])
 
