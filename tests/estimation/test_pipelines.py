@@ -184,7 +184,7 @@ def test_one_stage_waits_for_none_and_chunks_shorten_the_wait() -> None:
 def test_a_rank_starts_and_ends_within_the_first_ones_passes(
     rank: int, plan: dict[str, Any], everyone: tuple[float, ...], expected: float
 ) -> None:
-    """A share of the way through the other stages: (F + B - W) of them where gradients are apart, 11, 17 and 8 of it."""
+    """A share of the way through the others: F + B - W of them where gradients are apart, of its own 11, 17 and 8."""
     forward, input_gradient, weight_gradient = everyone
     together = Passes(forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient)
     assert head_start(numbers(**plan), TIMES, together, stage(rank, 0)) == pytest.approx(expected)
