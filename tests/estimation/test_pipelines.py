@@ -52,7 +52,7 @@ def whole_backward(time: Any) -> Passes:
     return Passes(forward=time, input_gradient=0.0, weight_gradient=0.0)
 
 
-def question(**constants: float) -> Question:
+def question(**constants: Any) -> Question:
     job = Job(sequence_length=128, global_batch_size=8)
     profile = ideal_profile(**{"microbatch_time": 0.25} | constants)
     return Question(model=MODEL, cluster=cluster(), num_accelerators=8, job=job, given_profile=profile)
