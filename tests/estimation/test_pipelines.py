@@ -89,6 +89,13 @@ def test_one_micro_batch_through_all_stages(
     assert found.free == pytest.approx(free)
 
 
+def test_every_stage_sends_its_share_to_the_host() -> None:
+    """Four seconds of a link one way, each stage a quarter of it, there and back; with transfers and fixed times."""
+    away = replace(WORK, sum=replace(LOAD, kept_bytes=4 * 64e9))
+    found = pipeline_sum(question(), numbers(pp=4, offload="activations"), AROUND, WHOLE, away)
+    assert found.passes.forward == pytest.approx(144 + 4 * (1 + 2 + 0.25))
+
+
 def test_a_chunk_takes_what_its_parts_take() -> None:
     nothing = replace(LOAD, forward=0.0, backward=0.0)
     parts = Parts(layers=(LOAD,), embedding=nothing, head=replace(LOAD, backward=60.0), mtp=nothing)
@@ -155,8 +162,9 @@ def test_stages_at_once_wait_as_each_alone() -> None:
     ranks, behind = np.transpose(places)
     for exchanges in NO_SHARDED_TIMES, EXCHANGES:
         alone = [float(step_of(numbers(pp=4), stage(*place), exchanges)) for place in places[:3]]
-        together = step_of(numbers(pp=4), stage(ranks[:3], behind[:3]), exchanges)
-        assert np.asarray(together).tolist() == pytest.approx(alone)
+        at = replace(numbers(pp=4), pp=np.array([4, 4, 4, 1]))
+        together = step_of(at, stage(np.array([*ranks[:3], 0]), behind), exchanges)
+        assert np.asarray(together).tolist()[:3] == pytest.approx(alone)
 
 
 def test_one_stage_waits_for_none_and_chunks_shorten_the_wait() -> None:
@@ -164,9 +172,21 @@ def test_one_stage_waits_for_none_and_chunks_shorten_the_wait() -> None:
     assert step_of(numbers(), stage(0, 0), EXCHANGES) == 8 * 38
     looped = numbers(pp=4, vp=2)
     assert step_of(looped, stage(1, 0)) == 8 * 36 + 164 / 2
-    lost = (8 - 4 / 2) * 36 * 0.5  # by uneven chunks; exchanges are shared evenly and lose nothing
-    assert step_of(looped, stage(1, 0), pace=1.5) == 8 * 36 + 164 / 2 + lost
-    assert step_of(looped, stage(1, 0), EXCHANGES, 1.5) == pytest.approx(8 * 38 + 170 / 2 + lost)
+    assert step_of(looped, stage(1, 2)) == 8 * 36 + 164 / 2  # whatever its place
+    lost = (8 - 4 / 2) * 36 * 1.0  # by uneven chunks; exchanges are shared evenly and lose nothing
+    assert step_of(looped, stage(1, 0), pace=2.0) == 8 * 36 + 164 / 2 + lost
+    assert step_of(looped, stage(1, 0), EXCHANGES, 2.0) == pytest.approx(8 * 38 + 170 / 2 + lost)
+
+
+def test_schedules_that_split_gradients_wait_for_what_weights_leave() -> None:
+    """ZB-H1: F + B - W of the others; exchanges lengthen forward passes and input gradients by half each."""
+    every = Passes(forward=44.0, input_gradient=68.0, weight_gradient=32.0)
+    of_plan, at = numbers(pp=4, schedule="zb-h1"), stage(1, 0)
+    found = [
+        paced(of_plan, TIMES, every, 1.0, stage=at, behind=lambda _: every, exchanges=each)
+        for each in (NO_SHARDED_TIMES, EXCHANGES)
+    ]
+    assert found == [8 * 36 + (33 + 51 - 24), 8 * 38 + (36 + 54 - 24)]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +194,7 @@ def test_one_stage_waits_for_none_and_chunks_shorten_the_wait() -> None:
     [
         (0, {"pp": 4}, (144, 0, 0), 0),
         (2, {}, (36, 0, 0), 0),
+        (1, {"pp": 2}, (72, 0, 0), 36),
         (2, {"pp": 4}, (144, 0, 0), 108 * 2 / 3),
         (2, {"pp": 4, "vp": 2}, (144, 0, 0), 108 * 2 / 6),
         (2, {"pp": 4}, (30, 0, 0), 0),
@@ -190,6 +211,12 @@ def test_a_rank_starts_and_ends_within_the_first_ones_passes(
     assert head_start(numbers(**plan), TIMES, together, stage(rank, 0)) == pytest.approx(expected)
 
 
+def test_ranks_of_several_plans_start_as_each_alone() -> None:
+    together = replace(numbers(pp=4), pp=np.array([1, 4]))
+    found = head_start(together, TIMES, whole_backward(np.array([36.0, 144.0])), stage(np.array([0, 2]), 0))
+    assert np.asarray(found).tolist() == [0, 72]
+
+
 def test_the_least_that_passes_take() -> None:
     """Eight micro-batches and half of the bubble of 3 on a quarter of 120 and of the layers that run again."""
     assert least_passes(numbers(pp=4), WHOLE, 120.0, 24.0) == (8 + 1.5) / 4 * 144
@@ -199,7 +226,7 @@ def test_the_least_that_passes_take() -> None:
 @pytest.mark.parametrize(
     ("plan", "bubble"),
     [
-        ({}, 0), ({"pp": 4}, 3), ({"pp": 4, "vp": 2}, 1.5), ({"pp": 4, "schedule": "zb-h1"}, 3),
+        ({}, 0), ({"pp": 2}, 1), ({"pp": 4}, 3), ({"pp": 4, "vp": 2}, 1.5), ({"pp": 4, "schedule": "zb-h1"}, 3),
         ({"pp": 4, "vp": 2, "schedule": "zb-v"}, 1.5), ({"pp": 4, "schedule": "dualpipe"}, 1.5),
     ],
 )  # fmt: skip

@@ -38,12 +38,14 @@ def test_times_of_a_stage_add_up() -> None:
         ({"reduce": 20.0, "gather": 8.0}, 0, 20 - 9, 8 - 5),
         ({"reduce": 20.0}, 0, 20 - 9, 0),
         ({"reduce": 5.0}, 0, 0.5, 0),
+        ({"reduce": 9.2}, 0, 9.2 / 2 - 2.25, 0),
         ({"sharding": 10.0}, 3, 0, 0),
         ({"sharding": 4.0}, 0.4, 0, 0),
         # of 10 seconds 7 travel behind half of the work: the other half is left
         ({"sharding": 10.0, "reduce": 20.0, "gather": 8.0}, 3, 20 - 4.5, 8 - 2.5),
         ({"sharding": 10.0, "gather": 8.0}, 3, 0, 8 - 2.5),
         ({"sharding": 10.0, "reduce": 20.0}, 3, 20 - 4.5, 0),
+        ({"sharding": 10.0, "reduce": 4.6}, 3, 4.6 / 2 - 1.125, 0),
     ],
 )
 def test_work_hides_each_part_of_the_traffic_once(
@@ -94,3 +96,13 @@ def test_transfers_of_plans_that_do_and_do_not_overlap_are_as_each_alone() -> No
     found = work_times(asked, both, AROUND, WHOLE, replace(WORK, sum=LOAD))
     assert np.asarray(found.transfer).tolist() == pytest.approx([1.0, 0.25])
     assert np.asarray(found.free).tolist() == pytest.approx([68, 68 - 0.75])
+
+
+def test_activations_of_plans_that_offload_cross_the_link_there_and_back() -> None:
+    """Two seconds one way; plans that keep them send nothing, and stages that hand nothing on wait for none."""
+    both = replace(numbers(), offload_activations=np.array([False, True]))
+    away = replace(WORK, sum=replace(LOAD, kept_bytes=2 * 64e9))
+    found = work_times(question(hidden_slowdown=1.0), both, replace(AROUND, handover_time=0.0), WHOLE, away)
+    assert np.asarray(found.offload).tolist() == pytest.approx([0.0, 4.0])
+    assert np.asarray(found.free).tolist() == pytest.approx([68.0, 68.0])
+    assert found.transfer == 0
