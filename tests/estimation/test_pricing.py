@@ -34,9 +34,35 @@ def test_stages_hand_on_split_activations() -> None:
     assert prices(LLAMA_70B, 8, tp=8).handover.bytes == (0,)
 
 
-def test_neighbouring_stages_are_as_far_apart_as_the_worst_pair() -> None:
-    inside, outside = prices(LLAMA_70B, 16, pp=16).handover.bytes
-    assert (inside, outside) == (0, 2 * 4096 * 8192)
+@pytest.mark.parametrize(
+    ("num_accelerators", "fields", "outside"),
+    [
+        (8, {"pp": 8}, None),  # one node
+        (8, {"pp": 4}, None),
+        (16, {"pp": 16}, 1),  # stages 0 to 7 and 8 to 15: the eighth has its node's seventh beside it
+        (32, {"pp": 8, "tp": 4}, 1),  # two stages in each of four nodes: one neighbour here, one there
+        (64, {"pp": 8, "tp": 8}, 2),  # a stage fills a node
+        (16, {"pp": 2}, 2),  # eight replicas fill a node, the only neighbour lies in the other
+        (16, {"pp": 2, "placement": "tp-cp-ep-pp-dp"}, 0),
+    ],
+)
+def test_a_stage_at_the_end_of_a_node_has_at_most_one_neighbour_outside_where_a_node_holds_two_stages(
+    num_accelerators: int, fields: dict[str, Any], outside: int | None
+) -> None:
+    """Of the two neighbours of every stage of a chain, counted by hand, those of the worst-placed stage."""
+    output = 2 * 4096 * 8192 / fields.get("tp", 1)
+    sent = prices(LLAMA_70B, num_accelerators, **fields).handover.bytes
+    assert sent == ((output,) if outside is None else ((2 - outside) / 2 * output, outside / 2 * output))
+
+
+def test_a_chain_in_nodes_of_several_stages_hands_on_faster_than_one_of_a_stage_per_node() -> None:
+    """The mean of an exchange inside and one outside, and no latency is lost."""
+    inside, both, outside = (
+        float(prices(LLAMA_70B, n, **fields).handover.time)
+        for n, fields in ((8, {"pp": 8}), (16, {"pp": 16}), (16, {"pp": 2}))
+    )
+    assert inside < both < outside
+    assert both == pytest.approx((inside + outside) / 2)
 
 
 def test_only_mixtures_wait_for_their_dispatcher() -> None:

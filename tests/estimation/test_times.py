@@ -148,8 +148,8 @@ def test_recomputed_tensors_are_not_sent_to_the_host() -> None:
 
 
 @pytest.mark.parametrize("host_link", [LINK, 300e9, 600e9])
-def test_what_hides_activations_on_their_way_hides_no_gradients(host_link: float) -> None:
-    """Of the backward pass that share hides the reduction which the way to the host leaves of all computation.
+def test_activations_on_their_way_leave_the_network_to_gradients(host_link: float) -> None:
+    """The host's link is another one: what of the backward pass is spent, work or wait for the host, hides gradients.
 
     Attention has 2 s / 24 h of the FLOP of a layer's products, in the backward pass five halves of the forward one's.
     """
@@ -161,7 +161,7 @@ def test_what_hides_activations_on_their_way_hides_no_gradients(host_link: float
     assert hidden["offload"] == pytest.approx(max(away - work, 0.0))
     attention = 2 * LENGTH / (24 * HIDDEN)
     backward = (2 + 5 / 2 * attention) / (3 + 7 / 2 * attention)
-    expected = backward * max(work - away, 0.0)
+    expected = min(backward * max(work, away), bare["dp_communication"])
     assert bare["dp_communication"] - hidden["dp_communication"] == pytest.approx(expected, rel=1e-3, abs=1e-9)
 
 

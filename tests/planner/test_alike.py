@@ -19,7 +19,8 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import least_of_exchanges
-from shardplan.planner.related.alike import MOST_SYSTEMS, best_of_alike, estimates_of
+from shardplan.planner.related.alike import best_of_alike, estimates_of
+from shardplan.planner.related.slices import MOST_SYSTEMS
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Space

@@ -155,14 +155,19 @@ def _end(held: Parameters, job: Job, *, is_frozen: bool) -> Parameters:
 
 
 def price_handover(question: Question, numbers: PlanNumbers, groups: Groups) -> Handover:
-    """The output of a stage on its way to the next; of the groups those of ``pp`` and ``tp`` are read."""
-    network, pair = question.network, _neighbours(groups["pp"])
+    r"""The output of a stage on its way to a neighbour, :math:`(t_{far} + t_{near}) / 2`.
+
+    Of the groups those of ``pp`` and ``tp`` are read. The mean of the two neighbours of the worst-placed stage: one
+    with two of them exchanges with both for every micro-batch, and where domains hold two stages or more, at most one
+    of the two lies in another domain.
+    """
+    network, pairs = question.network, (_neighbours(groups["pp"]), _near_neighbours(groups["pp"]))
     output, gathered = _stage_output(
         question, Shard.of(question.model.hidden_size, question.job, numbers), groups["tp"]
     )
-    return Handover(
-        time=collective_time("p2p", output, pair, network) + gathered, bytes=collective_bytes("p2p", output, pair)
-    )
+    far, near = (collective_time("p2p", output, pair, network) for pair in pairs)
+    sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=True)
+    return Handover(time=(far + near) / 2 + gathered, bytes=tuple(sum(each) / 2 for each in sent))
 
 
 def output_bytes(question: Question, numbers: PlanNumbers) -> Numbers:
@@ -219,5 +224,15 @@ def _tied(head: HeldStates, question: Question, numbers: PlanNumbers, pipeline: 
 
 def _neighbours(pipeline: Group) -> Group:
     """The worst-placed pair of stages: inside one domain only where all stages are."""
-    together = tuple(np.where(np.asarray(m) >= pipeline.size, 2, 1) for m in pipeline.members)
+    return _pair(pipeline, pipeline.size)
+
+
+def _near_neighbours(pipeline: Group) -> Group:
+    """A stage and the nearer of its neighbours: inside one domain where it holds two stages."""
+    return _pair(pipeline, 2)
+
+
+def _pair(pipeline: Group, least: Numbers) -> Group:
+    """Two stages that lie inside one domain where it holds at ``least`` so many stages."""
+    together = tuple(np.where(np.asarray(m) >= np.minimum(least, pipeline.size), 2, 1) for m in pipeline.members)
     return Group(np.minimum(pipeline.size, 2), tuple(np.minimum(m, pipeline.size) for m in together))

@@ -140,17 +140,21 @@ def work_times(question: Question, numbers: PlanNumbers, around: Around, stage: 
     """Times of one micro-batch on a stage under ``numbers``.
 
     Computation that hides none of a block's own communication hides, in this order and each part of it once: transfers
-    between stages, activations on their way to the host, and what states exchange.
+    between stages, and what states exchange. Time in which a micro-batch waits for the host's link hides that as well.
     """
     share = applied_share(stage.num_layers, numbers)
     free_forward = work.sum.free_forward
     free_backward = work.sum.free_backward + scaled(share, work.sum.free_recomputed)
+    plain = work.sum.forward + work.sum.backward
+    again = scaled(share, work.sum.recomputed)
     kept = sent_to_host(numbers, work, share)
-    transfer, offload, left = between_stages(question, numbers, around, kept, free_forward + free_backward)
+    transfer, offload, left = between_stages(
+        question, numbers, around, kept, free=free_forward + free_backward, passes=plain + again
+    )
     return WorkTimes(
         forward=work.sum.forward,
-        backward=work.sum.backward + scaled(share, work.sum.recomputed),
-        plain=work.sum.forward + work.sum.backward,
+        backward=work.sum.backward + again,
+        plain=plain,
         weight_gradient=work.sum.weight_gradient,
         transfer=transfer,
         offload=offload,
@@ -181,16 +185,17 @@ def once_window(question: Question, numbers: PlanNumbers) -> Numbers:
 
 
 def between_stages(
-    question: Question, numbers: PlanNumbers, around: Around, kept: Numbers, free: Numbers
+    question: Question, numbers: PlanNumbers, around: Around, kept: Numbers, *, free: Numbers, passes: Numbers
 ) -> tuple[Numbers, Numbers, Numbers | None]:
-    """Exposed transfers to other stages and to the host, and the share of ``free`` that hides neither (None: all).
+    """Exposed transfers to other stages and to the host, and the share of ``free`` that hides none (None: all).
 
-    ``kept``: activations of a micro-batch. [bytes]
+    ``kept``: activations of a micro-batch [bytes]; ``passes``: its passes with their exposed communication. [s]
     """
     transfer, rest = _exposed_transfer(question, numbers, around, free)
     offload: Numbers = 0.0
     if any_holds(numbers.offload_activations):
-        offload, rest = _exposed_offload(question, numbers, kept, rest)
+        offload = _exposed_offload(question, numbers, kept, passes + transfer)
+        rest = rest + offload  # what waits for the host alone leaves other links free
     return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)
 
 
@@ -260,13 +265,14 @@ def _exposed_transfer(
     return shown, free - (time - shown)
 
 
-def _exposed_offload(question: Question, numbers: PlanNumbers, kept: Numbers, free: Numbers) -> tuple[Numbers, Numbers]:
-    """Kept activations that go to the host and come back: what shows, and the free computation that is left.
+def _exposed_offload(question: Question, numbers: PlanNumbers, kept: Numbers, passes: Numbers) -> Numbers:
+    """What shows of kept activations that go to the host and come back.
 
-    A number of offloaded layers is taken as that of a mean stage.
+    Engines of their own copy them over a link of their own (``cudaMemcpyAsync``; DMA of TPUs): ``passes``, all that a
+    micro-batch spends, hides them, its exposed communication too, and what hides them hides other traffic as well. A
+    number of offloaded layers is taken as that of a mean stage.
     """
     away = offloaded_share(question.model.num_hidden_layers / numbers.pp, numbers)
     time = 2.0 * away * kept / host_rate(question.machine)
-    shown = exposed(time, question.profile.offload_window * free, question.profile)
-    shown = where(numbers.offload_activations, shown, 0.0)
-    return shown, free - where(numbers.offload_activations, time - shown, 0.0)
+    shown = exposed(time, question.profile.offload_window * passes, question.profile)
+    return where(numbers.offload_activations, shown, 0.0)

@@ -140,7 +140,7 @@ class Profile:
     pp_window: Numbers
     """Share of the free computation behind which transfers between stages travel where overlapped."""
     offload_window: Numbers
-    """Share of the free computation behind which activations travel to the host and back."""
+    """Share of what a micro-batch spends behind which activations travel to the host and back."""
     hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
     summa_panels: Numbers

@@ -16,6 +16,9 @@ OWN_DOCUMENTS = {
     "dimensions and degrees are not GPT-NeoX": "{num_layers: 4, hidden_size: 64, pipe_parallel_size: 1, "
     "model_parallel_size: 1, tie_embeddings: false, inner_mlp_size: 96}",
     "sections are not torchtitan": "{training: {lr: 1}, checkpoint: {path: a}, metrics: {every: 2}, model: {dim: 64}}",
+    "a base that is no YAML is not MaxText": "{base_config: config/base.json, model_type: mine, train: {lr: 1}}",
+    "MaxDiffusion": "{diffusion_scheduler_config: {a: 1}, ici_fsdp_parallelism: -1, per_device_batch_size: 2}",
+    "speech models of NeMo": "{trainer: {devices: 8, num_nodes: 1}, model: {optim: {name: adam}, sample_rate: 1}}",
     "Megatron's own YAML": "{language_model: {num_layers: 4, hidden_size: 64}, train_iters: 1, lr_decay_iters: 1, "
     "lr_decay_style: cosine, distributed_backend: nccl}",
 }
@@ -103,3 +106,64 @@ def test_weights_of_few_bits_and_weights_in_host_memory_are_not_silent(tmp_path:
 def test_what_a_configuration_of_nemo_aligner_trains_for_is_said(tmp_path: Path) -> None:
     text = "{trainer: {devices: 8, num_nodes: 1, dpo: {max_epochs: 1}}, model: {micro_batch_size: 1, num_layers: 4}}"
     assert "pairs of answers" in " ".join(read(tmp_path, "a.yaml", text).not_understood)
+
+
+def test_a_file_of_the_model_decides_what_a_line_of_megatron_leaves_out(tmp_path: Path) -> None:
+    line = "torchrun --nproc_per_node 8 pretrain_vlm.py --tensor-model-parallel-size 2 --num-layers 4 {more}"
+    assert "dropout" in read(tmp_path, "a.sh", line.format(more="--mm-model model.json")).missing
+    assert read(tmp_path, "b.sh", line.format(more="--mm-data data.json")).value("dropout") is True
+
+
+def test_settings_without_hyphens_are_said_and_leave_the_rest_open(tmp_path: Path) -> None:
+    """``config.py batch_size 8 use_lora True`` says what is read by nothing here."""
+    text = "accelerate launch --num_processes 8 train.py config.py batch_size 8 model.use_lora True --bf16"
+    found = read(tmp_path, "a.sh", text)
+    assert "settings without hyphens are not read: config.py batch_size" in " ".join(found.not_understood)
+    assert {"train", "tp", "micro_batch_size"} <= set(found.missing)
+
+
+@pytest.mark.parametrize(("program", "optimizer"), [("finetune.py", "adam"), ("optimize_rotation.py", None)])
+def test_a_program_that_may_train_something_else_is_asked_for_its_optimizer(
+    tmp_path: Path, program: str, optimizer: str | None
+) -> None:
+    text = f"torchrun --nproc_per_node 8 {program} --per_device_train_batch_size 1 --bf16 True --use_kd True"
+    found = read(tmp_path, "a.sh", text)
+    assert found.value("optimizer") == optimizer
+    assert ("optimizer" in found.missing) == (optimizer is None)
+
+
+def test_an_option_whose_value_is_open_is_on(tmp_path: Path) -> None:
+    text = "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 1 --bf16 True --w_bits $1"
+    assert "--w_bits may change time or memory" in " ".join(read(tmp_path, "a.sh", text).not_understood)
+
+
+def test_a_program_that_samples_does_not_train(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="trains nothing"):
+        read(tmp_path, "a.sh", "torchrun --nproc_per_node 8 sample.py --job.config_file a.toml")
+
+
+def test_a_kind_of_mlp_of_a_fork_is_asked_for(tmp_path: Path) -> None:
+    text = "{num_layers: 4, hidden_size: 64, pipe_parallel_size: 1, model_parallel_size: 1, pos_emb: rotary, "
+    text += "mlp_type: KIND}"
+    found = read(tmp_path, "a.yml", text.replace("KIND", "gated"))
+    assert {"gated", "intermediate_size"} <= set(found.missing)
+    assert read(tmp_path, "b.yml", text.replace("KIND", "regular")).value("intermediate_size") == 256
+
+
+@pytest.mark.parametrize(
+    ("more", "precision"), [("", None), (', "bf16": {"enabled": false}', "fp32"), (', "train_batch_size": 8', "fp32")]
+)
+def test_a_file_of_deepspeed_that_a_program_completes_leaves_the_precision_open(
+    tmp_path: Path, more: str, precision: str | None
+) -> None:
+    found = read(tmp_path, "a.json", '{"zero_optimization": {"stage": 2}' + more + "}")
+    assert found.value("precision") == precision
+    assert ("precision" in found.missing) == (precision is None)
+
+
+def test_a_program_under_accelerate_may_set_the_precision_with_deepspeed_too(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config: {zero_stage: 2}\n"
+    )
+    found = read(tmp_path, "a.sh", "accelerate launch --config_file c.yaml train.py --per_device_train_batch_size 1")
+    assert "precision" in found.missing

@@ -63,6 +63,7 @@ RARE: Final = {
     "megatron-lm-mxfp8": Launch("megatron-lm", "qwen2.5-7b", "dgx-b200", 16, {"cp": 2}, {"precision": "mxfp8"}),
     "megatron-lm-windows": Launch("megatron-lm", "gemma-2-2b", "dgx-h100", 8, {}),
     "megatron-bridge-pipeline": Launch("megatron-bridge", "llama-2-7b", "dgx-h100", 16, {"tp": 4, "pp": 2}),
+    "megatron-bridge-yarn": Launch("megatron-bridge", "gpt-oss-20b", "dgx-h100", 16, {"ep": 8}),
     "nemo-fsdp": Launch("nemo", "qwen2.5-7b", "dgx-h100", 16, {"sharding": "zero3"}),
     "nemo-windows": Launch("nemo", "gemma-2-2b", "dgx-h100", 8, {}),
     "torchtitan-open": Launch("torchtitan", "glm-4.5-air", "dgx-h100", 32, {"ep": 8, "sharding": "zero2"}),

@@ -73,7 +73,9 @@ def pipeline_sum(
     again = scaled(share, work.sum.recomputed)
     free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
     kept = sent_to_host(numbers, work, share) / each
-    transfer, offload, left = between_stages(question, numbers, around, kept, free / each)
+    transfer, offload, left = between_stages(
+        question, numbers, around, kept, free=free / each, passes=(passes + again) / each
+    )
     between = num_stages * (transfer + offload + calls_of_microbatch(question, numbers))
     free = free if left is None else free * left
     if not splits_backward(numbers):

@@ -109,7 +109,8 @@ def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> No
         facts.state("precision", "fp32", setting.place, "mixed_precision")
     else:
         state(facts, "precision", setting, precision)
-    if program and kind != "DEEPSPEED" and "precision" not in facts:
+    by_file = kind == "DEEPSPEED" and config.has("deepspeed_config.deepspeed_config_file")
+    if program and not by_file and "precision" not in facts:
         facts.miss("precision", (f"the program {program}",))
     elif kind != "DEEPSPEED" and setting is None:
         facts.assume("precision", "fp32", "mixed_precision is no; the training script may say otherwise")

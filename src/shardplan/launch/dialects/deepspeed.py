@@ -152,9 +152,16 @@ PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 """Programs of transformers, whose options have the defaults of its Trainer."""
 
 
+MODELS: Final = re.compile(r"train|tun(?:e|ing)|sft|\brun|main|po\b|lora|lm\b|superv")
+"""What programs are called that train a model; others may train something else, in another way."""
+
+
 def program_defaults(facts: Facts, program: str) -> None:
     """What options of a program of transformers are where a line leaves them out."""
-    if facts.framework == "hf-trainer" and not facts.open:
+    name = program.lower().rpartition("/")[2].removesuffix(".py")
+    if facts.framework == "hf-trainer" and not MODELS.search(name):
+        facts.miss("optimizer", (f"the program {program}",))
+    elif facts.framework == "hf-trainer" and not facts.open:
         facts.assume_because("optimizer", "adam", "optim of TrainingArguments is adamw")
     if program.rpartition("/")[2] in PROGRAMS and not facts.open:
         facts.assume_because("recompute", "none", "gradient_checkpointing of TrainingArguments is off")
@@ -329,8 +336,13 @@ def _precision(facts: Facts, config: Settings) -> None:
             facts.state("precision", name, setting.place, setting.name)
         elif setting.needs:
             facts.miss("precision", setting.needs)
-    if "precision" not in facts:
+    if any(config.has(name) for name in ("bf16", "bfloat16", "fp16", *SIZES)):
         facts.assume("precision", "fp32", "neither bf16 nor fp16 is enabled")
+    facts.miss("precision", ("the program, which completes the file",))
+
+
+SIZES: Final = ("train_batch_size", "train_micro_batch_size_per_gpu")
+"""Sizes of which DeepSpeed needs one: a program completes a file without them."""
 
 
 def _offload(facts: Facts, config: Settings) -> None:

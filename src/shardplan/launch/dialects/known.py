@@ -30,6 +30,7 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
     "SwissArmyTransformer": ("args.model_parallel_size",),
     "Megatron-LM's own YAML": ("language_model.num_layers",),
+    "MaxDiffusion": ("diffusion_scheduler_config",),
 }
 """Keys by which a file is recognised."""
 
@@ -49,7 +50,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "benchmarks/benchmark_runner.py": "MaxText's benchmark runner, whose models are code",
     "benchmarks.benchmark_runner": "MaxText's benchmark runner, whose models are code",
     "maxtext.trainers.post_train.rl.train_rl": "MaxText's reinforcement learning",
-    "src.maxdiffusion.train_wan": "MaxDiffusion",
+    "maxdiffusion": "MaxDiffusion",
+    "src.maxdiffusion": "MaxDiffusion",
     "chatlearn_entrypoint.py": "ChatLearn",
     "tinyllama.py": "TinyLlama",
 }

@@ -265,6 +265,19 @@ OF_ADAPTERS: Final = re.compile(r"(?:^|[_/.-])q?lora(?:[_.-]|$)")
 """Names of programs that may train adapters by themselves."""
 
 
+LEAST_LOOSE: Final = 4
+"""Words of no option from which a line is taken for one in names and values without hyphens."""
+
+
+def _loose_pairs(facts: Facts, options: Options) -> None:
+    """``batch_size 8 model.use_lora True``: settings of the program's own, which are not read."""
+    words = [each.shown for each in options.loose if "=" not in each.shown]
+    if len(words) >= LEAST_LOOSE:
+        facts.doubt(f"settings without hyphens are not read: {' '.join(words)[:80]} ...")
+        facts.open = (*facts.open, "settings without hyphens")
+        facts.miss("train", ("settings without hyphens",))
+
+
 def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None:
     """A configuration of DeepSpeed that a program takes under its own name (``--config`` of gdGPT)."""
     named = options.first("config")
@@ -289,6 +302,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     take_open(facts, parsed)
     world(facts, launch, script)
     front = Settings.of_options(launch.options)
+    _loose_pairs(facts, parsed)
     deepspeed.trainer_facts(facts, options)
     own_degrees(facts, options)
     if "accelerate" in launch.launchers:

@@ -92,8 +92,9 @@ CATALOGUE: Final = {
 
 def is_maxtext(settings: Settings) -> bool:
     """Whether settings are MaxText's."""
-    own = ("base_emb_dim", "remat_policy", "base_config", "ici_fsdp_parallelism", "dcn_fsdp_parallelism")
-    return any(key in settings for key in own) or sum(key in settings for key in USUAL) >= LEAST_USUAL
+    own = ("base_emb_dim", "remat_policy", "ici_fsdp_parallelism", "dcn_fsdp_parallelism")
+    builds_on = str(settings.value("base_config")).endswith((".yml", ".yaml"))
+    return builds_on or any(key in settings for key in own) or sum(key in settings for key in USUAL) >= LEAST_USUAL
 
 
 USUAL: Final = (

@@ -64,7 +64,7 @@ class Reading:
     file: str
     """The file that was named."""
     facts: Mapping[str, Fact]
-    """By key: fields of the model (names of ``config.json``), of the job, of the plan and of the world (``nodes``)."""
+    """By key: fields of the model (names of ``config.json``), of the job and of the plan, and of the world."""
     missing: Mapping[str, tuple[str, ...]]
     """Keys that the file leaves open, with what decides each (``env:NODES``, ``the tokenizer``)."""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -26,7 +26,7 @@ FIRST: Final = _words(
     image img include init initial is job jz_job kill label lazy learning length load local log logging loss lr
     manual master max_grad max_samples max_steps merge metric min min_lr mmap model_author model_name
     model_revision momentum name neftune node norm_epsilon num_epochs num_samples num_train output override
-    overwrite patch plot port predict preprocessing pretrained print project prompt push qat random rank rdzv
+    overwrite patch plot port predict preprocessing pretrained print project prompt push random rank rdzv
     remove report resume rotary_base rotary_percent run sample sampling save saves seed shuffle skip spec
     special split splits start stop streaming strict structured swanlab system task template tensorboard test
     tiktoken timing tokenizer torch_extension train trigger trust use_checkpoint val valid validation variant
@@ -82,7 +82,7 @@ PLAIN: Final = _words(
 )
 """Whole names without effect."""
 _RECIPES: Final = re.compile(
-    r"(?:use_fused|no_\w+_fusion|\w+_fusion|rope_scaling|rotary|(?:use_)?liger|moe_aux|moe_z)\w*"
+    r"(?:use_fused|no_\w+_fusion|\w+_fusion|rope_scaling|rotary|yarn|(?:use_)?liger|moe_aux|moe_z)\w*"
 )
 """Fused kernels, which are priced as usual, positions and losses."""
 _QUIET: Final = re.compile(
@@ -171,4 +171,5 @@ def unsaid(facts: Facts, settings: Settings, pattern: str = ".*", sign: str = ""
         if place not in facts.asked_places and not is_asked:
             facts.doubt(f"{place} is not decided ({', '.join(each.needs)})")
     if pattern:
-        unread_names(facts, settings.values_of(pattern), settings.seen, sign, all_of=all_of)
+        values = {name: settings[name].needs or value for name, value in settings.values_of(pattern).items()}
+        unread_names(facts, values, settings.seen, sign, all_of=all_of)

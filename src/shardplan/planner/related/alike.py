@@ -16,22 +16,18 @@ question.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import coded, different, distinct
-from shardplan.costs.network import Network
-from shardplan.costs.roofline import MachineRates
 from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans, with_memory_of
-from shardplan.estimation.perturbation import GROUPS, profiles_of, with_profiles
+from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
-from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
@@ -43,16 +39,13 @@ from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
 from shardplan.planner.pruning.states import LeastOfStates, least_of_states
 from shardplan.planner.related.pool import Fitting, Limits, Pool
+from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import SAME, PricedPlans
 
-NUM_AXES = 2
-"""Axes of the plans behind that of the networks: slots of recomputation (or kinds of sharding), and points."""
-MOST_SYSTEMS = 32
-"""Systems that stand side by side: their arrays stay small."""
 FIRST = 16
 """Points of every system that are looked at first, so that others have something to be slower than."""
 ENOUGH = 1024
@@ -61,8 +54,6 @@ SOME_TIES = 8
 """Ties of every question that are asked first how robust they are."""
 NEAR = 1.02
 """Factor of the fastest within which all plans are priced before."""
-Rates = tuple[object, ...]
-"""Of an accelerator and its network: what tells systems apart."""
 
 
 class FoundPlan(NamedTuple):
@@ -106,8 +97,8 @@ def best_of_alike(
     every = list(families(questions[0], space, Counter()))
     num_plans = sum(family.num_plans() for family in every)
     found: dict[int, AlikeAnswer] = {}
-    for numbers in _by_system(questions):
-        asked = _Slice.of([questions[number] for number in numbers])
+    for numbers in by_system(questions):
+        asked = Slice.of([questions[number] for number in numbers])
         search = _Search(asked, every, known, stop, to_take=to_take)
         plans = search.with_plans_to_take() if to_take else [(fastest, None) for fastest in search.fastest()]
         found |= {
@@ -123,7 +114,7 @@ def plan_to_take(question: Question, space: Space, known: KnownPipelines, stop: 
     Whether something fits is found at once. Raises ``SearchStopped`` where ``stop`` says so.
     """
     every = [*families(question, space, Counter())]
-    search = _Search(_Slice.of([question]), every, known, stop, to_take=True)
+    search = _Search(Slice.of([question]), every, known, stop, to_take=True)
     return Answers(int(search.fits), lambda _places: [_estimate(question, search)])
 
 
@@ -133,82 +124,15 @@ def _estimate(question: Question, search: _Search) -> Estimate:
     return estimate_plan(question, to_take.plan)
 
 
-def _by_system(questions: Sequence[Question]) -> Iterator[list[int]]:
-    """Positions of the questions, those of some systems together; systems with the same accelerator are neighbours."""
-    numbers: dict[Rates, dict[Rates, list[int]]] = {}
-    for number, question in enumerate(questions):
-        of_accelerator = numbers.setdefault(_rates_of_accelerator(question), {})
-        of_accelerator.setdefault(_rates(question), []).append(number)
-    groups = [group for of_accelerator in numbers.values() for group in of_accelerator.values()]
-    for start in range(0, len(groups), MOST_SYSTEMS):
-        yield [number for group in groups[start : start + MOST_SYSTEMS] for number in group]
-
-
-def _rates(question: Question) -> Rates:
-    network = question.network
-    return network.bandwidth, network.latency, _rates_of_accelerator(question)
-
-
-def _rates_of_accelerator(question: Question) -> Rates:
-    accelerator, recipe = question.cluster.accelerator, question.job.recipe
-    return accelerator.memory_bandwidth, accelerator.peak(recipe.matmul), accelerator.peak(recipe.dense_math)
-
-
 Found = tuple[FoundPlan | None, FoundPlan | None]
 """The fastest plan, and the plan to take."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Slice:
-    """Questions side by side."""
-
-    questions: tuple[Question, ...]
-    of_systems: tuple[Question, ...]
-    """A question of every system."""
-    systems: tuple[int, ...]
-    """System of every question, by number."""
-    capacities: tuple[int, ...]
-    """Capacity of every question, by number."""
-    usable: NDArray[np.float64]
-    """What tensors can fill of each capacity, ascending. [bytes]"""
-    alone: Question
-    """The question with most memory."""
-    joint: Question
-    """The same with all systems."""
-
-    @classmethod
-    def of(cls, questions: Sequence[Question]) -> _Slice:
-        """Questions that differ in memory and rates alone."""
-        systems = {_rates(question): question for question in questions}
-        order = {rates: number for number, rates in enumerate(systems)}
-        memory = [float(question.usable_memory) for question in questions]
-        usable, capacities = np.unique(memory, return_inverse=True)
-        alone = questions[int(np.argmax(memory))]
-        return cls(
-            questions=tuple(questions),
-            of_systems=tuple(systems.values()),
-            systems=tuple(order[_rates(question)] for question in questions),
-            capacities=tuple(capacities.tolist()),
-            usable=usable,
-            alone=alone,
-            joint=alone if len(systems) == 1 else _side_by_side(alone, [*systems.values()]),
-        )
-
-    @cached_property
-    def under_every_profile(self) -> Question:
-        """All systems under the constants as they are, then all under each group of worse ones."""
-        profiles = [each for each in profiles_of(self.alone) for _ in self.of_systems]
-        worse = with_profiles(self.alone, profiles, num_axes=NUM_AXES)
-        joint = _side_by_side(self.alone, [*self.of_systems] * (1 + len(GROUPS)))
-        network = replace(worse.network, rates=joint.network.rates)
-        return replace(worse, given_network=network, given_rates=joint.given_rates)
 
 
 class _Search:
     """A search for the answers to questions side by side."""
 
     def __init__(
-        self, asked: _Slice, every: Sequence[Family], known: KnownPipelines, stop: Stop | None, *, to_take: bool
+        self, asked: Slice, every: Sequence[Family], known: KnownPipelines, stop: Stop | None, *, to_take: bool
     ) -> None:
         """``to_take``: whether the plan to take will be asked for."""
         self._asked, self._stop = asked, stop
@@ -367,7 +291,7 @@ def _found(priced: PricedPlans, index: int) -> FoundPlan:
 class _Pools:
     """The plans of a family, of which those that may be of use are priced."""
 
-    def __init__(self, asked: _Slice, number: int, family: Family, known: KnownPipelines, stop: Stop | None) -> None:
+    def __init__(self, asked: Slice, number: int, family: Family, known: KnownPipelines, stop: Stop | None) -> None:
         self._number, self._family, self._usable, self._stop = number, family, asked.usable, stop
         self.times = Tables(question=asked.joint, family=family, known=known)
         shape = len(asked.of_systems), *family.recomputes.shape
@@ -422,16 +346,6 @@ class _Pools:
         return kept._replace(places=places)
 
 
-def _side_by_side(question: Question, systems: Sequence[Question]) -> Question:
-    """``question`` with the rates of all systems."""
-    accelerators = [each.cluster.accelerator for each in systems]
-    return replace(
-        question,
-        given_network=Network.side_by_side([each.network for each in systems], num_axes=NUM_AXES),
-        given_rates=MachineRates.side_by_side(accelerators, question.job.recipe, num_axes=NUM_AXES),
-    )
-
-
 def estimates_of(
     questions: Sequence[Question], plans: Sequence[FoundPlan | None], stack: Stack | None
 ) -> list[Estimate | None]:
@@ -442,7 +356,7 @@ def estimates_of(
     of_system: dict[Rates, list[int]] = {}
     for number, question in enumerate(questions):
         if plans[number] is not None:
-            of_system.setdefault(_rates(question), []).append(number)
+            of_system.setdefault(rates_of(question), []).append(number)
     found: list[Estimate | None] = [None] * len(plans)
     for numbers in of_system.values():
         chosen = {number: each.plan for number in numbers if (each := plans[number]) is not None}

@@ -7,7 +7,7 @@ from typing import Final
 
 BESIDES: Final = re.compile(
     r"convert|conversion|to_huggingface|to_maxtext|preprocess|prepare|inference|generat|eval|benchmark_lm|decode"
-    r"|logit_checker|hub[-_]sync|download|upload|merge|plot|tokeniz"
+    r"|logit_checker|hub[-_]sync|download|upload|merge|plot|tokeniz|(?<![a-z])sampl(?:e|ing)(?![a-z])"
 )
 """Names of programs that come before or after a training, and do not train."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -41,6 +42,19 @@ TRAINING: Final = (
 """Options of which a line that trains has one."""
 
 
+CONFIGURATION: Final = re.compile(r"\S+\.(?:json|ya?ml|toml)")
+NO_PLAN: Final = re.compile(
+    r"deepspeed|data|vocab|token|merge|prompt|eval|quant|host|cache|tp-comm|log|wandb|tool|stat"
+)
+"""Words of options whose files say nothing of model or plan, or are read elsewhere."""
+
+
+def _files(options: Options) -> list[str]:
+    """Files besides the line that decide what it leaves out (``--mm-model model.json``)."""
+    own = (each for name, each in options.given.items() if not NO_PLAN.search(name))
+    return [f"file:{each.value}" for each in own if CONFIGURATION.fullmatch(each.value or "")]
+
+
 def trains(options: Options) -> bool:
     """Whether a line may train: it says how, or holds words that may."""
     return bool(options.open or options.unset) or any(name in options.given for name in TRAINING)
@@ -59,6 +73,7 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
         for key in open_:
             facts.miss(key, ("the script that reads these options",))
         facts.open = facts.open or ("the script that reads these options",)
+    facts.open = (*facts.open, *_files(options))
     for rule in (fork_rules, *RULES):
         rule(facts, options)
     model_rules(facts, options)

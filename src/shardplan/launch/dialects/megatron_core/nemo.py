@@ -109,7 +109,6 @@ NEMO: Final = TableDialect(
         "model.tensor_model_parallel_size",
         "model.encoder_seq_length",
         "model.mcore_gpt",
-        "model.optim.name",
         "model.num_layers",
     ),
     table={

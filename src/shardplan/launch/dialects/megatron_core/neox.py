@@ -102,9 +102,17 @@ def _stages(facts: Facts, config: Settings) -> None:
         state(facts, "pp", setting, degree)
 
 
+MLPS: Final = ("regular", "llama")
+"""Kinds of MLP of GPT-NeoX; forks have others."""
+
+
 def _width(facts: Facts, config: Settings) -> None:
     """``intermediate_size`` of a swiglu model is three times the width of one matrix."""
     setting, hidden = config.first("intermediate_size"), facts.number("hidden_size")
+    kind = config.first("mlp_type")
+    if kind is not None and kind.value not in MLPS:
+        for key in ("gated", "intermediate_size"):
+            facts.miss(key, (f"{kind.place} = {kind.value}: layers of a fork",))
     gated = (
         config.value("activation") in {"swiglu", "geglu", "reglu", "bilinear"} or config.value("mlp_type") == "llama"
     )
