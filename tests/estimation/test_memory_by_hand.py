@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.estimation.test_pipelines import AROUND, WHOLE, WORK, numbers, question
+from tests.estimation.test_times import priced
 
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import (
     ActivationMemory,
     StageMemory,
     StateMemory,
+    _early,
     activation_memory,
     gradients_at_peak,
     host_holds,
     kept_outputs,
 )
 from shardplan.inputs.software import Software
+from shardplan.workload.layer import Parameters
 
 KEPT = ActivationMemory(
     activations=30.0, recomputed=10.0, loss=4.0, passing=5.0, on_host=0.0, waiting=20.0, frees_gradients=True,
@@ -177,3 +180,32 @@ def test_chunks_run_backward_in_turn_where_all_micro_batches_are_in_flight(
         of = replace(asked, job=replace(asked.job, software=software))
         found = activation_memory(of, numbers(**plan), AROUND, stage, LAYERS)
         assert bool(np.all(found.frees_gradients)) == expected
+
+
+@pytest.mark.parametrize(
+    ("heads", "blocks", "has_end"), [(0, 0, False), (1, 0, True), (0, 1, True), (1, 1, True), (0.5, 0, True)]
+)
+def test_the_first_gradients_are_those_of_the_head_or_of_a_layer(heads: float, blocks: float, *, has_end: bool) -> None:
+    stage = replace(WHOLE, has_head=heads, num_mtp_layers=blocks)
+    part, layer = Parameters(30.0, 8.0), Parameters(10.0, 4.0)
+    found = _early(stage, part, layer)
+    assert (float(found.dense), float(found.experts)) == ((30, 8) if has_end else (10, 4))
+
+
+@pytest.mark.parametrize(
+    ("plan", "replicas", "frees", "late"),
+    [
+        ({"sharding": "ddp"}, 1, True, True),
+        ({"sharding": "ddp"}, 1, False, False),
+        ({"sharding": "ddp"}, 2, True, False),
+        ({"sharding": "zero2"}, 2, True, True),
+    ],
+)
+def test_gradients_that_can_come_late(plan: dict[str, Any], replicas: int, *, frees: bool, late: bool) -> None:
+    """All of a rank's where they are sharded or its own."""
+    found = priced(1, replicas=replicas, job={"software": Software(frees_gradients=frees)}, **plan)
+    states = found.columns._states_memory
+    assert float(np.max(states.gradients)) > 0
+    assert float(np.max(states.fleeting)) == (float(np.max(states.gradients)) if late else 0)
+    share = float(np.max(states.early)) / float(np.max(states.gradients))
+    assert share == pytest.approx(1 / 16 if late else 0, rel=0.01)

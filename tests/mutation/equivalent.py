@@ -13,6 +13,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "both callers make a number of times for each exchange, so the two are never of unlike length",
     (
         "estimation/estimate.py",
+        "return estimate_plans(question, (plan,))[0]",
+        "return estimate_plans(question, (plan,))[-1]",
+    ): "one plan is the first and the last",
+    (
+        "estimation/estimate.py",
         "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",
         "if not math.isfinite((answer.step_time - answer.peak_memory_bytes)):",
     ): "neither a sum nor a difference is finite where one of the two is not",
@@ -96,6 +101,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
         "transfer=np.maximum(of_plan(around.handover_time) - exposed, -1.0),",
     ): "no more of a transfer shows than all of it, but for rounding",
+    (
+        "estimation/evidence.py",
+        "least = np.partition(of_known, number - 1)[number - 1] if len(known) > number else np.inf",
+        "least = np.partition(of_known, number - 1)[(number)] if len(known) > number else np.inf",
+    ): "of more runs than asked for the nearest are taken: a smaller choice saves work",
     (
         "estimation/evidence.py",
         "return [_number(value) if isinstance(value, str) else value for value in map(respect.value, things)]",
