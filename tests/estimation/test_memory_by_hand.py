@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.estimation.test_pipelines import AROUND, WHOLE, WORK, numbers, question
-from tests.estimation.test_times import priced
+from tests.estimation.test_times import HIDDEN, priced
 
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import (
@@ -209,3 +209,10 @@ def test_gradients_that_can_come_late(plan: dict[str, Any], replicas: int, *, fr
     assert float(np.max(states.fleeting)) == (float(np.max(states.gradients)) if late else 0)
     share = float(np.max(states.early)) / float(np.max(states.gradients))
     assert share == pytest.approx(1 / 16 if late else 0, rel=0.01)
+
+
+@pytest.mark.parametrize(("sharding", "bytes_of_a_parameter"), [("zero2", 4), ("zero3", 4 + 2 * 2)])
+def test_whole_tensors_of_layers_beside_their_shards(sharding: str, bytes_of_a_parameter: int) -> None:
+    """Fp32 gradients of a layer before they are scattered; gathered 16-bit weights of it and of the next."""
+    found = priced(1, replicas=2, sharding=sharding).columns._states_memory
+    assert float(np.max(found.whole)) == pytest.approx(bytes_of_a_parameter * 12 * HIDDEN**2, rel=1e-3)

@@ -106,3 +106,11 @@ def test_activations_of_plans_that_offload_cross_the_link_there_and_back() -> No
     assert np.asarray(found.offload).tolist() == pytest.approx([0.0, 4.0])
     assert np.asarray(found.free).tolist() == pytest.approx([68.0, 72.0])
     assert found.transfer == 0
+
+
+def test_all_that_a_micro_batch_spends_hides_the_way_to_the_host() -> None:
+    """A hundredth of 120 seconds and of the 24 that layers run again: 1.44 of 4."""
+    away = replace(WORK, sum=replace(LOAD, kept_bytes=2 * 64e9))
+    around = replace(AROUND, handover_time=0.0)
+    found = work_times(question(offload_window=0.01), numbers(offload="activations"), around, WHOLE, away)
+    assert found.offload == pytest.approx(4 - 1.44)
