@@ -367,6 +367,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if not ((is_zero(sharded) and (is_zero(load.reduce_time) and is_zero(load.gather_time)))):",
     ): "where nothing is hidden all is left: the condition saves work",
     (
+        "estimation/priced.py",
+        "return cls.of_all(question, (plan,))[0]",
+        "return cls.of_all(question, (plan,))[-1]",
+    ): "one plan is the first and the last",
+    (
         "schedules/dualpipe.py",
         "if at.num_microbatches % 2 and at.num_microbatches >= 2 * at.pp:",
         "if (at.num_microbatches) and at.num_microbatches >= 2 * at.pp:",
