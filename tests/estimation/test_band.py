@@ -10,13 +10,16 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+import shardplan
 from shardplan.estimation import band as bands
-from shardplan.estimation.band import Band, band_of_run, errors_of, shipped_errors
+from shardplan.estimation.band import Band, band_of_run, errors_of, features_of, shipped_errors
 from shardplan.estimation.band import band_among as band_among_errors
 from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED
+from shardplan.estimation.question import Question
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
 from shardplan.inputs.job import Precision
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
 from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
 
@@ -45,8 +48,8 @@ def test_a_weighted_quantile_is_interpolated_between_the_middles_of_the_weights(
 def test_a_band_of_equal_runs_spans_their_middle_four_fifths() -> None:
     errors = np.linspace(-0.5, 0.5, 101)
     found = band_among(H100, "H100", "time", [residual(float(error), family=str(error)) for error in errors])
-    assert math.log(found.low) == pytest.approx(-0.4, abs=0.01)
-    assert math.log(found.high) == pytest.approx(0.4, abs=0.01)
+    assert math.log(found.low) == pytest.approx(-0.404)  # 10.1 of 101 weights, whose middles are at halves
+    assert math.log(found.high) == pytest.approx(0.404)
     assert found.note is None
 
 
@@ -54,6 +57,9 @@ def test_a_prediction_that_was_too_slow_everywhere_lowers_the_band_and_never_lea
     found = band_among(H100, "H100", "time", [residual(0.2, family=str(index)) for index in range(20)])
     assert found.low == pytest.approx(math.exp(-0.2))
     assert found.high == 1.0
+    found = band_among(H100, "H100", "time", [residual(-0.2, family=str(index)) for index in range(20)])
+    assert found.low == 1.0
+    assert found.high == pytest.approx(math.exp(0.2))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +111,69 @@ def test_runs_of_another_part_of_a_generation_weigh_as_the_root_of_their_distanc
     share = 0.9 - 0.1 * math.exp(-0.25 / 9)  # of the own errors a tenth of all weights lies above the end
     assert math.log(found.high) == pytest.approx(-0.2 + 0.4 * share, abs=1e-3)
     assert math.log(found.low) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize(("quantity", "weight"), [("time", math.exp(-1 / 18)), ("memory", math.exp(-1 / 2))])
+def test_a_weight_falls_with_the_square_of_the_distance(quantity: str, weight: float) -> None:
+    """One halving of the bits away, with a length of 3 or 1; where there are twelve alike, nothing is mixed in."""
+    runs = [residual(0, family=str(place))._replace(memory=0.0) for place in range(12)]
+    other = runs[0]._replace(family="other", features=H100._replace(bits=8))
+    assert bands._weights(errors_of([*runs, other], quantity), H100).tolist() == pytest.approx([*[1.0] * 12, weight])
+
+
+def test_a_part_that_has_runs_is_compared_by_itself_and_another_by_those_of_its_generation() -> None:
+    parts = [("hopper", "h100"), ("hopper", "h200"), ("ampere", "a100")]
+    features = [H100._replace(generation=generation, accelerator=name) for generation, name in parts]
+    known = errors_of([residual(0.1 * n, family=str(n), features=each) for n, each in enumerate(features)], "time")
+    assert bands._parts(known, H100) == {parts[0]}
+    assert bands._parts(known, H100._replace(accelerator="h20")) == set(parts[:2])
+    assert bands._parts(known, H100._replace(generation="cdna3")) == set(parts)
+    own, other = (bands._quantiles(known, each) for each in features[:2])
+    assert bands._ends_of_published(known, H100._replace(sequence_length=1e6, plan=Plan(tp=8))) == own
+    widest = min(own[0], other[0]), max(own[1], other[1])
+    assert bands._ends_of_published(known, H100._replace(accelerator="h20")) == widest
+
+
+@pytest.mark.parametrize("scale", [64.0, 640.0])
+def test_published_runs_weigh_as_four_of_ones_own(scale: float) -> None:
+    """Own runs without error beside a published one: its middle is two behind their end. Ten times the scale is 1."""
+    own = [run._replace(features=H100._replace(accelerators=scale)) for run in _own(36, 0.0)]
+    each = 1.0 if scale == 64 else math.exp(-1 / 2)
+    low, high = bands._ends_with(errors_of([residual(-0.3)], "time"), own, H100)
+    share = (0.9 * (36 * each + 4) - 35.5 * each) / (2 + each / 2)
+    size = 0.12 * SPREADS[0]
+    assert low == 0
+    assert high == pytest.approx(share * 0.3 / size)
+
+
+def test_what_no_run_covers_is_named() -> None:
+    asked = H100._replace(accelerator="h20")
+    assert band_among(H100, "H100", "time", spread()).not_measured is None
+    assert band_among(H100._replace(accelerators=128.0), "H100", "time", spread()).not_measured is None
+    found = band_among(asked, "H20", "time", spread())
+    assert found.not_measured == "no measured run covers H20, only others of its generation"
+    assert found.note == f"{found.not_measured}: the band is wider"
+
+
+def test_plans_that_own_runs_had_are_measured() -> None:
+    """A plan at a middling distance is worth no word; one far away is, unless there are runs of one's own."""
+    near, far = (H100._replace(plan=plan) for plan in (Plan(pp=2), Plan(tp=8, cp=8)))
+    assert band_among(near, "H100", "time", spread()).note is None
+    assert "no measured dense run has tp 8" in str(band_among(far, "H100", "time", spread()).note)
+    own = [run._replace(features=far) for run in _own(12, 0.1)]
+    assert "plan" not in str(band_among(far, "H100", "time", spread(), own=own).note)
+
+
+def test_a_question_has_the_features_of_its_parts() -> None:
+    """Shares are rounded, so that answers of steps that are almost alike are kept once."""
+    job = shardplan.Job(sequence_length=8192, global_batch_size=128, precision="fp8")
+    model, cluster = shardplan.load_model("mixtral-8x7b"), shardplan.load_cluster("dgx-h100")
+    asked = Question(model=model, cluster=cluster, num_accelerators=32, job=job)
+    plan, shares = Plan(tp=2), Shares(host=0.123, communication=0.456, attention=0.049)
+    assert features_of(asked, shares, plan) == Features(
+        accelerator="h100-sxm-80gb", generation="hopper", bits=8, moe=True, parameters=model.num_parameters,
+        accelerators=32, sequence_length=8192, global_batch_size=128, plan=plan, shares=Shares(0.12, 0.46, 0.05),
+    )  # fmt: skip
 
 
 def test_formats_have_the_bits_of_their_names() -> None:

@@ -121,6 +121,28 @@ def test_distances_by_hand(change: dict[str, Any], squared: float) -> None:
     assert distance(H100, other) == distance(H100, other, NEIGHBOURHOOD) == pytest.approx(math.sqrt(squared))
 
 
+@pytest.mark.parametrize(
+    ("change", "squared"),
+    [
+        ({"generation": "ampere"}, 1.0),
+        ({"accelerator": "h200"}, 0.5),
+        ({"moe": True}, 4.0),
+        ({"bits": 8}, 1.0),
+        ({"parameters": 8e10}, 1.0),
+        ({"accelerators": 640, "global_batch_size": 2560.0}, 1.0),
+        ({"accelerators": 128}, math.log10(2) ** 2 + 1 / 16),
+        ({"global_batch_size": 1024.0}, 4 / 16),
+        ({"sequence_length": 8192.0}, 0.25 + 1 + 1 / 16),
+        ({"sequence_length": 32768.0}, 9 / 4 + 2**2 + 9 / 16),  # from 16,384 tokens of a rank on more are alike
+    ],
+)
+def test_distances_of_questions_by_hand(change: dict[str, Any], squared: float) -> None:
+    other = H100._replace(**change)
+    assert distance(H100, other) == pytest.approx(math.sqrt(squared))
+    run = Residual(id="", family="", features=other, time=0.0, memory=None)
+    assert float(KnownRuns([run]).terms(H100).sum()) == pytest.approx(squared)
+
+
 def test_plans_of_models_with_recurrent_layers_have_neighbourhoods_of_their_own() -> None:
     """Three layers in four without attention are further than a doubling of tp."""
     other = H100._replace(recurrent=0.75)
@@ -141,7 +163,7 @@ def test_a_profiles_own_runs_count_as_evidence() -> None:
     asked = replace(question(), given_profile=replace(load_profile("hopper"), left_out_errors=()))
     plan = Plan(tp=4, pp=4, vp=5)
     without = estimate_plan(asked, plan).evidence
-    assert len(without) == NUM_NEAREST
+    assert len(without) == NUM_NEAREST == 3
     like = Residual(
         id="mine",
         family="mine",
@@ -161,7 +183,7 @@ def test_a_profiles_own_runs_count_as_evidence() -> None:
 
 def test_what_was_not_timed_is_no_evidence_of_step_times() -> None:
     metered = Residual(id="metered", family="", features=H100, time=None, memory=0.1)
-    assert near_runs(H100, KnownRuns([metered])) == ()
+    assert near_runs(H100, KnownRuns([metered, metered._replace(measured_step_time=1.0)])) == ()
 
 
 def test_evidence_is_written_and_read_again() -> None:
@@ -223,7 +245,7 @@ def test_constants_that_nobody_fitted_put_no_answer_outside_the_runs() -> None:
 
 def test_errors_grow_with_the_distance() -> None:
     sizes = [spread(apart) for apart in (0, 0.25, 0.4, 0.5, 1, 1.75, 2, 2.25, 9)]
-    assert sizes == sorted(sizes)
+    assert sizes == pytest.approx([0.7, 0.7, 0.88, 1, 1, 1, 1.25, 1.5, 1.5])
 
 
 def test_runs_of_adapters_are_far_from_full_training() -> None:

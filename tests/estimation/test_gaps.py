@@ -12,7 +12,7 @@ import pytest
 
 from shardplan.estimation import gaps
 from shardplan.estimation.evidence import DISTANCES, SPREADS, KnownRuns, spread
-from shardplan.estimation.gaps import Gap, gap_of_plan, gaps_of, total_factor
+from shardplan.estimation.gaps import Gap, comparable, gap_of_plan, gaps_of, total_factor
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
 
@@ -99,7 +99,7 @@ def test_a_scale_that_few_sources_measured_lies_between() -> None:
 def test_the_scale_of_another_part_of_the_generation_counts_in_part() -> None:
     """TPU v6e was measured up to 1,024 chips, v5e up to 8,192; their networks differ."""
     known = [
-        *runs(3, H100._replace(accelerators=1024.0)),
+        *runs(6, H100._replace(accelerators=1024.0)),
         *runs(3, H100._replace(accelerator="x", accelerators=8192.0)),
     ]
     (gap,) = found(known, accelerators=8192.0)
@@ -280,3 +280,102 @@ def test_factors_by_hand() -> None:
         measured = {0: spread(math.sqrt(2)), 1: spread(0), 2: spread(0), 3: spread(0)}[sources]
         assert gap_of_plan(split, table).factor == pytest.approx(max(factor, measured) if factor > 1 else measured)
     assert (DISTANCES, SPREADS) == ((0.25, 0.5, 1.75, 2.25), (0.7, 1.0, 1.0, 1.5))
+
+
+def test_what_is_near_to_measured_runs_narrows_all_of_a_band() -> None:
+    gaps_and_nearness = [Gap(reason="near", factor=0.7), Gap(reason="a", factor=1.25), Gap(reason="b", factor=1.25)]
+    assert total_factor(gaps_and_nearness) == pytest.approx(0.7 * math.sqrt(1 + 2 * 0.75**2))
+
+
+@pytest.mark.parametrize(("share", "is_other"), [(0.15, False), (0.16, True)])
+def test_models_are_of_another_kind_from_a_share_of_layers_on(share: float, *, is_other: bool) -> None:
+    assert bool(found(runs(), recurrent=share)) == is_other
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"),
+    [
+        ({"accelerators": 160.0}, 1.15 + 0.1 * math.log2(2.5)),
+        ({"sequence_length": 2.5 * 4096}, 1.25 + 0.1 * math.log2(2.5)),
+        ({"accelerators": 128.0}, 1.1),
+        ({"sequence_length": 2 * 4096.0}, None),
+    ],
+)
+def test_runs_of_half_the_size_are_near(change: dict[str, Any], factor: float | None) -> None:
+    """On 64 accelerators with sequences of 4,096 tokens."""
+    assert [gap.factor for gap in found(runs(), **change)] == [pytest.approx(each) for each in [factor] if each]
+
+
+def test_long_sequences_of_one_source_are_within_what_was_measured() -> None:
+    known = [*runs(), *runs(1, H100._replace(sequence_length=32 * 4096.0), "long")]
+    (gap,) = found(known, sequence_length=16 * 4096.0)
+    assert gap.factor == pytest.approx(1 + 0.25 * 2 / 3)
+    assert gap.reason == "sequences of 65,536 tokens: 1 measured run had half of that or more"
+
+
+NEW = {"accelerator": "mi300x", "generation": "cdna3"}
+
+
+def test_a_new_generation_with_a_new_format_has_two_gaps() -> None:
+    known = [*runs(), *runs(1, H100._replace(bits=8))]
+    assert [gap.factor for gap in found(known, bits=4, **NEW)] == [gaps.UNMEASURED, gaps.UNMEASURED]
+    assert [gap.factor for gap in found(known, bits=8, **NEW)] == [gaps.UNMEASURED]
+    (memory,) = found(known, "memory", bits=4, **NEW)
+    assert memory.reason == "no measured peak memory covers Part or its generation"
+    assert found(known, **NEW)[0].reason == "no measured run covers Part or its generation"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "moe", "words"),
+    [
+        ("time", False, "the largest measured dense run of its generation was on 64"),
+        ("time", True, "the largest measured run of its generation was on 64"),
+        ("memory", True, "the largest measured peak memory of its generation was on 64"),
+    ],
+)
+def test_the_largest_run_is_said(quantity: str, moe: bool, words: str) -> None:  # noqa: FBT001  # a row of the table
+    assert found(runs(), quantity, accelerators=1024.0, moe=moe)[-1].reason == f"1,024 accelerators: {words}"
+
+
+def test_scales_are_compared_within_generation_and_kind_as_far_as_there_are_runs() -> None:
+    dense, sparse = runs(1), runs(1, H100._replace(moe=True))
+    other = runs(1, H100._replace(generation="ampere"))
+    known = [*other, *dense, *sparse]
+    assert comparable(H100, "time", known) == dense
+    assert comparable(H100, "memory", known) == [*dense, *sparse]
+    assert comparable(H100._replace(generation="ampere", moe=True), "time", known) == other
+    assert comparable(H100._replace(generation="cdna3", moe=True), "time", known) == sparse
+
+
+SPLIT = H100._replace(plan=Plan(cp=2))
+
+
+@pytest.mark.parametrize(
+    ("split", "reason", "factor"),
+    [
+        (runs(1, SPLIT, "a"), "cp 2: 1 measured dense run", 1 + 0.25 * 2 / 3),
+        (runs(1, SPLIT, "a") * 2, "cp 2: 2 measured dense runs (all of one source)", 1 + 0.25 * 2 / 3),
+        (runs(2, SPLIT, "a"), "cp 2: 2 measured dense runs (of 2 sources)", 1 + 0.25 / 3),
+        (runs(3, SPLIT, "a"), "", SPREADS[0]),
+    ],
+)
+def test_runs_that_are_near_to_a_plan_are_counted(split: list[Residual], reason: str, factor: float) -> None:
+    gap = gap_of_plan(SPLIT, KnownRuns([*runs(), *split]))
+    assert gap.reason == reason
+    assert gap.factor == pytest.approx(factor)
+
+
+def test_own_runs_are_sources_beside_the_published_ones() -> None:
+    """Two sources and one's own are enough; own runs that are as far as the others bring a plan no nearer."""
+    published = KnownRuns([*runs(1, SPLIT, "a"), *runs(1, name="other"), *runs(1, SPLIT, "b")])
+    own = KnownRuns(runs(1, SPLIT, "own"))
+    assert gap_of_plan(SPLIT, published, own) == Gap(reason="", factor=SPREADS[0])
+    far = H100._replace(plan=Plan(pp=8, micro_batch_size=16, recompute="full", offload="activations"))
+    assert gap_of_plan(far, KnownRuns(runs()), KnownRuns(runs(1))).factor == SPREADS[-1]
+
+
+def test_the_smallest_factor_of_what_is_outside_is_that_of_a_part() -> None:
+    """Judgement, as the documentation states it; a scale of which half was measured is inside."""
+    assert gaps.OUTSIDE == gaps.UNMEASURED_PART == gaps.UNMEASURED_PAIR == gaps.UNMEASURED_FORMAT == 1.25
+    assert gaps.OUTSIDE == gaps.UNMEASURED_LENGTH == min(gaps.UNMEASURED_KIND, gaps.UNMEASURED, 1.25)
+    assert (gaps.UNMEASURED, gaps.UNMEASURED_KIND, gaps.UNMEASURED_SCALE) == (1.4, 1.3, 1.15)

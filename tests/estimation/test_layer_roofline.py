@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shardplan.api.questions import question
 from shardplan.estimation.parts.layer_roofline import RooflinePoint
 from shardplan.estimation.priced import PricedPlan
@@ -10,8 +12,8 @@ from shardplan.inputs.plan import Plan
 HIDDEN, HEADS, KEY_HEADS, HEAD, MLP, TOKENS = 4096, 32, 8, 128, 14336, 8192
 
 
-def _points(**plan: object) -> dict[str, RooflinePoint]:
-    asked = question("llama-3.1-8b", "dgx-h100", 8, global_batch_size=8, sequence_length=TOKENS)
+def _points(job: dict[str, Any] | None = None, **plan: object) -> dict[str, RooflinePoint]:
+    asked = question("llama-3.1-8b", "dgx-h100", 8, global_batch_size=8, sequence_length=TOKENS, **(job or {}))
     return {each.name: each for each in PricedPlan.of(asked, Plan(**plan)).roofline.points}  # type: ignore[arg-type]
 
 
@@ -41,3 +43,9 @@ def test_tensor_parallel_ranks_share_the_heads() -> None:
     whole, shared = _points()["core"], _points(tp=8)["core"]
     assert shared.flops == whole.flops / 8
     assert shared.num_bytes == whole.num_bytes / 8
+
+
+def test_unfused_attention_writes_and_reads_every_score() -> None:
+    """2 bytes of each, of all keys: the mask of a whole matrix leaves none out."""
+    fused, unfused = _points()["core"], _points({"attention": "unfused"})["core"]
+    assert unfused.num_bytes - fused.num_bytes == 2 * 2 * TOKENS * HEADS * TOKENS

@@ -8,12 +8,13 @@ from tests.examples import LLAMA_70B, cluster, deepseek_v3, ideal_profile, mixtr
 from tests.strategies import Case, cases
 
 from shardplan.estimation.load import Loads, StageStates, StageWork
-from shardplan.estimation.pricing import Prices, price
+from shardplan.estimation.pricing import Prices, num_trained_parameters, output_bytes, price
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.software import Software
 from shardplan.workload.stage import stages
 
 
@@ -109,3 +110,35 @@ def test_tiers_are_priced_apart() -> None:
     node, rack, network = layer.sent_bytes["tp"]
     whole = 4 * 2 * 2 * 4096 * 8192
     assert (node, rack, network) == (whole * 3 / 4, whole / 8, 0)
+
+
+def test_all_parameters_are_trained_but_for_frozen_ones() -> None:
+    """Mixtures too: 46.7 billion parameters of Mixtral 8x7B (arXiv 2401.04088)."""
+    job = Job(sequence_length=4096, global_batch_size=8)
+    asked = Question(model=mixtral(), cluster=cluster(), num_accelerators=8, job=job, given_profile=ideal_profile())
+    assert num_trained_parameters(asked) == pytest.approx(46.7e9, rel=1e-3)
+    assert num_trained_parameters(asked) == asked.model.num_parameters
+
+
+def test_a_prediction_block_is_a_layer_a_head_and_what_joins_two_vectors() -> None:
+    """A matrix of 2 h x h, whose products take 6 FLOP of a parameter and token (arXiv 2412.19437, section 2.2)."""
+    blocks = prices(deepseek_v3(4, 1, num_mtp_layers=1), 8, ep=8).blocks
+    joined = 6 * 4096 * 2 * 7168**2
+    expected = blocks.layers[1].training_flops + blocks.head.training_flops + joined
+    assert blocks.mtp.training_flops == pytest.approx(expected, rel=1e-9)
+    assert prices(deepseek_v3(4, 1), 8, ep=8).blocks.mtp.training_flops == 0
+
+
+def test_ranks_that_send_parts_of_an_output_gather_it_behind() -> None:
+    """Eight ranks of a node send an eighth each; without sequence parallelism they gather it in seven steps."""
+    whole = 2 * 4096 * 8192
+    job = Job(sequence_length=4096, global_batch_size=64, software=Software(split_transfers=True))
+    asked = Question(model=LLAMA_70B, cluster=cluster(), num_accelerators=64, job=job, given_profile=ideal_profile())
+    handovers = []
+    for parallel in True, False:
+        numbers = PlanNumbers.of(Plan(tp=8, pp=8, sequence_parallel=parallel), 64, job)
+        assert output_bytes(asked, numbers) == (whole / 8 if parallel else whole)
+        handovers.append(price(asked, numbers).handover)
+    split, gathered = handovers
+    assert sum(split.bytes) == sum(gathered.bytes) == whole / 8
+    assert gathered.time - split.time == pytest.approx(7 * (2e-6 + whole / 8 / 450e9))

@@ -13,15 +13,15 @@ from tests.examples import GB, accelerator, cluster, gpt, ideal_profile, llama, 
 from tests.strategies import Case, cases
 
 from shardplan import estimate
-from shardplan.estimation.charge import state_charge
+from shardplan.estimation.charge import CHARGES, StateCharge, state_charge
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
-from shardplan.estimation.stage_memory import activation_memory, state_memory
-from shardplan.estimation.step import Step, step_of
+from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, state_memory
+from shardplan.estimation.step import Step, holds, least_peak_of, peak_of, step_of, straggler_factor, whole_step
 from shardplan.estimation.times import state_times, work_times
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
@@ -304,3 +304,55 @@ def test_one_accelerator_alone_waits_for_no_other() -> None:
         found = estimate(gpt(64, 2, 2, vocab_size=8), FREE, number, Plan(), job=job, profile=profile)
         assert found.step_time == pytest.approx(next(iter(constants.values())), rel=1e-3)
         assert found.breakdown["fixed"] == next(iter(constants.values()))
+
+
+KEPT = ActivationMemory(
+    activations=3.0, recomputed=1.0, loss=2.0, passing=1.0, on_host=0.0, waiting=1.5, frees_gradients=False,
+    first_share=0.0,
+)  # fmt: skip
+"""Six bytes beside the states."""
+
+
+@pytest.mark.parametrize(
+    ("frees", "update", "peak", "least"),
+    [
+        # 14 bytes of states, half a byte of the framework, 4 of gradients; 6 of activations or those of the update
+        (False, 0.0, 14.5 + 4 + 6, 14.5 + 4),
+        (False, 5.0, 14.5 + 4 + 6, 14.5 + 4 + 5),
+        (False, 7.0, 14.5 + 4 + 7, 14.5 + 4 + 7),
+        # gradients that come as activations go: 4 beyond the 1.5 that wait and the 2 of the loss
+        (True, 0.0, 14.5 + 0.5 + 6, 14.5),
+        (True, 6.0, 14.5 + 4 + 6, 14.5 + 4 + 6),
+    ],
+)
+def test_a_peak_is_that_of_activations_or_of_the_update(
+    *, frees: bool, update: float, peak: float, least: float
+) -> None:
+    """A plan holds its stage where the memory is the peak, and not where it is a little less."""
+    job = Job(sequence_length=128, global_batch_size=8, software=Software(frees_gradients=frees))
+    charge = StateCharge(
+        **dict.fromkeys(CHARGES, 0.0)
+        | {"resident_bytes": 14.0, "gradient_bytes": 4.0, "fleeting_gradient_bytes": 4.0, "update_bytes": update}
+    )
+    kept = replace(KEPT, frees_gradients=frees)
+
+    def asked(memory: float) -> Question:
+        on = cluster(part=accelerator(memory_bytes=memory))
+        profile = ideal_profile(framework_bytes=0.5)
+        return Question(model=headless(2), cluster=on, num_accelerators=8, job=job, given_profile=profile)
+
+    assert peak_of(asked(80.0), charge, kept) == peak
+    assert least_peak_of(asked(80.0), charge) == least
+    assert holds(asked(peak), charge, kept)
+    assert not holds(asked(peak - 0.1), charge, kept)
+
+
+@pytest.mark.parametrize(("num_accelerators", "factor"), [(1, 1.0), (4, 1.0), (8, 1.0), (64, 1.3), (1024, 1.7)])
+def test_every_doubling_beyond_eight_has_a_slower_slowest_one(num_accelerators: int, factor: float) -> None:
+    profile = ideal_profile(straggler_growth=0.1, step_time=2.0, step_time_alone=2.0)
+    question = Question(
+        model=headless(2), cluster=FREE, num_accelerators=num_accelerators, given_profile=profile,
+        job=Job(sequence_length=128, global_batch_size=1024),
+    )  # fmt: skip
+    assert straggler_factor(question) == pytest.approx(factor)
+    assert whole_step(question, 10.0) == pytest.approx(12 * factor)

@@ -15,6 +15,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "parts that are all equal, written out, are what they are: the condition saves work",
     (
         "estimation/estimate.py",
+        "return estimate_plans(question, (plan,))[0]",
+        "return estimate_plans(question, (plan,))[-1]",
+    ): "one plan is the first and the last",
+    (
+        "estimation/estimate.py",
         "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",
         "if not math.isfinite((answer.step_time - answer.peak_memory_bytes)):",
     ): "neither a sum nor a difference is finite where one of the two is not",
@@ -28,6 +33,346 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if np.all(np.asarray(numbers.pp) == 1):",
         "if np.all(np.asarray(numbers.pp) == 0):",
     ): "one stage alone is all stages, so that it waits for nothing but rounding: the condition saves work",
+    (
+        "estimation/band.py",
+        "beyond = gaps_of(asked, part, known.quantity, (*known.runs, *own)) if own else _gaps(known, asked, part)",
+        "beyond = (gaps_of(asked, part, known.quantity, (*known.runs, *own)))",
+    ): "the same gaps: those of published runs alone are kept, which saves work",
+    (
+        "estimation/band.py",
+        "told = told_of(own, known.quantity, (high - low) / max(high_without - low_without, 1e-9))",
+        "told = told_of(own, known.quantity, (high - low) / max(high_without - low_without, 1.1000000000000001e-09))",
+    ): "a band has a width of this size only where all errors are zero",
+    (
+        "estimation/band.py",
+        "told = told_of(own, known.quantity, (high - low) / max(high_without - low_without, 1e-9))",
+        "told = told_of(own, known.quantity, (high - low) / max(high_without - low_without, 9.000000000000001e-10))",
+    ): "a band has a width of this size only where all errors are zero",
+    (
+        "estimation/band.py",
+        "return (gap_of_plan(asked, known.table, KnownRuns(own) if own else None),)",
+        "return (gap_of_plan(asked, known.table, (KnownRuns(own))),)",
+    ): "a table without runs brings no run nearer: the condition saves work",
+    (
+        "estimation/band.py",
+        '"accelerators": 1.0,',
+        '"accelerators": 2.0,',
+    ): "likeness does not read it: any one value lets answers be kept once",
+    (
+        "estimation/band.py",
+        '"sequence_length": 1.0,',
+        '"sequence_length": 2.0,',
+    ): "likeness does not read it: any one value lets answers be kept once",
+    (
+        "estimation/band.py",
+        '"global_batch_size": 1.0,',
+        '"global_batch_size": 2.0,',
+    ): "likeness does not read it: any one value lets answers be kept once",
+    (
+        "estimation/band.py",
+        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)",
+        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1.1000000000000002e-300)",
+    ): "what weighs so little is nothing: the number guards a division by zero",
+    (
+        "estimation/band.py",
+        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)",
+        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 9e-301)",
+    ): "what weighs so little is nothing: the number guards a division by zero",
+    (
+        "estimation/band.py",
+        "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 1e-300)",
+        "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 1.1000000000000002e-300)",
+    ): "what weighs so little is nothing: the number guards a division by zero",
+    (
+        "estimation/band.py",
+        "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 1e-300)",
+        "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 9e-301)",
+    ): "what weighs so little is nothing: the number guards a division by zero",
+    (
+        "estimation/chunk_times.py",
+        "chunks = counts.reshape(len(counts), -1).T.tolist()",
+        "chunks = counts.reshape(len(counts), -2).T.tolist()",
+    ): "NumPy takes any negative length as the one to be found",
+    (
+        "estimation/chunk_times.py",
+        "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
+        "transfer=(of_plan(around.handover_time) - exposed),",
+    ): "no more of a transfer shows than all of it, but for rounding",
+    (
+        "estimation/chunk_times.py",
+        "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
+        "transfer=np.maximum(of_plan(around.handover_time) - exposed, -1.0),",
+    ): "no more of a transfer shows than all of it, but for rounding",
+    (
+        "estimation/evidence.py",
+        "least = np.partition(of_known, number - 1)[number - 1] if len(known) > number else np.inf",
+        "least = np.partition(of_known, number - 1)[(number)] if len(known) > number else np.inf",
+    ): "of more runs than asked for the nearest are taken: a smaller choice saves work",
+    (
+        "estimation/evidence.py",
+        "return [_number(value) if isinstance(value, str) else value for value in map(respect.value, things)]",
+        "return [(_number(value)) for value in map(respect.value, things)]",
+    ): "the number of a number is itself: the condition saves work",
+    (
+        "estimation/evidence.py",
+        "SAME_DISTANCE = 12",
+        "SAME_DISTANCE = 11",
+    ): "distances are equal but for rounding, or differ by far more",
+    (
+        "estimation/gaps.py",
+        "asked, terms, np.concatenate([published.sources, own.sources + published.sources.max(initial=-1) + 1])",
+        "asked, terms, np.concatenate([published.sources, own.sources + published.sources.max(initial=(1)) + 1])",
+    ): "numbers of own sources have to differ from the published ones, by how much says nothing",
+    (
+        "estimation/gaps.py",
+        "asked, terms, np.concatenate([published.sources, own.sources + published.sources.max(initial=-1) + 1])",
+        "asked, terms, np.concatenate([published.sources, own.sources + published.sources.max(initial=-1) + 2])",
+    ): "numbers of own sources have to differ from the published ones, by how much says nothing",
+    (
+        "estimation/gaps.py",
+        "bits=16,",
+        "bits=17,",
+    ): "the rarest respects of a plan are read of these features, of which this is none",
+    (
+        "estimation/gaps.py",
+        "bits=16,",
+        "bits=15,",
+    ): "the rarest respects of a plan are read of these features, of which this is none",
+    (
+        "estimation/gaps.py",
+        "parameters=1.0,",
+        "parameters=2.0,",
+    ): "the rarest respects of a plan are read of these features, of which this is none",
+    (
+        "estimation/gaps.py",
+        "accelerators=1.0,",
+        "accelerators=2.0,",
+    ): "the rarest respects of a plan are read of these features, of which this is none",
+    (
+        "estimation/gaps.py",
+        "if total <= most:",
+        "if (total < most):",
+    ): "gaps that are as large as allowed are scaled by one",
+    (
+        "estimation/gaps.py",
+        'kind = _kind_of(asked) if alike[0].features.moe == asked.moe else ""',
+        'kind = _kind_of(asked) if alike[-1].features.moe == asked.moe else ""',
+    ): "the runs that are alike are all of one kind, or of the other",
+    (
+        "estimation/layout.py",
+        "SAME: Final = 1e-9",
+        "SAME: Final = 1.1000000000000001e-09",
+    ): "the ways of whole layers are as long as the slowest rank but for rounding, or longer by far more",
+    (
+        "estimation/layout.py",
+        "SAME: Final = 1e-9",
+        "SAME: Final = 9.000000000000001e-10",
+    ): "the ways of whole layers are as long as the slowest rank but for rounding, or longer by far more",
+    (
+        "estimation/layout.py",
+        "return pipelines_of(model, [(pp, vp, layers, schedule)])[0]",
+        "return pipelines_of(model, [(pp, vp, layers, schedule)])[-1]",
+    ): "one pipeline is the first and the last",
+    (
+        "estimation/layout.py",
+        "for held, each in zip(counts, named, strict=True)",
+        "for held, each in zip(counts, named, strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/layout.py",
+        "return list(zip(stages, rounds, strict=True))",
+        "return list(zip(stages, rounds, strict=False))",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/layout.py",
+        "chunks, copies = counts.reshape(len(counts), -1), schedule.parameter_copies",
+        "chunks, copies = counts.reshape(len(counts), -2), schedule.parameter_copies",
+    ): "NumPy takes any negative length as the one to be found",
+    (
+        "estimation/layout.py",
+        "parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]",
+        "parts = [(_parts_of(model, held)) for held in counts]",
+    ): "heavier ends and single chunks make no way longer than the slowest rank: the condition saves work",
+    (
+        "estimation/layout.py",
+        "for at, (held, each) in enumerate(zip(parts, schedules, strict=True))",
+        "for at, (held, each) in enumerate(zip(parts, schedules, strict=False))",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/layout.py",
+        "found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]",
+        "found = [ways[one] for one in own if (pace_of(works[one], ways[one]) >= 1 + SAME)]",
+    ): "the ways of whole layers are as long as the slowest rank but for rounding, or longer by far more",
+    (
+        "estimation/layout.py",
+        "found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]",
+        "found = [ways[one] for one in own if pace_of(works[one], ways[one]) > (1)]",
+    ): "the ways of whole layers are as long as the slowest rank but for rounding, or longer by far more",
+    (
+        "estimation/layout.py",
+        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(9).tolist() for way in found])",
+        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(10).tolist() for way in found])",
+    ): "counts are fractions with denominators of a few hundred at most, wrong by rounding alone",
+    (
+        "estimation/layout.py",
+        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(9).tolist() for way in found])",
+        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(8).tolist() for way in found])",
+    ): "counts are fractions with denominators of a few hundred at most, wrong by rounding alone",
+    (
+        "estimation/layout.py",
+        "return parts.reshape(len(parts), -1)",
+        "return parts.reshape(len(parts), -2)",
+    ): "NumPy takes any negative length as the one to be found",
+    (
+        "estimation/layout.py",
+        "chunks = counts.reshape(len(counts), -1)",
+        "chunks = counts.reshape(len(counts), -2)",
+    ): "NumPy takes any negative length as the one to be found",
+    (
+        "estimation/layout.py",
+        "return 1 not in counts.shape[1:] and bool(np.any(chunks != chunks[:, :1]))",
+        "return (1 not in counts.shape[1:] or bool(np.any(chunks != chunks[:, :1])))",
+    ): "heavier ends and single chunks make no way longer than the slowest rank: the condition saves work",
+    (
+        "estimation/layout.py",
+        "return 1 not in counts.shape[1:] and bool(np.any(chunks != chunks[:, :1]))",
+        "return 0 not in counts.shape[1:] and bool(np.any(chunks != chunks[:, :1]))",
+    ): "heavier ends and single chunks make no way longer than the slowest rank: the condition saves work",
+    (
+        "estimation/layout.py",
+        "return 1 not in counts.shape[1:] and bool(np.any(chunks != chunks[:, :1]))",
+        "return 1 not in counts.shape[2:] and bool(np.any(chunks != chunks[:, :1]))",
+    ): "heavier ends and single chunks make no way longer than the slowest rank: the condition saves work",
+    (
+        "estimation/layout.py",
+        "return 1 not in counts.shape[1:] and bool(np.any(chunks != chunks[:, :1]))",
+        "return 1 not in counts.shape[1:] and bool(np.any((chunks == chunks[:, :1])))",
+    ): "heavier ends and single chunks make no way longer than the slowest rank: the condition saves work",
+    (
+        "estimation/layout.py",
+        "return stages(model, 1, 1)[0]",
+        "return stages(model, 1, 2)[0]",
+    ): "all chunks of one rank are one stage",
+    (
+        "estimation/layout.py",
+        "return stages(model, 1, 1)[0]",
+        "return stages(model, 1, 1)[-1]",
+    ): "one stage is the first and the last",
+    (
+        "estimation/own_runs.py",
+        'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if width > 1 else "narrower than"',
+        'change = "as wide as" if (abs(width - 1) < SAME) else "wider than" if width > 1 else "narrower than"',
+    ): "no number is 0.05 from one: floats next to 1.05 and 0.95 are a little nearer or further",
+    (
+        "estimation/own_runs.py",
+        'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if width > 1 else "narrower than"',
+        'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if (width >= 1) else "narrower than"',
+    ): "a width of one is as wide",
+    (
+        "estimation/parts/chunk_memory.py",
+        "for chunk, again, here in zip(chunk_stages(question, plan), shares, present, strict=True)",
+        "for chunk, again, here in zip(chunk_stages(question, plan), shares, present, strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/parts/pipelines.py",
+        "pairs = zip(yes.parts, no.parts, strict=True)",
+        "pairs = zip(yes.parts, no.parts, strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/parts/pipelines.py",
+        "if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 1):",
+        "if (is_zero(stage.rank) and np.all(np.asarray(numbers.pp) == 1)):",
+    ): "the first rank has no way in front of it, one rank has no others: the condition saves work",
+    (
+        "estimation/parts/pipelines.py",
+        "if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 1):",
+        "if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 0):",
+    ): "the first rank has no way in front of it, one rank has no others: the condition saves work",
+    (
+        "estimation/plan_columns.py",
+        "return {dim: dict(zip(names, map(self._each, moved), strict=True)) for dim, moved in sent.items()}",
+        "return {dim: dict(zip(names, map(self._each, moved), strict=False)) for dim, moved in sent.items()}",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/pricing.py",
+        "layers = tuple(worked(held, kind) for held, kind in zip(parts.layers, model.layer_kinds, strict=True))",
+        "layers = tuple(worked(held, kind) for held, kind in zip(parts.layers, model.layer_kinds, strict=False))",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/pricing.py",
+        'sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=True)',
+        'sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=False)',
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/stage_memory.py",
+        "return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0",
+        "return (np.maximum(peak - gone, 0.0))",
+    ): "what has no peak needs nothing beyond what is gone: the condition saves work",
+    (
+        "estimation/step.py",
+        "for stage, work in zip(self.kinds, self.works, strict=True)",
+        "for stage, work in zip(self.kinds, self.works, strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/step.py",
+        "for kind, (times, stage, each) in enumerate(zip(self.times, self.kinds, exchanges, strict=True))",
+        "for kind, (times, stage, each) in enumerate(zip(self.times, self.kinds, exchanges, strict=False))",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/step.py",
+        "pairs = zip(self.times, self.kinds, strict=True)",
+        "pairs = zip(self.times, self.kinds, strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/step.py",
+        "work, pairs = self.work, zip(self.work.times, self.charges, strict=True)",
+        "work, pairs = self.work, zip(self.work.times, self.charges, strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/step.py",
+        "others = zip(passes[1:], work.head_starts[1:], states[1:], strict=True)",
+        "others = zip(passes[1:], work.head_starts[1:], states[1:], strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/step.py",
+        "pairs = zip(self.charges, self.work.kept, strict=True)",
+        "pairs = zip(self.charges, self.work.kept, strict=False)",
+    ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/times.py",
+        "return 1 / np.maximum(self.free, 1e-30)",
+        "return 1 / np.maximum(self.free, 1.1000000000000003e-30)",
+    ): "no work takes so little time: the number guards a division by zero",
+    (
+        "estimation/times.py",
+        "return 1 / np.maximum(self.free, 1e-30)",
+        "return 1 / np.maximum(self.free, 9e-31)",
+    ): "no work takes so little time: the number guards a division by zero",
+    (
+        "estimation/times.py",
+        "return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)",
+        "return transfer, offload, (rest / np.maximum(free, 1e-30))",
+    ): "all that is left is the share one: the condition saves work",
+    (
+        "estimation/times.py",
+        "return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)",
+        "return transfer, offload, None if rest is free else rest / np.maximum(free, 1.1000000000000003e-30)",
+    ): "no work takes so little time: the number guards a division by zero",
+    (
+        "estimation/times.py",
+        "return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)",
+        "return transfer, offload, None if rest is free else rest / np.maximum(free, 9e-31)",
+    ): "no work takes so little time: the number guards a division by zero",
+    (
+        "estimation/times.py",
+        "if not (is_zero(sharded) or (is_zero(load.reduce_time) and is_zero(load.gather_time))):",
+        "if not ((is_zero(sharded) and (is_zero(load.reduce_time) and is_zero(load.gather_time)))):",
+    ): "where nothing is hidden all is left: the condition saves work",
+    (
+        "estimation/priced.py",
+        "return cls.of_all(question, (plan,))[0]",
+        "return cls.of_all(question, (plan,))[-1]",
+    ): "one plan is the first and the last",
     (
         "schedules/dualpipe.py",
         "if at.num_microbatches % 2 and at.num_microbatches >= 2 * at.pp:",

@@ -54,7 +54,7 @@ LENGTHS = {"time": 3.0, "memory": 1.0}
 kinds of model: left-out runs have interval scores of 0.477, 0.465, 0.463 and 0.462 with lengths of 1, 2, 3 and without
 likeness. Those of memory differ by framework and format: 0.325 with 1, 0.343 without."""
 FEW_RUNS = 12.0
-"""Effective number of alike runs below which errors of all runs are mixed in."""
+"""Number of alike runs, each counted by its likeness, below which errors of all runs are mixed in."""
 PUBLISHED_RUNS = 4.0
 """Runs of a profile's own as which the published ones weigh together. Calibrations drawn from the published runs (a
 shift from 3, 6, 12 or 20 runs of one family on one accelerator, held against its others): 80 to 84 % inside, a family
@@ -100,7 +100,7 @@ def features_of(question: Question, shares: Shares = EVEN, plan: Plan = PLAIN) -
     return Features(
         accelerator=part.name,
         generation=part.generation,
-        bits=FORMAT_BITS.get(question.job.precision, 16),
+        bits=FORMAT_BITS[question.job.precision],
         moe=question.model.is_moe,
         parameters=float(question.model.num_parameters),
         accelerators=float(question.num_accelerators),
@@ -338,9 +338,7 @@ def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     """Weight of every run by likeness, errors of all runs mixed in where few are alike."""
     alike = np.exp(-known.table.squared(asked, LIKELY) / (2 * LENGTHS[known.quantity] ** 2))
     same_kind = np.where(known.are_moe == asked.moe, 1.0, 0.1)
-    effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)
-    strength = min(float(alike.sum()), effective)
-    mixed_in = max(FEW_RUNS - strength, 0.0) / max(float(same_kind.sum()), 1e-300)
+    mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 1e-300)
     return known.of_families * (alike + mixed_in * same_kind)
 
 
