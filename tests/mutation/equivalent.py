@@ -42,6 +42,56 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 0.0) -> Numbers:",
     ): "a pace of one loses nothing, and so does a lower one",
     (
+        "schedules/longest_ways.py",
+        "best, taken = [0.0] * (len(every) + pp), [False] * len(every)",
+        "best, taken = [1.0] * (len(every) + pp), [False] * len(every)",
+    ): "all ways are compared, which are longer by the same",
+    (
+        "schedules/longest_ways.py",
+        "best, taken = [0.0] * (len(every) + pp), [False] * len(every)",
+        "best, taken = [-1.0] * (len(every) + pp), [False] * len(every)",
+    ): "all ways are compared, which are shorter by the same",
+    (
+        "schedules/longest_ways.py",
+        "return [way for _, way in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]",
+        "return [way for _, way in sorted(zip(order, found, strict=False), key=lambda pair: pair[0])]",
+    ): "there is a way for each of the works that are in the order",
+    (
+        "schedules/longest_ways.py",
+        "return [part.reshape(s) / s[1] for part, s in zip(np.split(counts, ends[:-1]), self.shapes, strict=True)]",
+        "return [part.reshape(s) / s[1] for part, s in zip(np.split(counts, ends[:-1]), self.shapes, strict=False)]",
+    ): "both are one for each pipeline",
+    (
+        "schedules/longest_ways.py",
+        "last = [start + int(np.argmax(ends[1, start:stop])) for start, stop in zip(self.starts, stops, strict=True)]",
+        "last = [start + int(np.argmax(ends[1, start:stop])) for start, stop in zip(self.starts, stops, strict=False)]",
+    ): "every pipeline that starts stops",
+    (
+        "schedules/simulated/v_pattern.py",
+        "for (kind, chunk), unit in zip(PATTERN, units, strict=True)",
+        "for (kind, chunk), unit in zip(PATTERN, units, strict=False)",
+    ): "a pattern has four passes, and a rank a unit for each",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        'starts = (ends[0] - forward for ends, forward in zip(self.ends["F"], self.seconds["F"], strict=True))',
+        'starts = (ends[0] - forward for ends, forward in zip(self.ends["F"], self.seconds["F"], strict=False))',
+    ): "every rank has a time for its forward pass",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        "return max(end - start for end, start in zip(self.clock, starts, strict=True))",
+        "return max(end - start for end, start in zip(self.clock, starts, strict=False))",
+    ): "every rank that ends starts",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        "run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=True))))",
+        "run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=False))))",
+    ): "three names for three choices",
+    (
+        "schedules/zb_v.py",
+        "for (each, more), out, held in zip(way, mean.parts, own.parts, strict=True)",
+        "for (each, more), out, held in zip(way, mean.parts, own.parts, strict=False)",
+    ): "a way and passes have three parts each",
+    (
         "workload/op_sac.py",
         "if products and not products[-1].grouped:",
         "if products and not products[-2].grouped:",

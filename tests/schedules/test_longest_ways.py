@@ -65,7 +65,7 @@ def test_no_step_is_faster_than_the_longest_way(work: Work) -> None:
     assert grown == pytest.approx(10 * pp * float((breadth_first_way(work) * work).sum()))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(60), 419, 530])
 def test_the_way_is_the_longest_of_all_that_end_as_they_began(seed: int) -> None:
     """Exactly, of even and of odd numbers, whole and not; alone and run together with others."""
     generator = np.random.default_rng(seed)
@@ -123,6 +123,12 @@ def test_groups_take_as_long_as_the_way(num_layers: int, pp: int, vp: int, slowe
     grown = (step_of(Interleaved(), work, 8) - step_of(Interleaved(), work, 4)) / (4 * group)
     assert Interleaved().pace(work) == pytest.approx(grown, rel=0.01)
     assert grown > 1 + slower - 1e-9
+
+
+def test_backward_passes_take_between_two_and_three_times_the_forward_pass() -> None:
+    """Two thirds of both without recomputation, three quarters where all of it runs again."""
+    assert 2 / 3 < BACKWARD_SHARE < 3 / 4
+    assert interleaved_ways([]) == []
 
 
 def test_pipelines_that_are_run_together_do_not_touch() -> None:

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from shardplan.schedules.base import Pipeline
+from shardplan.schedules.base import Pipeline, PipelineSchedule
 from shardplan.schedules.registry import SCHEDULES, list_all_schedules, load_any_schedule
 
 
@@ -101,6 +101,22 @@ def test_what_a_schedule_is(name: str) -> None:
     assert schedule.closed_form_holds == (name not in {"zbv-greedy", "v-half", "v-min"})
 
 
-@pytest.mark.parametrize("name", list(SCHEDULES))
-def test_chunks_are_even_unless_a_pace_is_given(name: str) -> None:
-    assert inspect.signature(SCHEDULES[name].idle_time).parameters["pace"].default == 1
+@pytest.mark.parametrize("kind", [PipelineSchedule, *map(type, SCHEDULES.values())])
+def test_chunks_are_even_unless_a_pace_is_given(kind: type[PipelineSchedule]) -> None:
+    assert inspect.signature(kind.idle_time).parameters["pace"].default == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "vp", "few", "many"),
+    [
+        ("1f1b", 1, [2, 2, 2, 1], [4, 3, 2, 1]), ("gpipe", 1, [2] * 4, [32] * 4), ("zb-h1", 1, [2] * 4, [4] * 4),
+        ("breadth-first", 2, [2] * 4, [32] * 4), ("zb-h2", 1, [2] * 4, [7] * 4), ("zb-v", 2, [2] * 4, [4] * 4),
+        ("dualpipe", 1, [2] * 4, [5] * 4), ("dualpipe-v", 2, [2] * 4, [4.5] * 4),
+        ("interleaved", 2, [2] * 4, [5.5, 4.5, 3.5, 2.5]),
+    ],
+)  # fmt: skip
+def test_ranks_keep_no_more_than_there_is(name: str, vp: int, few: list[float], many: list[float]) -> None:
+    """Of 2 micro-batches and of 32, on four ranks."""
+    for num_microbatches, kept in ((2, few), (32, many)):
+        pipeline = at(4, vp, num_microbatches)
+        assert [float(SCHEDULES[name].microbatches_in_flight(pipeline, rank)) for rank in range(4)] == kept
