@@ -92,6 +92,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "for (each, more), out, held in zip(way, mean.parts, own.parts, strict=False)",
     ): "a way and passes have three parts each",
     (
+        "schedules/simulated/order_file.py",
+        "self.least_vp = self.vp = len(self.stages[0]) # type: ignore[misc] # of this file",
+        "self.least_vp = self.vp = len(self.stages[-1]) # type: ignore[misc] # of this file",
+    ): "the rows have as many stages each",
+    (
+        "memory/states.py",
+        "where(np.greater(numbers.expert_sharding_degree, 1), held.experts, 0.0) if any_holds(held.experts) else 0.0,",
+        "(where(np.greater(numbers.expert_sharding_degree, 1), held.experts, 0.0)),",
+    ): "no experts are as many whether they are shared or not: the condition saves work",
+    (
         "workload/op_sac.py",
         "if products and not products[-1].grouped:",
         "if products and not products[-2].grouped:",

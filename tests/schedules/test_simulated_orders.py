@@ -14,6 +14,7 @@ from shardplan.schedules.registry import closed_form, load_any_schedule
 from shardplan.schedules.simulated.v_half import VHalf
 from shardplan.schedules.simulated.v_min import VMin
 from shardplan.schedules.simulated.v_pattern import VPattern
+from shardplan.schedules.simulated.zero_bubble_search import KEPT_SHARE
 
 
 def uneven(seed: int, at: Pipeline, limit: int | None = None) -> ChunkTimes:
@@ -44,6 +45,11 @@ def test_a_search_in_the_memory_of_1f1b_finds_zb_h1_for_equal_stages(seed: int) 
     if m >= 2 * pp - 1:
         twice, more = step("zb-2p", at, even(own, at)), step("zb-h2", at, even(own, at))
         assert twice.step_time <= more.step_time * (1 + 1e-12)
+
+
+def test_what_an_input_gradient_leaves_for_its_weight_gradient() -> None:
+    """32 of 34 + 5 a s / h, with heads of 128 and 1,024 tokens (arXiv 2401.10241, table 1)."""
+    assert KEPT_SHARE == 32 / (34 + 5 * 1024 / 128)
 
 
 def test_a_search_takes_the_limit_that_is_given() -> None:
