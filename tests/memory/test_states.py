@@ -261,6 +261,7 @@ def test_parts_without_parameters_have_no_bucket() -> None:
     one = job(software=Software(fixed_bucket=True))
     numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
     assert float(reduction_bytes(Parameters(0.0), Parameters(0.0), one, numbers)) == 0
+    assert float(reduction_bytes(Parameters(0.0, 1.0), Parameters(1.0), one, numbers)) == 1e9
 
 
 def test_a_rank_alone_holds_the_same_whatever_is_sharded() -> None:

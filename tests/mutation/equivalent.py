@@ -102,6 +102,21 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "(where(np.greater(numbers.expert_sharding_degree, 1), held.experts, 0.0)),",
     ): "no experts are as many whether they are shared or not: the condition saves work",
     (
+        "memory/knobs.py",
+        'return useful[0] if len(useful) == 1 else f"{\', \'.join(useful[:-1])}, or {useful[-1]}"',
+        'return useful[-1] if len(useful) == 1 else f"{\', \'.join(useful[:-1])}, or {useful[-1]}"',
+    ): "one word is the first and the last",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        "return 0.0",
+        "return -1.0",
+    ): "no clock is below zero",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        'arrival = 0.0 if kind == "W" else self.arrival(kind, rank)',
+        'arrival = -1.0 if kind == "W" else self.arrival(kind, rank)',
+    ): "no clock is below zero",
+    (
         "workload/op_sac.py",
         "if products and not products[-1].grouped:",
         "if products and not products[-2].grouped:",
