@@ -117,6 +117,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'arrival = -1.0 if kind == "W" else self.arrival(kind, rank)',
     ): "no clock is below zero",
     (
+        "memory/states.py",
+        "both = both + _second_moments(held, job, numbers) if any_holds(held.by_adam) else both",
+        "both = (both + _second_moments(held, job, numbers))",
+    ): "what no parameter keeps takes nothing: the condition saves work",
+    (
         "workload/op_sac.py",
         "if products and not products[-1].grouped:",
         "if products and not products[-2].grouped:",
