@@ -21,6 +21,7 @@ from shardplan.memory.states import (
     reduction_bytes,
     unsharded_gradient_bytes,
     update_bytes,
+    weight_bytes,
 )
 from shardplan.workload.layer import Parameters
 
@@ -260,6 +261,7 @@ def test_parts_without_parameters_have_no_bucket() -> None:
     one = job(software=Software(fixed_bucket=True))
     numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
     assert float(reduction_bytes(Parameters(0.0), Parameters(0.0), one, numbers)) == 0
+    assert float(reduction_bytes(Parameters(0.0, 1.0), Parameters(1.0), one, numbers)) == 1e9
 
 
 def test_a_rank_alone_holds_the_same_whatever_is_sharded() -> None:
@@ -286,6 +288,101 @@ def test_kept_weights_come_beside_their_shard(keeps: Any, weights: float) -> Non
 
 def test_experts_that_one_rank_holds_are_neither_gathered_nor_reduced() -> None:
     one, experts = job(), Parameters(0.0, 1e9)
-    for ep, gathered in ((64, 0.0), (8, 2 * 2e9)):
+    for ep, gathered in ((64, 0.0), (32, 2 * 2e9), (8, 2 * 2e9)):
         numbers = PlanNumbers.of(Plan(sharding="zero3", ep=ep), 64, one)
         assert float(gathered_bytes(experts, experts, one, numbers)) == gathered
+
+
+@pytest.mark.parametrize(
+    ("plan", "software", "weights", "gradients", "optimizer"),
+    [
+        ({"sharding": "ddp"}, {}, 2 * 640, 2 * 640, 12 * 640),
+        ({"sharding": "zero1"}, {}, 2 * 640, 2 * 640, 12 * 10),
+        ({"sharding": "zero2"}, {}, 2 * 640, 2 * 10, 12 * 10),
+        ({"sharding": "zero3"}, {}, 2 * 10, 2 * 10, 12 * 10),
+        ({"sharding": "hsdp", "sharding_degree": 8}, {}, 2 * 80, 2 * 80, 12 * 80),
+        ({"sharding": "hpz", "sharding_degree": 8}, {}, 2 * 10 + 2 * 80, 2 * 10, 12 * 10),
+        ({"sharding": "hpz", "sharding_degree": 64}, {}, 2 * 10, 2 * 10, 12 * 10),
+        ({"sharding": "hpz", "sharding_degree": 8}, {"keeps_weights": "always"}, 2 * 640 + 2 * 10, 2 * 10, 12 * 10),
+        ({"sharding": "zero3"}, {"keeps_weights": "always"}, 2 * 640 + 2 * 10, 2 * 10, 12 * 10),
+        ({"sharding": "zero3"}, {"keeps_gradients": "always"}, 2 * 10, 2 * 640, 12 * 10),
+        ({"sharding": "ddp"}, {"fp32_weights": True}, 4 * 640, 2 * 640, 8 * 640),
+        ({"sharding": "zero1"}, {"fp32_weights": True}, 2 * 640, 2 * 640, 12 * 10),
+        ({"sharding": "zero3"}, {"fp32_weights": True}, 4 * 10, 2 * 10, 8 * 10),
+        (
+            {"sharding": "zero3"}, {"fp32_weights": True, "keeps_weights": "always"},
+            2 * 640 + 4 * 10, 2 * 10, 8 * 10,
+        ),
+        ({"sharding": "zero1", "offload": "optimizer"}, {}, 2 * 640, 2 * 640, 0),
+    ],
+)  # fmt: skip
+def test_bytes_of_640_parameters_on_64_ranks(
+    plan: dict[str, Any], software: dict[str, Any], weights: int, gradients: int, optimizer: int
+) -> None:
+    """To the byte, alone and beside as many frozen ones, whose weights are 16-bit whatever the others are."""
+    of = job(software=Software(**software))
+    held = states(dense=640.0, of=of, **plan)
+    assert (held.weights, held.gradients, held.optimizer) == (weights, gradients, optimizer)
+    half = model_states(Parameters(1280.0, 0.0, 640.0), of, PlanNumbers.of(Plan(**plan), 64, of))
+    plain = job(software=Software(**{**software, "fp32_weights": False}))
+    both = weights + states(dense=640.0, of=plain, **plan).weights
+    assert (half.weights, half.gradients, half.optimizer) == (both, gradients, optimizer)
+
+
+@pytest.mark.parametrize("name", ["zero1", "zero3"])
+def test_frozen_experts_have_weights_alone(name: Any) -> None:
+    """2 bytes of 640 that are frozen and of 640 that are trained, 8 replicas each; the others have 14 more."""
+    numbers = PlanNumbers.of(Plan(sharding=name, ep=8), 64, job())
+    held = model_states(Parameters(0.0, 1280.0, 0.0, 640.0), job(), numbers)
+    shard = 8 if name == "zero3" else 1
+    assert (held.weights, held.gradients, held.optimizer) == (2 * 1280 / shard, 2 * 640 / shard, 12 * 640 / 8)
+
+
+def test_a_second_copy_of_experts_is_shared_by_their_replicas_of_a_node() -> None:
+    """Of 8 replicas of an expert with ep 8, one is on each node of 8: the second copy is whole."""
+    numbers = PlanNumbers.of(Plan(sharding="hpz", sharding_degree=16, ep=8), 64, job())
+    held = model_states(Parameters(0.0, 640.0), job(), numbers)
+    assert held.weights == 2 * 640 / 8 + 2 * 640 / float(numbers.expert_second_degree)
+    assert 1 < float(numbers.expert_second_degree) < 8
+
+
+@pytest.mark.parametrize(
+    ("precision", "software", "each"),
+    [
+        ("bf16", {}, 2), ("fp32", {}, 4), ("fp8", {}, 3), ("fp8", {"quantised_copies": False}, 2),
+        ("fp8", {"quantised_weights": True}, 1), ("bf16", {"quantised_weights": True}, 2),
+        ("fp8", {"quantised_weights": True, "quantised_copies": False}, 1),
+    ],
+)  # fmt: skip
+def test_bytes_of_a_weight(precision: Any, software: dict[str, Any], each: int) -> None:
+    """16-bit weights, one fp8 copy beside them (Transformer Engine), or the copy alone."""
+    assert weight_bytes(job(precision=precision, software=Software(**software))) == each
+
+
+@pytest.mark.parametrize(("grad_dtype", "copy", "each"), [("fp32", True, 6), ("fp32", False, 4), ("bf16", True, 2)])
+def test_sixteen_bit_gradients_beside_their_accumulation_buffer(grad_dtype: Any, *, copy: bool, each: int) -> None:
+    """DeepSpeed's bf16 optimizer keeps both, where they differ."""
+    of = job(grad_dtype=grad_dtype, software=Software(gradient_copy=copy))
+    assert states("ddp", dense=640.0, of=of).gradients == each * 640
+
+
+def test_gathered_and_reduced_bytes_of_few_parameters() -> None:
+    """Two layers that are gathered, the larger gradient, fp32 copies as they travel; experts have 8 replicas."""
+    part, layer = Parameters(30.0, 5.0), Parameters(20.0, 4.0)
+    wide = job(grad_dtype="fp32", software=Software(fused_accumulation=False))
+    for sharding, gathered, gradient, reduced in (
+        ("ddp", 0, 0, 0), ("zero1", 0, 0, 0), ("zero2", 0, 2 * 24, 4 * 35), ("zero3", 2 * (35 + 24), 2 * 24, 4 * 35),
+    ):  # fmt: skip
+        numbers = PlanNumbers.of(Plan(sharding=sharding, ep=8), 64, wide)  # type: ignore[arg-type]  # all are kinds
+        assert gathered_bytes(part, layer, wide, numbers) == gathered
+        assert unsharded_gradient_bytes(part, layer, wide, numbers) == gradient
+        assert reduction_bytes(part, layer, wide, numbers) == reduced
+    one_by_one = job(grad_dtype="fp32", software=Software(fused_accumulation=False, gathers_ahead=False))
+    numbers = PlanNumbers.of(Plan(sharding="zero3", ep=8), 64, one_by_one)
+    assert reduction_bytes(part, layer, one_by_one, numbers) == 4 * 35
+    assert reduction_bytes(layer, layer, one_by_one, numbers) == 4 * 12
+    alone = PlanNumbers.of(Plan(sharding="zero3", ep=64), 64, wide)
+    assert gathered_bytes(part, layer, wide, alone) == 2 * (30 + 20)
+    assert local_parameters(part, alone) == 30 / 64 + 5
+    assert update_bytes(part, job(), alone) == 4 * (30 / 64 + 5)
+    assert host_state_bytes(part, job(), alone) == 0

@@ -14,26 +14,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if all((group.largest) for group in groups):",
     ): "parts that are all equal, written out, are what they are: the condition saves work",
     (
-        "estimation/estimate.py",
-        "return estimate_plans(question, (plan,))[0]",
-        "return estimate_plans(question, (plan,))[-1]",
-    ): "one plan is the first and the last",
-    (
-        "estimation/estimate.py",
-        "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",
-        "if not math.isfinite((answer.step_time - answer.peak_memory_bytes)):",
-    ): "neither a sum nor a difference is finite where one of the two is not",
-    (
-        "estimation/stage_memory.py",
-        "return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0",
-        "return (np.maximum(needed - gone, 0.0))",
-    ): "what needs nothing needs nothing beyond what is gone: the condition saves work",
-    (
-        "estimation/parts/pipelines.py",
-        "if np.all(np.asarray(numbers.pp) == 1):",
-        "if np.all(np.asarray(numbers.pp) == 0):",
-    ): "one stage alone is all stages, so that it waits for nothing but rounding: the condition saves work",
-    (
         "estimation/band.py",
         "beyond = gaps_of(asked, part, known.quantity, (*known.runs, *own)) if own else _gaps(known, asked, part)",
         "beyond = (gaps_of(asked, part, known.quantity, (*known.runs, *own)))",
@@ -103,6 +83,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
         "transfer=np.maximum(of_plan(around.handover_time) - exposed, -1.0),",
     ): "no more of a transfer shows than all of it, but for rounding",
+    (
+        "estimation/estimate.py",
+        "return estimate_plans(question, (plan,))[0]",
+        "return estimate_plans(question, (plan,))[-1]",
+    ): "one plan is the first and the last",
+    (
+        "estimation/estimate.py",
+        "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",
+        "if not math.isfinite((answer.step_time - answer.peak_memory_bytes)):",
+    ): "neither a sum nor a difference is finite where one of the two is not",
     (
         "estimation/evidence.py",
         "least = np.partition(of_known, number - 1)[number - 1] if len(known) > number else np.inf",
@@ -275,6 +265,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "both have the same length, as they are made of the same things",
     (
         "estimation/parts/pipelines.py",
+        "if np.all(np.asarray(numbers.pp) == 1):",
+        "if np.all(np.asarray(numbers.pp) == 0):",
+    ): "one stage alone is all stages, so that it waits for nothing but rounding: the condition saves work",
+    (
+        "estimation/parts/pipelines.py",
         "pairs = zip(yes.parts, no.parts, strict=True)",
         "pairs = zip(yes.parts, no.parts, strict=False)",
     ): "both have the same length, as they are made of the same things",
@@ -294,6 +289,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return {dim: dict(zip(names, map(self._each, moved), strict=False)) for dim, moved in sent.items()}",
     ): "both have the same length, as they are made of the same things",
     (
+        "estimation/priced.py",
+        "return cls.of_all(question, (plan,))[0]",
+        "return cls.of_all(question, (plan,))[-1]",
+    ): "one plan is the first and the last",
+    (
         "estimation/pricing.py",
         "layers = tuple(worked(held, kind) for held, kind in zip(parts.layers, model.layer_kinds, strict=True))",
         "layers = tuple(worked(held, kind) for held, kind in zip(parts.layers, model.layer_kinds, strict=False))",
@@ -303,6 +303,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=True)',
         'sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=False)',
     ): "both have the same length, as they are made of the same things",
+    (
+        "estimation/stage_memory.py",
+        "return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0",
+        "return (np.maximum(needed - gone, 0.0))",
+    ): "what needs nothing needs nothing beyond what is gone: the condition saves work",
     (
         "estimation/stage_memory.py",
         "return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0",
@@ -369,10 +374,20 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if not ((is_zero(sharded) and (is_zero(load.reduce_time) and is_zero(load.gather_time)))):",
     ): "where nothing is hidden all is left: the condition saves work",
     (
-        "estimation/priced.py",
-        "return cls.of_all(question, (plan,))[0]",
-        "return cls.of_all(question, (plan,))[-1]",
-    ): "one plan is the first and the last",
+        "memory/knobs.py",
+        'return useful[0] if len(useful) == 1 else f"{\', \'.join(useful[:-1])}, or {useful[-1]}"',
+        'return useful[-1] if len(useful) == 1 else f"{\', \'.join(useful[:-1])}, or {useful[-1]}"',
+    ): "one word is the first and the last",
+    (
+        "memory/states.py",
+        "where(np.greater(numbers.expert_sharding_degree, 1), held.experts, 0.0) if any_holds(held.experts) else 0.0,",
+        "(where(np.greater(numbers.expert_sharding_degree, 1), held.experts, 0.0)),",
+    ): "no experts are as many whether they are shared or not: the condition saves work",
+    (
+        "memory/states.py",
+        "both = both + _second_moments(held, job, numbers) if any_holds(held.by_adam) else both",
+        "both = (both + _second_moments(held, job, numbers))",
+    ): "what no parameter keeps takes nothing: the condition saves work",
     (
         "schedules/dualpipe.py",
         "if at.num_microbatches % 2 and at.num_microbatches >= 2 * at.pp:",
@@ -388,6 +403,71 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:",
         "def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 0.0) -> Numbers:",
     ): "a pace of one loses nothing, and so does a lower one",
+    (
+        "schedules/longest_ways.py",
+        "best, taken = [0.0] * (len(every) + pp), [False] * len(every)",
+        "best, taken = [1.0] * (len(every) + pp), [False] * len(every)",
+    ): "all ways are compared, which are longer by the same",
+    (
+        "schedules/longest_ways.py",
+        "best, taken = [0.0] * (len(every) + pp), [False] * len(every)",
+        "best, taken = [-1.0] * (len(every) + pp), [False] * len(every)",
+    ): "all ways are compared, which are shorter by the same",
+    (
+        "schedules/longest_ways.py",
+        "return [way for _, way in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]",
+        "return [way for _, way in sorted(zip(order, found, strict=False), key=lambda pair: pair[0])]",
+    ): "there is a way for each of the works that are in the order",
+    (
+        "schedules/longest_ways.py",
+        "return [part.reshape(s) / s[1] for part, s in zip(np.split(counts, ends[:-1]), self.shapes, strict=True)]",
+        "return [part.reshape(s) / s[1] for part, s in zip(np.split(counts, ends[:-1]), self.shapes, strict=False)]",
+    ): "both are one for each pipeline",
+    (
+        "schedules/longest_ways.py",
+        "last = [start + int(np.argmax(ends[1, start:stop])) for start, stop in zip(self.starts, stops, strict=True)]",
+        "last = [start + int(np.argmax(ends[1, start:stop])) for start, stop in zip(self.starts, stops, strict=False)]",
+    ): "every pipeline that starts stops",
+    (
+        "schedules/simulated/order_file.py",
+        "self.least_vp = self.vp = len(self.stages[0]) # type: ignore[misc] # of this file",
+        "self.least_vp = self.vp = len(self.stages[-1]) # type: ignore[misc] # of this file",
+    ): "the rows have as many stages each",
+    (
+        "schedules/simulated/v_pattern.py",
+        "for (kind, chunk), unit in zip(PATTERN, units, strict=True)",
+        "for (kind, chunk), unit in zip(PATTERN, units, strict=False)",
+    ): "a pattern has four passes, and a rank a unit for each",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        'starts = (ends[0] - forward for ends, forward in zip(self.ends["F"], self.seconds["F"], strict=True))',
+        'starts = (ends[0] - forward for ends, forward in zip(self.ends["F"], self.seconds["F"], strict=False))',
+    ): "every rank has a time for its forward pass",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        "return max(end - start for end, start in zip(self.clock, starts, strict=True))",
+        "return max(end - start for end, start in zip(self.clock, starts, strict=False))",
+    ): "every rank that ends starts",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        "run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=True))))",
+        "run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=False))))",
+    ): "three names for three choices",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        "return 0.0",
+        "return -1.0",
+    ): "no clock is below zero",
+    (
+        "schedules/simulated/zero_bubble_search.py",
+        'arrival = 0.0 if kind == "W" else self.arrival(kind, rank)',
+        'arrival = -1.0 if kind == "W" else self.arrival(kind, rank)',
+    ): "no clock is below zero",
+    (
+        "schedules/zb_v.py",
+        "for (each, more), out, held in zip(way, mean.parts, own.parts, strict=True)",
+        "for (each, more), out, held in zip(way, mean.parts, own.parts, strict=False)",
+    ): "a way and passes have three parts each",
     (
         "workload/balance.py",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)",

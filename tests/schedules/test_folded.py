@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardplan.schedules.base import ChunkTimes, Pipeline
+from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, RankPasses
+from shardplan.schedules.dualpipe import folded_idle_time
 from shardplan.schedules.registry import load_schedule
 from shardplan.simulation.closed import closed_form_step_time
 from shardplan.simulation.step import simulate
 
 Seconds = NDArray[np.float64]
+Three = tuple[float, float, float]
 
 
 def times(work: Seconds, backward: float, weight: float) -> ChunkTimes:
@@ -75,3 +77,39 @@ def test_a_slow_rank_hides_the_way_through_the_others(name: str) -> None:
     simulated = simulate(load_schedule(name), pipeline(name, 4, 16), times(work, 1.2, 0.8)).step_time
     assert 288 <= step <= 288 + 3 + 3.6
     assert step == pytest.approx(simulated, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("num_front", "front", "own", "num_behind", "behind", "gaps", "last"),
+    [
+        # g = 2 (10 - 2) + (10 + 16 + 2 - 6) + (4 + 5 - 4), e = (4 + 10 + 7 - 7) + (16 - 4) = 26;
+        # the first rank ends last: 4 + 16 + 4 x 12 / 1 - 5 x 4.
+        (1, (4, 5, 7), (2, 3, 1), 1, (10, 8, 2), 16 + 22 + 5, 48),
+        # e = (4 + 10 + 1 - 7) + (16 - 4) = 20 is longer: 4 + 20 + 5 - 1.
+        (1, (4, 5, 1), (2, 3, 1), 1, (10, 8, 2), 16 + 22 + 5, 28),
+        # g = 2 (3 - 2) + (3 + 6 + 2 - 8) + (8 + 8 - 4), e = (8 + 16 + 6 - 10) + (6 - 6) = 20;
+        # 8 + 22 + 6 x 14 / 2 - 8 x 3 is longer than 8 + 20 + 8 - 2.
+        (2, (8, 8, 6), (1, 2, 1), 2, (3, 3, 2), 2 + 3 + 12, 48),
+        # g = 0 + (40 - 14) + 0, e = 0 + (40 - 12); this rank ends last: 28, and at the first one 1 + 28 + 1 - 9.
+        (1, (1, 1, 1), (2, 3, 9), 1, (0, 20, 0), 26, 28),
+        # A slow rank never waits.
+        (1, (1, 1, 1), (9, 9, 9), 0, (0, 0, 0), 0, 0),
+        # With nothing in front, g = 2 (5 - 2) + (5 + 12 + 4 - 8), and e = 12 - 6.
+        (0, (0, 0, 0), (2, 4, 2), 1, (5, 6, 4), 6 + 13, 6),
+    ],
+)  # fmt: skip
+def test_gaps_counted_by_hand(  # noqa: PLR0917  # a row of the table
+    num_front: int, front: Three, own: Three, num_behind: int, behind: Three, gaps: float, last: float
+) -> None:
+    """Every term of the formula once as a gap and once as none."""
+    mine = of_three(own)
+    everyone = of_three((own[0] + front[0] + behind[0], own[1] + front[1] + behind[1], own[2] + front[2] + behind[2]))
+    placed, depth = RankPasses.of(mine, num_behind, of_three(behind)), num_front + 1 + num_behind
+    assert folded_idle_time(depth, placed, everyone) == gaps + last
+    if not num_behind:
+        assert folded_idle_time(depth, mine, everyone) == gaps + last
+
+
+def of_three(parts: Three) -> Passes:
+    forward, input_gradient, weight_gradient = parts
+    return Passes(forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient)

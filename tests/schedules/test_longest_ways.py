@@ -65,6 +65,51 @@ def test_no_step_is_faster_than_the_longest_way(work: Work) -> None:
     assert grown == pytest.approx(10 * pp * float((breadth_first_way(work) * work).sum()))
 
 
+@pytest.mark.parametrize("seed", [*range(60), 419, 530])
+def test_the_way_is_the_longest_of_all_that_end_as_they_began(seed: int) -> None:
+    """Exactly, of even and of odd numbers, whole and not; alone and run together with others."""
+    generator = np.random.default_rng(seed)
+    shape = tuple(int(size) for size in generator.integers(2, 8, 2))
+    work = generator.uniform(0.2, 3, shape) if seed % 2 else generator.integers(1, 7, shape).astype(float)
+    others = [np.ones((2, 2)), generator.uniform(0.2, 3, (5, 5))]
+    longest = longest_closed_way(work) / shape[1]
+    alone, together = interleaved_ways([work])[0], interleaved_ways([*others, work])[2]
+    assert alone.shape == shape
+    assert float((alone * work).sum()) == pytest.approx(longest, rel=1e-12)
+    assert np.array_equal(alone, together)
+    assert pace_of(work, alone) == pytest.approx(max(longest / work.sum(axis=0).max(), 1), rel=1e-12)
+    assert Interleaved().pace(work) == pace_of(work, alone)
+    uneven = float((breadth_first_way(work) * work).sum()) / work.sum(axis=0).max()
+    assert BreadthFirst().pace(work) == pytest.approx(uneven, rel=1e-12)
+
+
+def longest_closed_way(work: Work) -> float:
+    """Longest way of p v turns that is on the same rank, with or without its backward pass, at both ends.
+
+    By the two equations of turns: of all ways from every start, one turn after the other.
+    """
+    starts = [(rank, is_back) for rank in range(work.shape[1]) for is_back in (False, True)]
+    return max(_longest_from(work, start).get(start, 0.0) for start in starts)
+
+
+def _longest_from(work: Work, start: tuple[int, bool]) -> dict[tuple[int, bool], float]:
+    """Time of the longest way to every rank, after its forward pass (False) and its backward pass (True)."""
+    vp, pp = work.shape
+    reached = {start: 0.0}
+    for turn in range(pp * vp):
+        forward = [work[((turn - rank - 2) // pp + 1) % vp, rank] * (1 - BACKWARD_SHARE) for rank in range(pp)]
+        backward = [work[vp - 1 - (turn + rank) // pp % vp, rank] * BACKWARD_SHARE for rank in range(pp)]
+        ways: dict[tuple[int, bool], list[float]] = {}
+        for (rank, is_back), time in reached.items():
+            to = rank if is_back else (rank + 1) % pp
+            ways.setdefault((to, False), []).append(time + forward[to])
+            ways.setdefault((to, True), []).append(time + forward[to] + backward[to])
+            if is_back:
+                ways.setdefault(((rank - 1) % pp, True), []).append(time + backward[rank - 1])
+        reached = {place: max(times) for place, times in ways.items()}
+    return reached
+
+
 @pytest.mark.parametrize(
     ("num_layers", "pp", "vp", "slower"),
     [(80, 9, 8, 0.06), (80, 9, 6, 0.04), (80, 17, 3, 0.03), (80, 27, 2, 0.15), (60, 4, 7, 0.0), (48, 4, 12, 0.0)],
@@ -78,6 +123,12 @@ def test_groups_take_as_long_as_the_way(num_layers: int, pp: int, vp: int, slowe
     grown = (step_of(Interleaved(), work, 8) - step_of(Interleaved(), work, 4)) / (4 * group)
     assert Interleaved().pace(work) == pytest.approx(grown, rel=0.01)
     assert grown > 1 + slower - 1e-9
+
+
+def test_backward_passes_take_between_two_and_three_times_the_forward_pass() -> None:
+    """Two thirds of both without recomputation, three quarters where all of it runs again."""
+    assert 2 / 3 < BACKWARD_SHARE < 3 / 4
+    assert interleaved_ways([]) == []
 
 
 def test_pipelines_that_are_run_together_do_not_touch() -> None:

@@ -10,7 +10,7 @@ from tests.simulation.cases import even, passes, pipeline
 from shardplan.errors import InputError
 from shardplan.schedules.base import Orders, Pass, Pipeline, Place, Schedule
 from shardplan.schedules.registry import list_all_schedules, load_any_schedule
-from shardplan.schedules.simulated.order_file import KINDS, order_of_text
+from shardplan.schedules.simulated.order_file import FILE, KINDS, order_of_text
 from shardplan.simulation.step import simulate
 
 LETTERS = {kind: letter for letter, kind in KINDS.items()}
@@ -94,3 +94,33 @@ def test_missing_passes_and_cycles_name_row_and_rank(text: str, why: str) -> Non
     with pytest.raises(InputError, match="cannot run 3 micro-batches") as refusal:
         simulate(order_of_text(ONE_F_ONE_B, "order.csv"), pipeline(2, 3), even(passes(), at))
     assert "2 ranks with 1 chunks each and 2 micro-batches" in refusal.value.hint
+
+
+def test_a_file_says_what_runs_it() -> None:
+    """Two ranks with a chunk each and two micro-batches, of 16 sequences."""
+    schedule = order_of_text(ONE_F_ONE_B, "order.csv")
+    assert (schedule.least_vp, schedule.vp, schedule.num_microbatches) == (1, 1, 2)
+    assert schedule.needs == "2 ranks with 1 chunks each and 2 micro-batches, as order.csv has"
+    assert schedule.can_run(pipeline(2, 2))
+    for at, flags in (
+        (pipeline(3, 2), "--pp 2 --vp 1"),
+        (pipeline(2, 2, 2), "--pp 2 --vp 1"),
+        (pipeline(2, 3), "--global-batch-size 32"),
+    ):
+        assert not schedule.can_run(at)
+        assert " ".join(schedule.flags(at, 16)) == flags
+
+
+def test_stages_lie_where_the_rows_have_them() -> None:
+    """Rank 0 has the stages 0 and 3, rank 1 the others; weight gradients are apart; an empty last row is none."""
+    text = "3F0,3B0,0F0,0B0\n2F0,1F0,1I0,1W0,2I0,2W0\n\n"
+    schedule = order_of_text(text, "order.csv")
+    assert schedule.splits_backward
+    assert schedule.path(2, 2, 1, 0) == (Place(0, 0), Place(1, 0), Place(1, 1), Place(0, 1))
+    assert [one.chunk for one in schedule.orders[0]] == [1, 1, 0, 0]
+    assert [one.chunk for one in schedule.orders[1]] == [1, 0, 0, 0, 1, 1]
+    assert schedule.rank_name(1) == "rank 1 (row 2 of order.csv)"
+
+
+def test_a_file_of_a_schedule_is_64_mib_at_most() -> None:
+    assert FILE.most_bytes == 2**26

@@ -41,11 +41,7 @@ def kept_per_microbatch(kept: Numbers, freed: Numbers, share: Numbers) -> Number
 
 def working_set(freed_of_a_layer: Numbers, share: Numbers) -> Numbers:
     """What recomputation brings back for one layer at a time, at most what it freed. [bytes]"""
-    return (
-        freed_of_a_layer
-        if isinstance(share, float) and share > 0
-        else where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
-    )
+    return where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
 
 
 def offloaded_share(num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
@@ -67,7 +63,7 @@ def loss_bytes(software: Software, per_logit: Table, logits: Numbers, heads: Num
     peak: Numbers = per_logit[kind]
     if kind in LOSS_ALONE:
         peak = where(np.asarray(tp) > 1, peak, per_logit[LOSS_ALONE[kind]])
-    return logits * (peak + LOSS_KEPT[kind] * np.maximum(heads - 1, 0)) * (np.asarray(heads) > 0)
+    return logits * (peak + LOSS_KEPT[kind] * (heads - 1)) * (np.asarray(heads) > 0)
 
 
 def held_logit_bytes(software: Software, logits: Numbers, heads: Numbers) -> Numbers:

@@ -86,7 +86,7 @@ def _states(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> Stat
     own, shard = job.recipe.weight_bytes, held.parameters / held.ranks
     copy = own if job.software.gradient_copy and job.grad_bytes > own else 0.0
     gradients = (job.grad_bytes + copy) * where(numbers.shards_gradients, shard, held.parameters)
-    is_weight = (numbers.shards_weights & np.greater(held.ranks, 1)) | _is_whole(held, numbers)
+    is_weight = numbers.shards_weights | _is_whole(held, numbers)
     states = job.optimizer_bytes - where(is_weight, master, 0.0)
     optimizer = states * where(numbers.shards_optimizer, shard, held.parameters)
     return States(_weights(held, job, numbers, master), gradients, where(numbers.offload_optimizer, 0.0, optimizer))

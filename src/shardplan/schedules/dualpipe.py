@@ -119,7 +119,7 @@ def folded_idle_time(depth: Numbers, own: Passes, everyone: Passes) -> Numbers:
     before = before + _positive(front.forward + front.input_gradient - 2 * k * f)
     after = _positive(front.total + front.input_gradient - k * (2 * b + w))
     after = after + _positive(2 * behind.input_gradient - n * both)
-    mean = np.where(k > 0, front.backward / np.maximum(k, 1), both)
+    mean = front.backward / np.maximum(k, 1)
     at_first = front.total + (k + n + 2) * mean - (2 * k + n + 2) * both
     ends = np.maximum(after + front.input_gradient - k * w, at_first)
     return before + np.maximum(front.forward + ends, after)

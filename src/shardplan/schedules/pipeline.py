@@ -27,8 +27,7 @@ def least_bubble(numbers: PlanNumbers) -> Numbers:
     at, named = pipeline_of(numbers), named_schedule(numbers)
     if named is not None:
         return named.least_bubble(at)
-    alone, several = ONE_F_ONE_B.least_bubble(at), INTERLEAVED.least_bubble(at)
-    return np.where(np.asarray(numbers.vp) > 1, np.minimum(alone, several), alone)
+    return np.minimum(ONE_F_ONE_B.least_bubble(at), INTERLEAVED.least_bubble(at))
 
 
 def reads_place(numbers: PlanNumbers) -> bool:
