@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import shardplan
@@ -9,6 +12,8 @@ from shardplan.frameworks.runnable import all_run, refusals
 from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit import nearby
+from shardplan.planner.pricing.pairs import step_times
+from shardplan.planner.pruning import pruned_family
 
 CASES = [
     ("llama-3.1-8b", "megatron-lm", Plan(tp=4, pp=2, recompute="full"), ()),
@@ -40,3 +45,24 @@ def test_a_framework_is_asked_for_many_plans_at_once(framework: str) -> None:
     alone = [not refusals(stack, each, setting) for each in near]
     assert all_run(stack, setting, near) == alone
     assert all_run(stack, setting, []) == []
+
+
+@pytest.mark.parametrize("keep", [(), ("recompute",)])
+def test_where_little_fits_few_steps_are_priced(keep: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of plans are faster than the few that are known to fit: which of them fit is found before their steps.
+
+    Sequences are so long that activations leave little room.
+    """
+    stack, priced = load_stack("megatron-lm"), list[int]()
+
+    def counted(tables: Any, pairs: Any, wanted: Any, *more: Any, **named: Any) -> Any:
+        priced.append(int(np.count_nonzero(wanted)))
+        return step_times(tables, pairs, wanted, *more, **named)
+
+    monkeypatch.setattr(pruned_family, "step_times", counted)
+    asked = shardplan.question(
+        "qwen3-235b-a22b", "deepseek-h800", 2048, global_batch_size=32_768, sequence_length=131_072, stack=stack
+    )
+    plan = Plan(tp=4, cp=256, pp=2, ep=128, sharding="zero1", recompute="full")
+    assert len(nearby.nearby_plans(asked, plan, stack, keep, None)) > nearby.MOST
+    assert sum(priced) < 300_000
