@@ -218,3 +218,11 @@ def test_a_ring_passes_every_rank() -> None:
     hops = 3 * 0.936e-6 + 7 * 5.8e-6
     expected = hops + 2 * (24 * 0.936e-6 + 7 * 5.8e-6)
     assert collective_time("all_gather", 1.0, Group(32, (4, 32)), on) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("num_accelerators", "sizes"), [(5, (5,)), (8, (8,)), (9, (8, 9)), (96, (8, 24, 96)), (960, (8, 24, 96, 960))]
+)
+def test_a_job_sees_the_tiers_up_to_the_first_that_holds_it(num_accelerators: int, sizes: tuple[int, ...]) -> None:
+    on = cluster(tier("node", 8, 450), tier("pod", 24, 50), tier("row", 96, 20), tier("spine", None, 5))
+    assert Network.of(on, num_accelerators, ideal_profile()).sizes == sizes

@@ -478,5 +478,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if products and not products[-1].grouped:",
         "if products and not products[-2].grouped:",
     ): "a layer ends with the two products of one mixer or MLP, of which both are grouped or neither is",
+    (
+        "workload/parts.py",
+        "most = np.maximum(most, value if present.all() else np.where(present, value, 0.0))",
+        "most = np.maximum(most, (np.where(present, value, 0.0)))",
+    ): "where all stages hold a part nothing is set to zero: the condition saves work",
 }  # fmt: skip
 """Reason by file and by its lines before and after the change."""

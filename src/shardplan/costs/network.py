@@ -65,9 +65,7 @@ class Network:
         sizes: list[int] = []
         for tier in cluster.tiers:
             kept.append(tier)
-            unit = sizes[-1] if sizes else 1
-            whole = num_accelerators if tier.size is None else tier.size - tier.size % unit
-            sizes.append(min(whole, num_accelerators))
+            sizes.append(num_accelerators if tier.size is None else min(tier.size, num_accelerators))
             if sizes[-1] >= num_accelerators:
                 break
         other = profile.network_efficiency["other"]
