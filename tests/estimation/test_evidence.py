@@ -103,6 +103,8 @@ def test_shares_of_a_step_are_no_distance_and_runs_in_a_table_are_as_alone(one: 
         ({"pp": 2}, 0.25 + 0.25),  # and the schedule
         ({"vp": 4}, 4 * 0.25),  # no pipeline: nothing else of it changes
         ({"pp": 2, "vp": 2}, 2 * 0.25 + 0.25 + 0.25),  # and schedule and overlap
+        ({"pp": 2, "vp": 2, "overlap_pp": False}, 2 * 0.25 + 0.25),
+        ({"pp": 2, "overlap_pp": True}, 0.25 + 0.25 + 0.25),
         ({"micro_batch_size": 4}, 4 * 0.25),
         ({"sharding": "ddp"}, 0.25),
         ({"sharding": "zero3"}, 1.25),

@@ -116,6 +116,9 @@ def test_an_estimate_has_the_band_of_its_shares(case: Case) -> None:
     band = band_of(case.question, shares=shares, plan=case.plan)
     assert found.step_time_p10 == pytest.approx(found.step_time * band.low)
     assert found.step_time_p90 == pytest.approx(found.step_time * band.high)
+    band = band_of(case.question, "memory")
+    assert found.peak_memory_p10_bytes == pytest.approx(found.peak_memory_bytes * band.low)
+    assert found.peak_memory_p90_bytes == pytest.approx(found.peak_memory_bytes * band.high)
 
 
 def test_measured_runs_have_the_shares_of_their_estimate() -> None:
