@@ -148,3 +148,10 @@ def test_the_slowest_rank_waits_for_the_least_bubble(stages: list[tuple[float, f
         at = Pipeline(pp=len(total), vp=chunks, num_microbatches=m, group_size=len(total))
         takes = m * own.total + schedule.idle_time(at, own, everyone)
         assert takes >= (m + schedule.least_bubble(at)) * total.mean() * (1 - 1e-12)
+
+
+def test_a_rank_that_is_busy_meanwhile_has_no_gaps() -> None:
+    """Eight micro-batches of 15 s: two forward passes of 5 s last longer than the 6 s behind the first rank."""
+    forward = np.array([5.0, 1.0, 1.0])
+    assert of_ranks(forward, 2 * forward, 8)[0] == 8 * 15
+    assert passes(forward, 2 * forward, 8) == 8 * 15

@@ -70,6 +70,12 @@ def test_hints_and_flags_name_the_knob_that_is_wrong(name: str, pipeline: Pipeli
     assert " ".join(schedule.flags(pipeline, 16)) == flags
 
 
+def test_one_rank_alone_does_not_interleave() -> None:
+    for pp in (1, 2):
+        assert SCHEDULES["interleaved"].can_run(at(pp, 2, 8)) == (pp == 2)
+    assert "set vp to 1 or raise pp" in SCHEDULES["interleaved"].hint(at(1, 2, 8), 16)
+
+
 @pytest.mark.parametrize(
     ("name", "pipeline", "message"),
     [
