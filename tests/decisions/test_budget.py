@@ -42,15 +42,15 @@ def test_accounts_sum_to_the_days_and_bands_enclose_them() -> None:
     (option,) = budget(num_accelerators=16).to_dict()["options"]
     assert sum(option["accounts_s"].values()) == pytest.approx(option["days"] * 86400, rel=1e-12)
     assert option["days_p10"] < option["days"] < option["days_p90"]
-    assert option["goodput"] == option["accounts_s"]["productive"] / (option["days"] * 86400)
+    assert option["goodput"] == pytest.approx(option["accounts_s"]["productive"] / (option["days"] * 86400), rel=1e-12)
     assert any("Llama 3.1 405B" in each for each in option["assumptions"])
 
 
 def test_the_fewest_accelerators_meet_the_days_and_half_of_them_do_not() -> None:
     days = budget(num_accelerators=16).options[0].days
-    option = budget(days=days).options[0]
+    option = budget(days=days * (1 + 1e-9)).options[0]  # the days are summed in another order
     assert not option.shortfalls
-    assert option.days <= days
+    assert option.days <= days * (1 + 1e-9)
     assert option.num_accelerators <= 16
     assert budget(num_accelerators=8).options[0].days > days
 

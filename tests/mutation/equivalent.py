@@ -165,16 +165,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "one pipeline is the first and the last",
     (
         "estimation/layout.py",
-        "for held, each in zip(counts, named, strict=True)",
-        "for held, each in zip(counts, named, strict=False)",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/layout.py",
-        "return list(zip(stages, rounds, strict=True))",
-        "return list(zip(stages, rounds, strict=False))",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/layout.py",
         "chunks, copies = counts.reshape(len(counts), -1), schedule.parameter_copies",
         "chunks, copies = counts.reshape(len(counts), -2), schedule.parameter_copies",
     ): "NumPy takes any negative length as the one to be found",
@@ -183,11 +173,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]",
         "parts = [(_parts_of(model, held)) for held in counts]",
     ): "heavier ends and single chunks make no way longer than the slowest rank: the condition saves work",
-    (
-        "estimation/layout.py",
-        "for at, (held, each) in enumerate(zip(parts, schedules, strict=True))",
-        "for at, (held, each) in enumerate(zip(parts, schedules, strict=False))",
-    ): "both have the same length, as they are made of the same things",
     (
         "estimation/layout.py",
         "found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]",
@@ -259,20 +244,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if (width >= 1) else "narrower than"',
     ): "a width of one is as wide",
     (
-        "estimation/parts/chunk_memory.py",
-        "for chunk, again, here in zip(chunk_stages(question, plan), shares, present, strict=True)",
-        "for chunk, again, here in zip(chunk_stages(question, plan), shares, present, strict=False)",
-    ): "both have the same length, as they are made of the same things",
-    (
         "estimation/parts/pipelines.py",
         "if np.all(np.asarray(numbers.pp) == 1):",
         "if np.all(np.asarray(numbers.pp) == 0):",
     ): "one stage alone is all stages, so that it waits for nothing but rounding: the condition saves work",
-    (
-        "estimation/parts/pipelines.py",
-        "pairs = zip(yes.parts, no.parts, strict=True)",
-        "pairs = zip(yes.parts, no.parts, strict=False)",
-    ): "both have the same length, as they are made of the same things",
     (
         "estimation/parts/pipelines.py",
         "if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 1):",
@@ -284,25 +259,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 0):",
     ): "the first rank has no way in front of it, one rank has no others: the condition saves work",
     (
-        "estimation/plan_columns.py",
-        "return {dim: dict(zip(names, map(self._each, moved), strict=True)) for dim, moved in sent.items()}",
-        "return {dim: dict(zip(names, map(self._each, moved), strict=False)) for dim, moved in sent.items()}",
-    ): "both have the same length, as they are made of the same things",
-    (
         "estimation/priced.py",
         "return cls.of_all(question, (plan,))[0]",
         "return cls.of_all(question, (plan,))[-1]",
     ): "one plan is the first and the last",
-    (
-        "estimation/pricing.py",
-        "layers = tuple(worked(held, kind) for held, kind in zip(parts.layers, model.layer_kinds, strict=True))",
-        "layers = tuple(worked(held, kind) for held, kind in zip(parts.layers, model.layer_kinds, strict=False))",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/pricing.py",
-        'sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=True)',
-        'sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=False)',
-    ): "both have the same length, as they are made of the same things",
     (
         "estimation/stage_memory.py",
         "return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0",
@@ -313,36 +273,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0",
         "return (np.maximum(peak - gone, 0.0))",
     ): "what has no peak needs nothing beyond what is gone: the condition saves work",
-    (
-        "estimation/step.py",
-        "for stage, work in zip(self.kinds, self.works, strict=True)",
-        "for stage, work in zip(self.kinds, self.works, strict=False)",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/step.py",
-        "for kind, (times, stage, each) in enumerate(zip(self.times, self.kinds, exchanges, strict=True))",
-        "for kind, (times, stage, each) in enumerate(zip(self.times, self.kinds, exchanges, strict=False))",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/step.py",
-        "pairs = zip(self.times, self.kinds, strict=True)",
-        "pairs = zip(self.times, self.kinds, strict=False)",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/step.py",
-        "work, pairs = self.work, zip(self.work.times, self.charges, strict=True)",
-        "work, pairs = self.work, zip(self.work.times, self.charges, strict=False)",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/step.py",
-        "others = zip(passes[1:], work.head_starts[1:], states[1:], strict=True)",
-        "others = zip(passes[1:], work.head_starts[1:], states[1:], strict=False)",
-    ): "both have the same length, as they are made of the same things",
-    (
-        "estimation/step.py",
-        "pairs = zip(self.charges, self.work.kept, strict=True)",
-        "pairs = zip(self.charges, self.work.kept, strict=False)",
-    ): "both have the same length, as they are made of the same things",
     (
         "estimation/times.py",
         "return 1 / np.maximum(self.free, 1e-30)",
@@ -414,45 +344,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "best, taken = [-1.0] * (len(every) + pp), [False] * len(every)",
     ): "all ways are compared, which are shorter by the same",
     (
-        "schedules/longest_ways.py",
-        "return [way for _, way in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]",
-        "return [way for _, way in sorted(zip(order, found, strict=False), key=lambda pair: pair[0])]",
-    ): "there is a way for each of the works that are in the order",
-    (
-        "schedules/longest_ways.py",
-        "return [part.reshape(s) / s[1] for part, s in zip(np.split(counts, ends[:-1]), self.shapes, strict=True)]",
-        "return [part.reshape(s) / s[1] for part, s in zip(np.split(counts, ends[:-1]), self.shapes, strict=False)]",
-    ): "both are one for each pipeline",
-    (
-        "schedules/longest_ways.py",
-        "last = [start + int(np.argmax(ends[1, start:stop])) for start, stop in zip(self.starts, stops, strict=True)]",
-        "last = [start + int(np.argmax(ends[1, start:stop])) for start, stop in zip(self.starts, stops, strict=False)]",
-    ): "every pipeline that starts stops",
-    (
         "schedules/simulated/order_file.py",
         "self.least_vp = self.vp = len(self.stages[0]) # type: ignore[misc] # of this file",
         "self.least_vp = self.vp = len(self.stages[-1]) # type: ignore[misc] # of this file",
     ): "the rows have as many stages each",
-    (
-        "schedules/simulated/v_pattern.py",
-        "for (kind, chunk), unit in zip(PATTERN, units, strict=True)",
-        "for (kind, chunk), unit in zip(PATTERN, units, strict=False)",
-    ): "a pattern has four passes, and a rank a unit for each",
-    (
-        "schedules/simulated/zero_bubble_search.py",
-        'starts = (ends[0] - forward for ends, forward in zip(self.ends["F"], self.seconds["F"], strict=True))',
-        'starts = (ends[0] - forward for ends, forward in zip(self.ends["F"], self.seconds["F"], strict=False))',
-    ): "every rank has a time for its forward pass",
-    (
-        "schedules/simulated/zero_bubble_search.py",
-        "return max(end - start for end, start in zip(self.clock, starts, strict=True))",
-        "return max(end - start for end, start in zip(self.clock, starts, strict=False))",
-    ): "every rank that ends starts",
-    (
-        "schedules/simulated/zero_bubble_search.py",
-        "run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=True))))",
-        "run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=False))))",
-    ): "three names for three choices",
     (
         "schedules/simulated/zero_bubble_search.py",
         "return 0.0",
@@ -463,11 +358,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'arrival = 0.0 if kind == "W" else self.arrival(kind, rank)',
         'arrival = -1.0 if kind == "W" else self.arrival(kind, rank)',
     ): "no clock is below zero",
-    (
-        "schedules/zb_v.py",
-        "for (each, more), out, held in zip(way, mean.parts, own.parts, strict=True)",
-        "for (each, more), out, held in zip(way, mean.parts, own.parts, strict=False)",
-    ): "a way and passes have three parts each",
     (
         "workload/balance.py",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)",
