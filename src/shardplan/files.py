@@ -45,7 +45,7 @@ _MOST_DIGITS: Final = 100
 _LARGEST: Final = 10**_MOST_DIGITS
 _LONGEST_NAME: Final = 300
 _KINDS: Final[dict[type, str]] = {list: "a list", str: "text"}
-"""What a document may be that is no mapping."""
+"""What errors call a document that is not a mapping."""
 _READ: Final[set[tuple[int, int]]] = set()
 """Device and inode of every user's file that was read: links to a file are the file."""
 

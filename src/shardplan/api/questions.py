@@ -99,7 +99,7 @@ def ask(
 def put_search(
     model: ModelLike, cluster: ClusterLike, num_accelerators: int, asked: SearchFields
 ) -> tuple[PutQuestion, Searches]:
-    """The question and how it is searched; what was assumed in both is said of the question. Raises InputError."""
+    """The question, with all that was assumed for it and its search, and how it is searched. Raises InputError."""
     fields: dict[str, Any] = {**asked}
     stop = fields.pop("stop", None)
     choices = choices_of(**{name: fields.pop(name, None) for name in ("fix", "limit", "exclude")})

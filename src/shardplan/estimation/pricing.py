@@ -233,6 +233,6 @@ def _near_neighbours(pipeline: Group) -> Group:
 
 
 def _pair(pipeline: Group, least: Numbers) -> Group:
-    """Two stages that lie inside one domain where it holds at ``least`` so many stages."""
+    """Two stages, inside one domain where it holds ``least`` stages or more."""
     together = tuple(np.where(np.asarray(m) >= np.minimum(least, pipeline.size), 2, 1) for m in pipeline.members)
     return Group(np.minimum(pipeline.size, 2), tuple(np.minimum(m, pipeline.size) for m in together))

@@ -259,24 +259,29 @@ def least_peak_of(question: Question, states: StateCharge) -> Numbers:
 
 def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
     """Memory of one rank at its peak: with activations, or in the update, when these are gone. [bytes]"""
-    resident = states.resident_bytes + question.profile.framework_bytes
-    gradients = gradients_at_peak(
-        states.gradient_bytes, states.fleeting_gradient_bytes, states.early_gradient_bytes, kept
-    )
-    busy = resident + gradients + kept.total
+    busy = _beside_activations(question, states, kept) + kept.total
     if is_zero(states.update_bytes):
         return busy
-    return np.maximum(busy, resident + states.gradient_bytes + states.update_bytes)
+    return np.maximum(busy, _in_update(question, states))
 
 
 def holds(question: Question, states: StateCharge, kept: ActivationMemory) -> Flags:
-    """Whether ``peak_of`` is within the memory: activations beside states, without their sum for every plan."""
+    """Whether ``peak_of`` is within the memory, without the sum of states and activations for every plan."""
     usable = question.usable_memory
-    resident = states.resident_bytes + question.profile.framework_bytes
+    busy = kept.total <= usable - _beside_activations(question, states, kept)
+    if is_zero(states.update_bytes):
+        return busy
+    return np.logical_and(busy, _in_update(question, states) <= usable)
+
+
+def _beside_activations(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
+    """States and gradients when activations are at their peak. [bytes]"""
     gradients = gradients_at_peak(
         states.gradient_bytes, states.fleeting_gradient_bytes, states.early_gradient_bytes, kept
     )
-    busy = kept.total <= usable - (resident + gradients)
-    if is_zero(states.update_bytes):
-        return busy
-    return np.logical_and(busy, resident + states.gradient_bytes + states.update_bytes <= usable)
+    return states.resident_bytes + question.profile.framework_bytes + gradients
+
+
+def _in_update(question: Question, states: StateCharge) -> Numbers:
+    """All that is there in the update. [bytes]"""
+    return states.resident_bytes + question.profile.framework_bytes + states.gradient_bytes + states.update_bytes

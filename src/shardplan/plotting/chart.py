@@ -64,7 +64,7 @@ class Field:
     x: Sequence[float]
     y: Sequence[float]
     z: Sequence[Sequence[float | None]]
-    """One row for every y; None where there is no value."""
+    """A row of values along x for each y; None where there is no value."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class PrunedFamily:
         self.tables = tables
         self.best = np.full((len(family.shardings), *shape), np.inf)
         self.reach = np.full(shape, -np.inf)
-        """Plans whose bound is no longer are priced, by slot and point. [s]"""
+        """Plans whose bound is at most this are priced, by slot and point. [s]"""
         self.kinds = np.where(family.recomputes, _bits_of(family.shards), 0)
         """Kinds of sharding under which a plan may fit, as far as that is known, a bit each: by slot and point."""
         self.num_evaluated = 0
@@ -147,7 +147,7 @@ def _bits_of(flags: NDArray[np.bool_], kinds: NDArray[np.intp] | None = None) ->
 
 
 def _flags_of(bits: Bits, number: int) -> NDArray[np.bool_]:
-    """Flags of so many kinds of sharding, on an axis in front."""
+    """Flags of the first ``number`` kinds of sharding, on an axis in front of the others."""
     return np.stack([bits & (1 << min(kind, LAST_BIT)) != 0 for kind in range(number)])
 
 
