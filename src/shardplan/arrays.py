@@ -185,6 +185,19 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     return cast("Record", joined)
 
 
+KEPT_BYTES = 30 * 2**20
+"""Arrays up to this size are made of memory that others left behind."""
+
+
+def keep_freed_memory() -> None:
+    """Makes the allocator of glibc reuse what arrays leave behind rather than hand it back to the kernel.
+
+    Freeing a large block once raises the size up to which it does so (``mallopt(3)``, dynamic ``M_MMAP_THRESHOLD``);
+    a search would cost thousands of page faults otherwise. The block itself is never touched. No effect elsewhere.
+    """
+    np.empty(KEPT_BYTES, dtype=np.uint8)
+
+
 def different(values: NDArray[Any]) -> NDArray[Any]:
     """The different values, ascending. ``np.unique`` imports ``numpy.ma`` for this, which takes 35 ms."""
     ordered = np.sort(values, axis=None)

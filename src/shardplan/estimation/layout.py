@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +14,15 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.longest_ways import pace_of
 from shardplan.schedules.registry import INTERLEAVED, load_schedule
-from shardplan.workload.stage import Stage, chunk_counts, layers_before, stages, stages_of_chunks
+from shardplan.workload.stage import (
+    Stage,
+    chunk_counts,
+    kinds_of_chunks,
+    kinds_of_stage,
+    layers_before,
+    stages,
+    stages_of_chunks,
+)
 
 Counts = tuple[float, ...]
 """Layers of every kind, embeddings, heads and prediction blocks."""
@@ -82,12 +90,30 @@ def pipeline_of(
 
 def pipelines_of(model: ModelConfig, shapes: Sequence[Shape]) -> list[tuple[tuple[Stage, ...], Rounds]]:
     """The same of several pipelines, whose longest ways are found together."""
+    return _laid(model, shapes, stages_of_chunks, lambda placed: placed)
+
+
+def kinds_of_pipelines(model: ModelConfig, shapes: Sequence[Shape]) -> list[tuple[tuple[Stage, ...], Rounds]]:
+    """The same with the stages alone that can be the slowest or the fullest (``workload.stage.kinds_of_stage``)."""
+    return _laid(model, shapes, kinds_of_chunks, kinds_of_stage)
+
+
+Stages = tuple[Stage, ...]
+
+
+def _laid(
+    model: ModelConfig,
+    shapes: Sequence[Shape],
+    of_chunks: Callable[[ModelConfig, NDArray[np.int64]], Stages],
+    of_placed: Callable[[Stages], Stages],
+) -> list[tuple[Stages, Rounds]]:
+    """Stages of pipelines whose chunks lie in a loop, or as a schedule places them, and the longest ways."""
     before = layers_before(model)
     counts = [chunk_counts(model, pp, vp, layers, before=before) for pp, vp, layers, _ in shapes]
     named = [None if shape[-1] is None else load_schedule(shape[-1]) for shape in shapes]
     rounds = rounds_of(model, counts, [INTERLEAVED if each is None else each for each in named])
     stages = [
-        stages_of_chunks(model, held) if each is None or loops(each) else placed_stages(model, held, each)
+        of_chunks(model, held) if each is None or loops(each) else of_placed(placed_stages(model, held, each))
         for held, each in zip(counts, named, strict=True)
     ]
     return list(zip(stages, rounds, strict=True))

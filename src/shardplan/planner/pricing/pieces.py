@@ -14,7 +14,18 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, all_hold, columns_coded, different, distinct, first_of, gather, where
+from shardplan.arrays import (
+    Flags,
+    Numbers,
+    all_hold,
+    columns_coded,
+    different,
+    distinct,
+    first_of,
+    gather,
+    largest,
+    where,
+)
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.step import Step, WorkOfStages
@@ -381,8 +392,7 @@ def _least_peaks(tables: Tables, depths: Depths, pairs: _Pairs) -> NDArray[np.fl
     for kind in range(compositions.shape[1]):  # of layouts with fewer kinds the first one again
         chosen = np.where(kind < layouts.num_kinds[pairs.layouts], compositions[:, kind], compositions[:, 0])
         found.append(peaks.take(tables.charge_rows(depths, (chosen, pairs.points)), axis=-1))
-    most: NDArray[np.float64] = np.maximum.reduce(found)
-    return most
+    return np.asarray(largest(found))  # faster than ``np.maximum.reduce`` of a list
 
 
 def _with_equal_slots(family: Family, layouts: NDArray[np.intp]) -> list[NDArray[np.intp]]:
