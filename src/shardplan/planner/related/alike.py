@@ -37,6 +37,7 @@ from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index, Pairs, step_times
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
+from shardplan.planner.pruning.first_stages import FirstStages
 from shardplan.planner.pruning.states import LeastOfStates, least_of_states
 from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
@@ -296,21 +297,24 @@ class _Pools:
         self.times = Tables(question=asked.joint, family=family, known=known)
         shape = len(asked.of_systems), *family.recomputes.shape
         self._passes, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
-        states = least_of_states(self.times, asked.usable[-1])
+        first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
+        states = least_of_states(self.times, most_bytes, first)
         self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
         least = self._states.least.min(axis=1)[:, None, :]
         self._bound, self._promise = self._passes + least, self._promise + least
+        self._may_fit = family.recomputes & (first.least_memory() <= most_bytes * (1 + ROUNDING))
         self._seen = np.zeros(family.num_points, dtype=bool)
         self._pools: list[tuple[Index, Pool]] = []
 
     def first_points(self) -> Index:
         """Those that promise most to any system, of small micro-batches, of which most fit; all where they are few."""
-        if self._family.num_points < ENOUGH:
-            return np.arange(self._family.num_points)
-        points = np.flatnonzero(self._family.is_lightest)
+        points = np.flatnonzero(self._may_fit.any(axis=0))
+        if np.count_nonzero(self._may_fit) < ENOUGH:
+            return points
+        points = points[self._family.is_lightest[points]]
         if len(points) <= FIRST:
             return points
-        promise = np.where(self._family.recomputes, self._promise, np.inf).min(axis=1)[:, points]
+        promise = np.where(self._may_fit, self._promise, np.inf).min(axis=1)[:, points]
         return points[different(np.argpartition(promise, FIRST, axis=1)[:, :FIRST])]
 
     def other_points(self) -> Index:
@@ -322,7 +326,7 @@ class _Pools:
         self._seen[points] = True
         bound = self._bound[:, :, points]
         near = np.isfinite(bound) & (bound <= limits[:, :1, None] * (1 + ROUNDING))
-        cells = near.any(axis=0) & self._family.recomputes[:, points]
+        cells = near.any(axis=0) & self._may_fit[:, points]
         held = np.flatnonzero(cells.any(axis=0))
         if len(held):
             points, cells = points[held], cells[:, held]
