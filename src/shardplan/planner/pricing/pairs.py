@@ -72,13 +72,16 @@ def step_times(
     return np.where(shardings, found, np.inf)
 
 
-def peaks(tables: Tables, pairs: Pairs, stop: Stop | None = None) -> NDArray[np.float64]:
-    """Memory of plans under every kind of sharding: kinds by pairs; infinite where none will do. [bytes]"""
+def peaks(tables: Tables, pairs: Pairs, stop: Stop | None = None, *, on_any_host: bool = False) -> NDArray[np.float64]:
+    """Memory of plans under every kind of sharding: kinds by pairs; infinite where none will do. [bytes]
+
+    ``on_any_host``: also of plans that move more to the memory of a host than it has.
+    """
     family = tables.family
     found = np.empty((len(family.shardings), len(pairs.points)))
     for part, lookup in _lookups(tables, pairs, np.zeros(len(pairs.points), dtype=np.intp), stop):
         step = lookup.step(np.arange(len(family.shardings)), "memory")
-        valid = all_hold([step.host_fits, family.shards[:, pairs.points[part]]])
+        valid = all_hold([on_any_host or step.host_fits, family.shards[:, pairs.points[part]]])
         found[:, part] = where(valid, step.peak_memory_bytes, np.inf)
     return found
 

@@ -1,11 +1,12 @@
-r"""What plans need at least, told by the first stage of their pipeline whatever its chunks.
+r"""What plans need at least, told by the first stage of their pipeline and by a mean one, whatever its chunks.
 
-It holds no less than the emptiest first stage of its depth, and keeps no fewer micro-batches than with one chunk,
+The first stage holds no less than the emptiest first stage of its depth, and keeps no fewer micro-batches than with one
+chunk; the fullest stage has no less than the mean of all p has of states and of one micro-batch,
 
-.. math:: \max(b + a,\; u)
+.. math:: \max\left(s_1 + a_1,\; \frac{s + a}{p},\; u_1\right)
 
-bytes with its states b when activations a are there, and all there is in the update u. Kept for any number of chunks,
-kinds of stage and compositions at once, it tells the plans that can fit from most others.
+bytes with states s, activations a and all there is in the update u. Found for any number of chunks, kinds of stage and
+compositions at once, it tells the plans that can fit from most others.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, different, is_zero
-from shardplan.estimation.load import StageWork
-from shardplan.estimation.stage_memory import activation_memory
+from shardplan.arrays import Numbers, different, gather, is_zero
+from shardplan.estimation.load import StageStates, StageWork
+from shardplan.estimation.stage_memory import activation_memory, waiting_bytes
 from shardplan.estimation.step import held_in_update, least_beside_activations, least_peak_of
+from shardplan.memory.states import model_states
 from shardplan.planner.pricing.tables import Tables
 
 Index = NDArray[np.intp]
@@ -58,22 +60,44 @@ class FirstStages:
 
     def least_memory(self) -> NDArray[np.float64]:
         """What plans need at least, by slot of recomputation and point; infinite where none is valid. [bytes]"""
-        question, shards = self._tables.question, self._tables.family.shards
-        busy = np.where(shards, self.least(least_beside_activations(question, self.charge)), np.inf)
-        kept = self._least_kept()
-        if is_zero(self.charge.update_bytes):
-            return busy.min(axis=0) + kept
-        update = self.least(held_in_update(question, self.charge))
-        return np.minimum.reduce([np.maximum(each + kept, own) for each, own in zip(busy, update, strict=True)])
+        question, family = self._tables.question, self._tables.family
+        states = self._of_valid(self.least(least_beside_activations(question, self.charge)))
+        least = [states + self._least_kept(), self._of_mean_stage()]
+        if not is_zero(self.charge.update_bytes):
+            least.append(self._of_valid(self.least(held_in_update(question, self.charge)))[None])
+        return np.where(family.recomputes, np.maximum.reduce(np.broadcast_arrays(*least)), np.inf)
+
+    def _of_valid(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The least of all kinds of sharding that are valid, by point."""
+        return np.where(self._tables.family.shards, values, np.inf).min(axis=0)
+
+    def _of_mean_stage(self) -> NDArray[np.float64]:
+        """States and activations of one micro-batch, all stages having the same, by slot and point. [bytes]"""
+        tables, job = self._tables, self._tables.question.job
+        (stage, work), points = tables.whole, self._tables.layout_keys[0]
+        numbers = tables.numbers.under_every_sharding(tables.numbers.of(points, None), points)
+        states = model_states(StageStates.of(stage, tables.states).sum.parameters, job, numbers)
+        held = states.weights + states.optimizer + (0.0 if job.software.frees_gradients else states.gradients)
+        shape = len(tables.family.shardings), len(points)
+        held = self._of_valid(np.broadcast_to(held, shape)[:, self._key])
+        if self._keeps_activations:
+            held = held + gather(waiting_bytes(tables.question, work, 1.0, 1.0), tables.block_of_point)
+        found: NDArray[np.float64] = held / tables.family.points["pp"] + float(tables.question.profile.framework_bytes)
+        return found
+
+    @property
+    def _keeps_activations(self) -> bool:
+        """Whether activations count: not where they wait in host memory, nor under schedules that a plan names.
+
+        Then fewer layers or chunks may keep more.
+        """
+        switches = self._tables.family.switches
+        return switches.get("offload") != "activations" and switches.get("schedule") is None
 
     def _least_kept(self) -> NDArray[np.float64]:
-        """Activations at least, by slot and point. [bytes]
-
-        None where they wait in host memory, or where the schedule is another one: then fewer layers or chunks may keep
-        more.
-        """
-        tables, switches = self._tables, self._tables.family.switches
-        if switches.get("offload") == "activations" or switches.get("schedule") is not None:
+        """Activations of the first stage at least, by slot and point. [bytes]"""
+        tables = self._tables
+        if not self._keeps_activations:
             return np.zeros(tables.family.recomputes.shape)
         widest = max(map(len, self._held))
         firsts = np.stack([np.resize(each, widest) for each in self._held], axis=-1)

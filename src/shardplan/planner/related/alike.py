@@ -31,7 +31,6 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
-from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index, Pairs, step_times
@@ -100,7 +99,8 @@ def best_of_alike(
     found: dict[int, AlikeAnswer] = {}
     for numbers in by_system(questions):
         asked = Slice.of([questions[number] for number in numbers])
-        search = _Search(asked, every, known, stop, to_take=to_take)
+        tables = [Tables(question=asked.joint, family=family, known=known) for family in every]
+        search = _Search(asked, tables, stop, to_take=to_take)
         plans = search.with_plans_to_take() if to_take else [(fastest, None) for fastest in search.fastest()]
         found |= {
             number: AlikeAnswer(*each, num_plans, space.not_searched)
@@ -109,14 +109,19 @@ def best_of_alike(
     return [found[number] for number in range(len(questions))]
 
 
-def plan_to_take(question: Question, space: Space, known: KnownPipelines, stop: Stop | None = None) -> Answers:
-    """What a search of a space recommends, found when it is read; none where nothing fits.
+def plan_to_take(question: Question, every: Sequence[Tables], stop: Stop | None = None) -> Answers:
+    """What a search of some families recommends, found when it is read; none where nothing fits.
 
     Whether something fits is found at once. Raises ``SearchStopped`` where ``stop`` says so.
     """
-    every = [*families(question, space, Counter())]
-    search = _Search(Slice.of([question]), every, known, stop, to_take=True)
+    search = _Search(Slice.of([question]), every, stop, to_take=True)
     return Answers(int(search.fits), lambda _places: [_estimate(question, search)])
+
+
+def tables_of(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:
+    """The families of a space, to be priced."""
+    every = families(question, space, Counter())
+    return [Tables(question=question, family=family, known=known) for family in every]
 
 
 def _estimate(question: Question, search: _Search) -> Estimate:
@@ -132,13 +137,11 @@ Found = tuple[FoundPlan | None, FoundPlan | None]
 class _Search:
     """A search for the answers to questions side by side."""
 
-    def __init__(
-        self, asked: Slice, every: Sequence[Family], known: KnownPipelines, stop: Stop | None, *, to_take: bool
-    ) -> None:
-        """``to_take``: whether the plan to take will be asked for."""
+    def __init__(self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, to_take: bool) -> None:
+        """``every``: families, not priced yet or in part; ``to_take``: whether the plan to take will be asked for."""
         self._asked, self._stop = asked, stop
         self._factor = tie_factor() if to_take else 1.0
-        self._families = [_Pools(asked, number, family, known, stop) for number, family in enumerate(every)]
+        self._families = [_Pools(asked, number, tables, stop) for number, tables in enumerate(every)]
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
         """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
@@ -292,9 +295,9 @@ def _found(priced: PricedPlans, index: int) -> FoundPlan:
 class _Pools:
     """The plans of a family, of which those that may be of use are priced."""
 
-    def __init__(self, asked: Slice, number: int, family: Family, known: KnownPipelines, stop: Stop | None) -> None:
-        self._number, self._family, self._usable, self._stop = number, family, asked.usable, stop
-        self.times = Tables(question=asked.joint, family=family, known=known)
+    def __init__(self, asked: Slice, number: int, tables: Tables, stop: Stop | None) -> None:
+        self._number, self._family, self._usable, self._stop = number, tables.family, asked.usable, stop
+        self.times, family = tables, tables.family
         shape = len(asked.of_systems), *family.recomputes.shape
         self._passes, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
         first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
@@ -302,7 +305,7 @@ class _Pools:
         self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
         least = self._states.least.min(axis=1)[:, None, :]
         self._bound, self._promise = self._passes + least, self._promise + least
-        self._may_fit = family.recomputes & (first.least_memory() <= most_bytes * (1 + ROUNDING))
+        self._may_fit = first.least_memory() <= most_bytes * (1 + ROUNDING)
         self._seen = np.zeros(family.num_points, dtype=bool)
         self._pools: list[tuple[Index, Pool]] = []
 
