@@ -50,6 +50,8 @@ FIRST = 16
 """Points of every system that are looked at first, so that others have something to be slower than."""
 ENOUGH = 1024
 """Points of a family below which all are looked at together."""
+MANY = 2048
+"""Plans, each under one of the systems, that are priced in about the time of few."""
 SOME_TIES = 8
 """Ties of every question that are asked first how robust they are."""
 NEAR = 1.02
@@ -148,8 +150,11 @@ class _Search:
         for points in (_Pools.first_points, _Pools.other_points):
             for each in self._families:
                 each.fill(points(each), self._limits(self._factor))
-                self._price(each, each.promising(self._limits(1.0)))
-                self._price(each, self._limits(1.0))
+                if each.has_many:
+                    self._price(each, each.promising(self._limits(1.0)))
+                    self._price(each, self._limits(1.0))
+                else:
+                    self._price(each, self._limits(self._factor))
 
     @property
     def fits(self) -> bool:
@@ -337,6 +342,11 @@ class _Pools:
             pool = Pool(self.times.within(points, cells), self._usable, *least, self._stop)
             pool.fill(limits)
             self._pools.append((points, pool))
+
+    @property
+    def has_many(self) -> bool:
+        """Whether so many plans have been filled in last that those that promise most are priced before others."""
+        return bool(self._pools) and self._pools[-1][1].size > MANY
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which some plans are that have been filled in last; no higher than these."""

@@ -112,6 +112,11 @@ class Pool:
         self._bound += self._passes
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
 
+    @property
+    def size(self) -> int:
+        """Plans, each under one of the systems."""
+        return self._bound.size
+
     def _least(self, systems: Index, columns: Index) -> NDArray[np.float64]:
         """Steps of some plans take no less: by kind of sharding; infinite where they do not fit. [s]"""
         slots, _, points = self._plans[:, columns]
