@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.model import ModelConfig
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.longest_ways import pace_of

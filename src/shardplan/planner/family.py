@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import columns_coded
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.space import GRID, Degree, Filling
 

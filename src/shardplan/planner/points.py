@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import all_hold
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.degrees import Degrees, Setting, degrees_with
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.sharding import kinds_that
