@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.model import ModelConfig
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.longest_ways import pace_of
@@ -161,22 +160,42 @@ def rounds_of(
     None where ranks hold one chunk or where no way is longer than the slowest rank. How long layers take next to one
     another depends on the plan, so that ways are sought for several ratios and the plan's own prices choose.
     """
-    parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]
     ratios = _ratios(model)
-    rounds: list[Rounds] = [()] * len(counts)
+    parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]
+    keys = [
+        None if held is None else (schedule, held.shape, held.tobytes(), ratios.tobytes())
+        for held, schedule in zip(parts, schedules, strict=True)
+    ]
+    found = {key: rounds for key in keys if (rounds := _KNOWN.get(key)) is not None}
     for schedule in dict.fromkeys(schedules):
-        asked = [
-            (at, held)
-            for at, (held, each) in enumerate(zip(parts, schedules, strict=True))
-            if held is not None and each is schedule
-        ]
-        works = [work.reshape(held.shape[1:]) for _, held in asked for work in ratios @ _in_rows(held)]
-        ways = schedule.longest_ways(works)
-        for number, (at, held) in enumerate(asked if ways else []):
-            own = range(number * len(ratios), (number + 1) * len(ratios))
-            found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]
-            rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(9).tolist() for way in found])
-    return rounds
+        own = [held if each is schedule else None for held, each in zip(parts, schedules, strict=True)]
+        new = {key: held for key, held in zip(keys, own, strict=True) if held is not None and key not in found}
+        found |= zip(new, _longest_ways(schedule, [*new.values()], ratios), strict=True)
+    if len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN.update(found)
+    return [() if key is None else found[key] for key in keys]
+
+
+def _longest_ways(
+    schedule: PipelineSchedule, parts: Sequence[NDArray[np.float64]], ratios: NDArray[np.float64]
+) -> list[Rounds]:
+    """Those of several pipelines by the numbers of parts in their chunks."""
+    works = [work.reshape(held.shape[1:]) for held in parts for work in ratios @ _in_rows(held)]
+    ways = schedule.longest_ways(works)
+    if not ways:
+        return [()] * len(parts)
+    slow = [pace_of(work, way) > 1 + SAME for work, way in zip(works, ways, strict=True)]
+    each = [range(number * len(ratios), (number + 1) * len(ratios)) for number in range(len(parts))]
+    return [
+        _group([(_in_rows(held) @ ways[one].ravel()).round(9).tolist() for one in own if slow[one]])
+        for held, own in zip(parts, each, strict=True)
+    ]
+
+
+MOST_KNOWN: Final = 4096
+_KNOWN: dict[Any, Rounds] = {}
+"""Longest ways that have been found lately."""
 
 
 def _in_rows(parts: NDArray[np.float64]) -> NDArray[np.float64]:

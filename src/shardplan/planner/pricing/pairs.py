@@ -7,7 +7,6 @@ and not the same ones, so a plan is priced for those systems alone to which it m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from shardplan.estimation.load import StageWork
 from shardplan.estimation.perturbation import varied_constants
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
+from shardplan.fields import replace
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Reads, Tables

@@ -299,13 +299,16 @@ class PieceOutcome:
             return np.divide(value, self.piece.valid_under(self.number))
 
 
-def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
+def pieces_of(
+    tables: Tables, most_bytes: float = np.inf, chosen: NDArray[np.intp] | None = None
+) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
     """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together.
 
-    Where points are few, plans whose states alone take more than ``most_bytes`` are left out.
+    Where points are few, plans whose states alone take more than ``most_bytes`` are left out. ``chosen``: points whose
+    plans are asked for, else all.
     """
     few: list[NDArray[np.intp]] = []
-    for groups in _groups_of(tables):
+    for groups in _groups_of(tables, np.arange(tables.family.num_points) if chosen is None else chosen):
         rare = [points for points in groups if len(points) < FEW]
         for points in groups:
             if len(points) >= FEW:
@@ -318,12 +321,12 @@ def pieces_of(tables: Tables, most_bytes: float = np.inf) -> Iterator[tuple[Poin
         yield from _mixed(tables, np.concatenate(few), most_bytes)
 
 
-def _groups_of(tables: Tables) -> Iterator[list[NDArray[np.intp]]]:
+def _groups_of(tables: Tables, chosen: NDArray[np.intp]) -> Iterator[list[NDArray[np.intp]]]:
     """For every depth its points, those that may have the same chunks per rank together."""
     family = tables.family
     counts, depths = family.num_chunks(), family.points["depth"]
     group = family.first_layouts() * (int(counts.max()) + 1) + counts
-    order = np.lexsort((tables.block_of_point, group, depths))
+    order = chosen[np.lexsort((tables.block_of_point[chosen], group[chosen], depths[chosen]))]
     for points in np.split(order, np.flatnonzero(np.diff(depths[order])) + 1):
         yield np.split(points, np.flatnonzero(np.diff(group[points])) + 1)
 
