@@ -33,8 +33,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families
-from shardplan.planner.pricing.pairs import Index, Pairs, step_times
+from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
 from shardplan.planner.pruning.states import LeastOfStates, least_of_states
@@ -269,17 +270,9 @@ class _Search:
     def _lost_of(self, tables: Tables, kept: Fitting) -> NDArray[np.float64]:
         """The same of plans of one family."""
         _, sharding, slot, layout, point = kept.places
-        points = different(point)
-        worse = Tables(
-            question=self._asked.under_every_profile, family=tables.family.within(points), known=tables.known
-        )
-        num_profiles = 1 + len(GROUPS)
-        systems = np.concatenate([kept.systems + n * len(self._asked.of_systems) for n in range(num_profiles)])
-        pairs = Pairs(
-            systems, *(np.tile(each, num_profiles) for each in (slot, layout, np.searchsorted(points, point)))
-        )
-        wanted = np.tile(sharding, num_profiles) == np.arange(len(tables.family.shardings))[:, None]
-        times = step_times(worse, pairs, wanted, self._stop).min(axis=0).reshape(num_profiles, -1)
+        plans = Listed(shardings=sharding, slots=slot, layouts=layout, points=point)
+        times = times_of(self._asked.where_worse, tables, plans, kept.systems)
+        times = np.broadcast_to(times, (1 + len(GROUPS), len(plans)))
         lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
         return lost
 
