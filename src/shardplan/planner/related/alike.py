@@ -137,7 +137,7 @@ class _Search:
     ) -> None:
         """``to_take``: whether the plan to take will be asked for."""
         self._asked, self._stop = asked, stop
-        self._factor = tie_factor() if to_take else 1.0
+        self._factor, near = (tie_factor(), NEAR) if to_take else (1.0, 1.0)
         self._families = [_Pools(asked, number, family, known, stop) for number, family in enumerate(every)]
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
@@ -146,7 +146,7 @@ class _Search:
             for each in self._families:
                 each.fill(points(each), self._limits(self._factor))
                 self._price(each, each.promising(self._limits(1.0)))
-                self._price(each, self._limits(1.0))
+                self._price(each, self._limits(near))
 
     @property
     def fits(self) -> bool:
@@ -224,8 +224,6 @@ class _Search:
         With these ties, and what they lose where constants are worse.
         """
         asked, limits = self._asked, self._limits(tie_factor())
-        for each in self._families:
-            self._kept += each.price(self._limits(NEAR), limits)
         ties = self._found(limits)
         some = [self._some_with_headroom(ties, number) for number in range(len(asked.questions))]
         rows = different(np.concatenate(some))
