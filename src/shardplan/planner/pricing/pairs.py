@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, all_hold, columns_coded, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
-from shardplan.estimation.perturbation import varied_constants
-from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
 from shardplan.fields import replace
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -46,7 +44,7 @@ def least_times(tables: Tables, pairs: Pairs, stop: Stop | None = None) -> NDArr
     """Steps of plans take no less, whatever their sharding. [s]"""
     found = np.empty(len(pairs.systems))
     for part, lookup in _lookups(tables, pairs, np.zeros(len(found), dtype=np.intp), stop):
-        found[part] = whole_step(lookup.asked, lookup.work("times").least_busy)
+        found[part] = whole_step(tables.question, lookup.work("times").least_busy)
     return found
 
 
@@ -67,7 +65,7 @@ def step_times(
         wanted = np.flatnonzero(shardings[:, part].any(axis=1))
         if len(wanted):
             step = lookup.step(wanted, reads)
-            times = whole_step(lookup.asked, step.busiest)
+            times = whole_step(tables.question, step.busiest)
             found[np.ix_(wanted, part)] = times if reads == "times" else where(step.fits, times, np.inf)
     return np.where(shardings, found, np.inf)
 
@@ -103,13 +101,12 @@ class _Lookup:
     def __init__(self, tables: Tables, pairs: Pairs) -> None:
         self._tables, self._pairs = tables, pairs
         self._depth = tables.family.points["depth"][pairs.points]
-        self.asked = _of_systems(tables.question, pairs.systems)
 
     def work(self, reads: Reads) -> WorkOfStages:
         """What sharding does not change."""
         tables, (_, _, layouts, points), laid = self._tables, self._pairs, self._tables.layouts
         return WorkOfStages(
-            question=self.asked,
+            question=tables.question,
             numbers=self._numbers,
             around=self._picked(tables.around, points),
             kinds=self._stages,
@@ -195,9 +192,3 @@ class _Lookup:
             return np.take(array, known[array.shape])  # by the place in all axes
 
         return mapped(record, taken)
-
-
-def _of_systems(question: Question, systems: Index) -> Question:
-    """The question with the constants of the system of each pair; what prices were made of is in the tables."""
-    changes = varied_constants(question.profile, lambda array: array.ravel()[systems])
-    return replace(question, given_profile=replace(question.profile, **changes)) if changes else question

@@ -32,8 +32,9 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families
-from shardplan.planner.pricing.pairs import Index, Pairs, step_times
+from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
 from shardplan.planner.pruning.first_stages import FirstStages
@@ -142,7 +143,7 @@ class _Search:
     def __init__(self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, to_take: bool) -> None:
         """``every``: families, not priced yet or in part; ``to_take``: whether the plan to take will be asked for."""
         self._asked, self._stop = asked, stop
-        self._factor = tie_factor() if to_take else 1.0
+        self._factor, near = (tie_factor(), NEAR) if to_take else (1.0, 1.0)
         self._families = [_Pools(asked, number, tables, stop) for number, tables in enumerate(every)]
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
@@ -152,9 +153,7 @@ class _Search:
                 each.fill(points(each), self._limits(self._factor))
                 if each.has_many:
                     self._price(each, each.promising(self._limits(1.0)))
-                    self._price(each, self._limits(1.0))
-                else:
-                    self._price(each, self._limits(self._factor))
+                self._price(each, self._limits(near if each.has_many else self._factor))
 
     @property
     def fits(self) -> bool:
@@ -232,8 +231,6 @@ class _Search:
         With these ties, and what they lose where constants are worse.
         """
         asked, limits = self._asked, self._limits(tie_factor())
-        for each in self._families:
-            self._kept += each.price(self._limits(NEAR), limits)
         ties = self._found(limits)
         some = [self._some_with_headroom(ties, number) for number in range(len(asked.questions))]
         rows = different(np.concatenate(some))
@@ -278,17 +275,9 @@ class _Search:
     def _lost_of(self, tables: Tables, kept: Fitting) -> NDArray[np.float64]:
         """The same of plans of one family."""
         _, sharding, slot, layout, point = kept.places
-        points = different(point)
-        worse = Tables(
-            question=self._asked.under_every_profile, family=tables.family.within(points), known=tables.known
-        )
-        num_profiles = 1 + len(GROUPS)
-        systems = np.concatenate([kept.systems + n * len(self._asked.of_systems) for n in range(num_profiles)])
-        pairs = Pairs(
-            systems, *(np.tile(each, num_profiles) for each in (slot, layout, np.searchsorted(points, point)))
-        )
-        wanted = np.tile(sharding, num_profiles) == np.arange(len(tables.family.shardings))[:, None]
-        times = step_times(worse, pairs, wanted, self._stop).min(axis=0).reshape(num_profiles, -1)
+        plans = Listed(shardings=sharding, slots=slot, layouts=layout, points=point)
+        times = times_of(self._asked.where_worse, tables, plans, kept.systems)
+        times = np.broadcast_to(times, (1 + len(GROUPS), len(plans)))
         lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
         return lost
 
