@@ -92,7 +92,7 @@ def runnable_axes(stack: Stack, setting: Setting, axes: Axes, declared: Axes, gi
     binding = [each for alike in _alike(rules) if not _always_hold(alike, setting, declared) for each in alike]
     _check(stack, binding, setting, declared, given)
     kept = dict(axes)
-    for name in (name for name in axes if name not in given):
+    for name in (name for name, values in axes.items() if name not in given and len(values) > 1):
         asked = _alike(rule for rule in binding if name in rule.reads)
         at = {**declared, **kept}
         found = tuple(

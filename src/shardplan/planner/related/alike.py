@@ -51,8 +51,6 @@ FIRST = 16
 """Points of every system that are looked at first, so that others have something to be slower than."""
 ENOUGH = 1024
 """Points of a family below which all are looked at together."""
-MANY = 2048
-"""Plans, each under one of the systems, that are priced in about the time of few."""
 SOME_TIES = 8
 """Ties of every question that are asked first how robust they are."""
 NEAR = 1.02
@@ -334,8 +332,8 @@ class _Pools:
 
     @property
     def has_many(self) -> bool:
-        """Whether so many plans have been filled in last that those that promise most are priced before others."""
-        return bool(self._pools) and self._pools[-1][1].size > MANY
+        """Whether many plans have been filled in last."""
+        return bool(self._pools) and self._pools[-1][1].has_many
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which some plans are that have been filled in last; no higher than these."""
