@@ -35,7 +35,7 @@ class Pairs(NamedTuple):
     layouts: Index
     points: Index
 
-    def at(self, index: NDArray[Any]) -> Pairs:
+    def at(self, index: NDArray[Any] | slice) -> Pairs:
         """Those at these positions."""
         return Pairs(*(column[index] for column in self))
 
@@ -77,9 +77,13 @@ def peaks(tables: Tables, pairs: Pairs, stop: Stop | None = None, *, on_any_host
     """
     family = tables.family
     found = np.empty((len(family.shardings), len(pairs.points)))
-    for part, lookup in _lookups(tables, pairs, np.zeros(len(pairs.points), dtype=np.intp), stop):
-        step = lookup.step(np.arange(len(family.shardings)), "memory")
-        valid = all_hold([on_any_host or step.host_fits, family.shards[:, pairs.points[part]]])
+    for start in range(0, len(pairs.points), CELLS // 4):
+        check(stop)
+        part = slice(start, start + CELLS // 4)
+        some = pairs.at(part)
+        num_kinds = int(tables.layouts.num_kinds[some.layouts].max())
+        step = _Lookup(tables, some, num_kinds).step(np.arange(len(family.shardings)), "memory")
+        valid = all_hold([on_any_host or step.host_fits, family.shards[:, some.points]])
         found[:, part] = where(valid, step.peak_memory_bytes, np.inf)
     return found
 
@@ -92,14 +96,14 @@ def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> 
         for start in range(0, len(alike), CELLS // 4):
             check(stop)
             part = alike[start : start + CELLS // 4]
-            yield part, _Lookup(tables, pairs.at(part))
+            yield part, _Lookup(tables, pairs.at(part), int(num_kinds[part[0]]))
 
 
 class _Lookup:
-    """Plans whose pipelines have as many kinds of stage, and where in the tables their prices are."""
+    """Plans whose pipelines have as many kinds of stage (for memory, no more), and where their prices are."""
 
-    def __init__(self, tables: Tables, pairs: Pairs) -> None:
-        self._tables, self._pairs = tables, pairs
+    def __init__(self, tables: Tables, pairs: Pairs, num_kinds: int) -> None:
+        self._tables, self._pairs, self._num_kinds = tables, pairs, num_kinds
         self._depth = tables.family.points["depth"][pairs.points]
 
     def work(self, reads: Reads) -> WorkOfStages:
@@ -132,7 +136,7 @@ class _Lookup:
     def _compositions(self) -> list[Index]:
         """Of every kind of stage."""
         laid, layouts = self._tables.layouts, self._pairs.layouts
-        return [laid.composition[layouts, kind] for kind in range(int(laid.num_kinds[layouts[0]]))]
+        return [laid.composition[layouts, kind] for kind in range(self._num_kinds)]
 
     @cached_property
     def _keys(self) -> Index:
