@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,6 +25,8 @@ from shardplan.planner.stopping import Stop, check
 from shardplan.workload.stage import Stage
 
 Index = NDArray[np.intp]
+MORE_KINDS = 4096
+"""Kinds of stage that are priced twice rather than plans in one more round."""
 Record = TypeVar("Record")
 
 
@@ -71,8 +74,8 @@ def step_times(
 
 
 def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> Iterator[tuple[Index, _Lookup]]:
-    """Positions of plans whose pipelines have as many kinds of stage, those of a group as neighbours; their prices."""
-    num_kinds = tables.layouts.num_kinds[pairs.layouts]
+    """Positions of plans in pieces, those of a group as neighbours, and their prices."""
+    num_kinds = _together(tables.layouts.num_kinds[pairs.layouts])
     order = np.lexsort((groups, num_kinds))
     for alike in np.split(order, np.flatnonzero(np.diff(num_kinds[order])) + 1) if len(order) else ():
         for start in range(0, len(alike), CELLS // 4):
@@ -81,8 +84,19 @@ def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> 
             yield part, _Lookup(tables, pairs.at(part))
 
 
+def _together(num_kinds: Index) -> Index:
+    """With how many kinds of stage each plan is priced: some more where that saves few plans a round of their own."""
+    counts = np.bincount(num_kinds)
+    found, several = np.arange(len(counts)), np.flatnonzero(counts).tolist()
+    for number, more in pairwise(several):
+        if counts[number] * (more - number) <= MORE_KINDS:
+            found[found == number] = more
+            counts[more] += counts[number]
+    return found[num_kinds]
+
+
 class _Lookup:
-    """Plans whose pipelines have as many kinds of stage, and where in the tables their prices are."""
+    """Plans, and where in the tables their prices are; plans with fewer kinds of stage than others have the last again."""
 
     def __init__(self, tables: Tables, pairs: Pairs) -> None:
         self._tables, self._pairs = tables, pairs
@@ -99,7 +113,7 @@ class _Lookup:
             works=[self._work(each, reads) for each in self._compositions],
             whole=tables.whole[0],
             whole_work=lambda: self._picked(tables.read(tables.whole[1], "times"), tables.block_of_point[points]),
-            behind=lambda kind: self._work(laid.behind[layouts, kind], "times"),
+            behind=lambda kind: self._work(laid.behind[layouts, self._kinds[kind]], "times"),
             rounds=self._rounds,
         )
 
@@ -115,10 +129,16 @@ class _Lookup:
         )
 
     @cached_property
+    def _kinds(self) -> list[Index]:
+        """Kinds of stage of every plan."""
+        last = self._tables.layouts.num_kinds[self._pairs.layouts] - 1
+        return [np.minimum(kind, last) for kind in range(int(last.max()) + 1)]
+
+    @cached_property
     def _compositions(self) -> list[Index]:
         """Of every kind of stage."""
         laid, layouts = self._tables.layouts, self._pairs.layouts
-        return [laid.composition[layouts, kind] for kind in range(int(laid.num_kinds[layouts[0]]))]
+        return [laid.composition[layouts, kind] for kind in self._kinds]
 
     @cached_property
     def _keys(self) -> Index:
@@ -135,7 +155,8 @@ class _Lookup:
     def _stages(self) -> list[Stage]:
         """Every kind of stage: made once for plans of one layout."""
         own, index = np.unique(self._pairs.layouts, return_inverse=True)
-        stages = [self._tables.layouts.stage(own, kind) for kind in range(len(self._compositions))]
+        last = self._tables.layouts.num_kinds[own] - 1
+        stages = [self._tables.layouts.stage(own, np.minimum(kind, last)) for kind in range(len(self._kinds))]
         return [gather(each, index) if len(own) > 1 else each for each in stages]
 
     @property
