@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache, reduce
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shardplan.fields import given_fields, made
 
 Numbers: TypeAlias = float | NDArray[Any]
 """A number, or an array with one element per plan (or per distinct value of what a formula names)."""
@@ -40,7 +42,9 @@ def largest(values: Iterable[Numbers]) -> Numbers:
 
 def any_holds(condition: Flags | Numbers) -> bool:
     """Whether a condition holds, or a number is not zero, for any plan."""
-    return bool(condition.any() if isinstance(condition, np.ndarray) else condition)
+    if isinstance(condition, np.ndarray):
+        return condition.size > 0 and (bool(condition.item(-1)) or bool(condition.any()))  # most hold at their end
+    return bool(condition)
 
 
 def ceil_divide(numerator: Numbers, denominator: Numbers) -> Numbers:
@@ -145,23 +149,27 @@ def mapped(record: Record, change: Callable[[NDArray[Any]], Numbers]) -> Record:
     """The same record with every array inside it changed."""
     changed: Any = record
     kind: Any = type(record)
-    if kind is float:  # as most of what a record holds besides arrays
-        return record
     if isinstance(record, np.ndarray):
         changed = change(record)
     elif (names := _given_fields(kind)) is not None:
-        changed = kind(**{name: mapped(getattr(record, name), change) for name in names})
+        values = record.__dict__
+        changed = made(kind, {name: _mapped(values[name], change) for name in names})
     elif isinstance(record, tuple):
-        changed = tuple(mapped(item, change) for item in record)
+        changed = tuple(_mapped(item, change) for item in record)
     elif isinstance(record, dict):
-        changed = {key: mapped(value, change) for key, value in record.items()}
+        changed = {key: _mapped(value, change) for key, value in record.items()}
     return cast("Record", changed)
+
+
+def _mapped(value: Any, change: Callable[[NDArray[Any]], Numbers]) -> Any:
+    """As ``mapped``, of one item: a number, as most of what a record holds besides arrays, or a record."""
+    return value if type(value) is float else mapped(value, change)
 
 
 @cache
 def _given_fields(kind: type) -> tuple[str, ...] | None:
     """Names of the fields with which a record of this kind is made; None for other kinds."""
-    return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else None
+    return given_fields(kind) if is_dataclass(kind) else None
 
 
 def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
@@ -174,7 +182,7 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     elif isinstance(first, dict):
         joined = {key: concatenated([record[key] for record in records], lengths) for key in first}  # type: ignore[index]
     elif (names := _given_fields(kind)) is not None:
-        joined = kind(**{n: concatenated([getattr(each, n) for each in records], lengths) for n in names})
+        joined = made(kind, {n: concatenated([each.__dict__[n] for each in records], lengths) for n in names})
     elif not any(isinstance(each, np.ndarray) for each in records) and len(set(records)) == 1:
         joined = first
     else:
@@ -183,6 +191,19 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
         parts = [np.broadcast_to(array, (*front, n)) for array, n in zip(arrays, lengths, strict=True)]
         joined = np.concatenate(parts, axis=-1)
     return cast("Record", joined)
+
+
+KEPT_BYTES = 30 * 2**20
+"""Arrays up to this size are made of memory that others left behind."""
+
+
+def keep_freed_memory() -> None:
+    """Makes the allocator of glibc reuse what arrays leave behind rather than hand it back to the kernel.
+
+    Freeing a large block once raises the size up to which it does so (``mallopt(3)``, dynamic ``M_MMAP_THRESHOLD``);
+    a search would cost thousands of page faults otherwise. The block itself is never touched. No effect elsewhere.
+    """
+    np.empty(KEPT_BYTES, dtype=np.uint8)
 
 
 def different(values: NDArray[Any]) -> NDArray[Any]:

@@ -12,7 +12,6 @@ make all plans of a question slower alike, and so do not tell plans apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import NORMAL_P90
+from shardplan.fields import replace
 from shardplan.inputs.profile import Constant, load_profile
 
 LESS, MORE = -1, 1

@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Final, get_args
 
 import numpy as np
 
 from shardplan.arrays import Flags, all_hold, any_holds
 from shardplan.errors import NotRunnableError
+from shardplan.fields import replace
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
 from shardplan.frameworks.defaults import SEARCHED_SWITCHES
 from shardplan.frameworks.entry_rules import MODEL

@@ -7,7 +7,6 @@ and not the same ones, so a plan is priced for those systems alone to which it m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers, columns_coded, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
+from shardplan.fields import replace
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Reads, Tables
@@ -96,7 +96,7 @@ def _together(num_kinds: Index) -> Index:
 
 
 class _Lookup:
-    """Plans, and where in the tables their prices are; plans with fewer kinds of stage than others have the last again."""
+    """Plans, and where in the tables their prices are; those with fewer kinds of stage have the last of them again."""
 
     def __init__(self, tables: Tables, pairs: Pairs) -> None:
         self._tables, self._pairs = tables, pairs

@@ -24,6 +24,7 @@ from shardplan.arrays import (
     distinct,
     first_of,
     gather,
+    keep_freed_memory,
     mapped,
     without_zeros,
 )
@@ -76,6 +77,10 @@ class Tables:
     part_of: PartOf | None = None
     """The tables of a family of which these plans are some: its blocks are priced already."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Arrays of one piece are made of the memory that those of the last left behind."""
+        keep_freed_memory()
 
     @of_whole
     def layouts(self) -> Layouts:

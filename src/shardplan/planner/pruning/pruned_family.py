@@ -117,15 +117,18 @@ class PrunedFamily:
         return tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), points[plans.points]
 
     def count(self, stop: Stop | None) -> None:
-        """Finds the memory of all plans, and counts those that fit."""
+        """Finds the memory of all plans, which their placement does not change, and counts those that fit."""
         self.kinds, self.num_feasible = np.zeros_like(self.kinds), 0
-        for at, pieces in pieces_of(self.tables, FASTEST.most_bytes(self.tables.question)):
+        chosen, which = self.tables.family.placed_alike()
+        times = np.bincount(which)[which]
+        for at, pieces in pieces_of(self.tables, FASTEST.most_bytes(self.tables.question), chosen):
             fits: Any = False
             for piece in pieces:
                 check(stop)
-                self.num_feasible += piece.num_feasible
+                self.num_feasible += _count(piece.fits, times[at.points])
                 fits = fits | piece.fits
             self._add(at, _bits_of(fits, at.shardings))
+        self.kinds = self.kinds[:, chosen[which]]
         self.is_counted, self.num_evaluated = True, self.tables.family.num_plans()
 
     def _add(self, at: PointGroup, kinds: Bits) -> None:
@@ -135,6 +138,13 @@ class PrunedFamily:
             kinds = np.bitwise_or.reduceat(kinds, at.starts, axis=1)
         for slot, found in zip(at.slots.tolist(), kinds, strict=True):
             self.kinds[slot, points] |= found
+
+
+def _count(flags: NDArray[np.bool_], times: NDArray[np.intp]) -> int:
+    """How many hold, those of each position of the last axis as many times."""
+    if times[0] == times[-1] and (times == times[0]).all():
+        return int(np.count_nonzero(flags)) * int(times[0])
+    return int(np.count_nonzero(flags, axis=(0, 1)) @ times)
 
 
 def _bits_of(flags: NDArray[np.bool_], kinds: NDArray[np.intp] | None = None) -> Bits:

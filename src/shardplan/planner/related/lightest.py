@@ -42,8 +42,9 @@ def lightest_plan(families: Sequence[Tables], least: float) -> Plan:
 
 
 def _lightest(number: int, tables: Tables, most_bytes: float) -> Iterator[_Found]:
-    """The lightest plan of every piece of a family."""
-    for at, pieces in pieces_of(tables, most_bytes):
+    """The lightest plan of every piece of a family; where points differ in placement alone, of the first of them."""
+    chosen, _ = tables.family.placed_alike()
+    for at, pieces in pieces_of(tables, most_bytes, chosen):
         for piece in pieces:
             peaks = np.where(piece.valid, piece.peak_memory_bytes, np.inf)
             value = peaks.min()
