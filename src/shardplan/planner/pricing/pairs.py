@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, columns_coded, gather, mapped, one_number, where
+from shardplan.arrays import Numbers, all_hold, columns_coded, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
 from shardplan.fields import replace
@@ -73,6 +73,20 @@ def step_times(
     return np.where(shardings, found, np.inf)
 
 
+def peaks(tables: Tables, pairs: Pairs, stop: Stop | None = None, *, on_any_host: bool = False) -> NDArray[np.float64]:
+    """Memory of plans under every kind of sharding: kinds by pairs; infinite where none will do. [bytes]
+
+    ``on_any_host``: also of plans that move more to the memory of a host than it has.
+    """
+    family = tables.family
+    found = np.empty((len(family.shardings), len(pairs.points)))
+    for part, lookup in _lookups(tables, pairs, np.zeros(len(pairs.points), dtype=np.intp), stop):
+        step = lookup.step(np.arange(len(family.shardings)), "memory")
+        valid = all_hold([on_any_host or step.host_fits, family.shards[:, pairs.points[part]]])
+        found[:, part] = where(valid, step.peak_memory_bytes, np.inf)
+    return found
+
+
 def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> Iterator[tuple[Index, _Lookup]]:
     """Positions of plans in pieces, those of a group as neighbours, and their prices."""
     num_kinds = _together(tables.layouts.num_kinds[pairs.layouts])
@@ -120,12 +134,12 @@ class _Lookup:
     def step(self, shardings: Index, reads: Reads) -> Step:
         """Outcome under some kinds of sharding: kinds by pairs."""
         charge, _ = self._tables.charge_table(self._tables.depths)
-        charge = charge.times if reads == "times" else charge
+        charge = charge if reads == "both" else charge.times if reads == "times" else charge.memory
         kinds = shardings[:, None]
         return Step(
             work=self.work(reads),
             charges=[self._picked(charge, each, kinds) for each in self._charge_rows],
-            sharding_time=self._picked(self._tables.sharding_time, self._keys, kinds),
+            sharding_time=0.0 if reads == "memory" else self._picked(self._tables.sharding_time, self._keys, kinds),
         )
 
     @cached_property

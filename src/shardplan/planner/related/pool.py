@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.planner.pricing.pairs import Index, Pairs, least_times, step_times
-from shardplan.planner.pricing.pieces import pieces_of
+from shardplan.planner.listed import with_chunks
+from shardplan.planner.pricing.pairs import Index, Pairs, least_times, peaks, step_times
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING
 from shardplan.planner.pruning.states import LeastOfStates
-from shardplan.planner.stopping import Stop, check
+from shardplan.planner.stopping import Stop
 
 Limits = NDArray[np.float64]
 """The slowest step of use, by system and by the smallest capacity in which a plan fits; minus infinity where it fits
@@ -86,23 +86,16 @@ class Pool:
 
     def fill(self, limits: Limits) -> None:
         """Finds the memory of all plans that may be within limits."""
-        num_kinds = len(self._tables.family.shardings)
+        slots, points = np.nonzero(self._tables.family.recomputes)
+        plans, _ = with_chunks(self._tables, np.zeros_like(slots), slots, points)
+        peak = peaks(self._tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), self._stop)
+        smallest = np.searchsorted(self._usable, peak.min(axis=0))
         least = np.minimum(*np.split(self._states, 2, axis=-1)).min(axis=1)
         shares = _least_shares(self._first + least[:, None, :], limits)
-        plans = [np.empty((3, 0), dtype=np.intp)]
-        peaks = [np.empty((num_kinds, 0))]
-        for at, pieces in pieces_of(self._tables, float(self._usable[-1])):
-            for piece in pieces:
-                check(self._stop)
-                smallest = np.searchsorted(self._usable, piece.peaks.min(axis=0))
-                slot, point = np.nonzero(shares[smallest, at.slots[:, None], at.points] <= 1 + ROUNDING)
-                layouts = piece.layouts if len(piece.layouts) == 1 else piece.layouts[point]
-                plans.append(np.stack(np.broadcast_arrays(at.slots[slot], layouts, at.points[point])))
-                peaks.append(np.full((num_kinds, len(slot)), np.inf))
-                peaks[-1][at.shardings] = piece.peaks[:, slot, point]
-        self._plans = np.concatenate(plans, axis=-1)
+        near = np.flatnonzero(shares[smallest, plans.slots, plans.points] <= 1 + ROUNDING)
+        self._plans = np.stack([plans.slots, plans.layouts, plans.points])[:, near]
         """Slots of recomputation, layouts and points."""
-        self._peak = np.concatenate(peaks, axis=-1)
+        self._peak = peak[:, near]
         self._smallest = np.searchsorted(self._usable, self._peak)
         self._lay_out()
 
@@ -118,6 +111,11 @@ class Pool:
             np.minimum(self._bound, added, out=self._bound)
         self._bound += self._passes
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
+
+    @property
+    def size(self) -> int:
+        """Plans, each under one of the systems."""
+        return self._bound.size
 
     def _least(self, systems: Index, columns: Index) -> NDArray[np.float64]:
         """Steps of some plans take no less: by kind of sharding; infinite where they do not fit. [s]"""
