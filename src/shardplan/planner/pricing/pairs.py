@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, all_hold, columns_coded, gather, mapped, one_number, where
+from shardplan.arrays import Numbers, all_hold, columns_coded, distinct, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
 from shardplan.fields import replace
@@ -168,7 +168,7 @@ class _Lookup:
     @property
     def _stages(self) -> list[Stage]:
         """Every kind of stage: made once for plans of one layout."""
-        own, index = np.unique(self._pairs.layouts, return_inverse=True)
+        own, index = distinct(self._pairs.layouts, len(self._tables.layouts.vp))
         last = self._tables.layouts.num_kinds[own] - 1
         stages = [self._tables.layouts.stage(own, np.minimum(kind, last)) for kind in range(len(self._kinds))]
         return [gather(each, index) if len(own) > 1 else each for each in stages]
