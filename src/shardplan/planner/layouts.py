@@ -72,7 +72,7 @@ class Layouts:
     """The first layout of every depth; those of a depth lie together, fewest chunks first."""
     vp: NDArray[np.float64]
     num_kinds: NDArray[np.intp]
-    """Kinds of stage that can be slowest or fullest; below, the first stands again behind those of a layout."""
+    """Kinds of stage that can be slowest or fullest."""
     composition: NDArray[np.intp]
     """Composition by layout and kind of stage."""
     rank: NDArray[np.float64]
@@ -99,7 +99,7 @@ class Layouts:
         chunks: dict[tuple[int, Composition], int] = {(0, (0,) * (len(question.model.layer_kinds) + 3)): 0}
 
         def numbered(held: list[list[Composition]]) -> NDArray[np.intp]:
-            return _repeated([[numbers.setdefault(parts, len(numbers)) for parts in row] for row in held])
+            return _padded([[numbers.setdefault(parts, len(numbers)) for parts in row] for row in held])
 
         rounds = [
             [[chunks.setdefault((depth, parts), len(chunks)) for parts in group] for group in groups]
@@ -113,16 +113,16 @@ class Layouts:
             vp=np.asarray([vp for _, vp, *_ in shapes], dtype=np.float64),
             num_kinds=np.asarray([len(stages) for stages in kinds]),
             composition=numbered([[parts for parts, *_ in stages] for stages in kinds]),
-            rank=_repeated([[rank for _, rank, *_ in stages] for stages in kinds]).astype(np.float64),
-            num_behind=_repeated([[count for *_, count, _ in stages] for stages in kinds]).astype(np.float64),
+            rank=_padded([[rank for _, rank, *_ in stages] for stages in kinds]).astype(np.float64),
+            num_behind=_padded([[count for *_, count, _ in stages] for stages in kinds]).astype(np.float64),
             behind=numbered([[parts for *_, parts in stages] for stages in kinds]),
             compositions=np.asarray(list(numbers), dtype=np.float64).T,
             chunks=np.asarray([parts for _, parts in chunks], dtype=np.float64).T,
             rounds=flat.reshape(len(found), -1, max(widest, 1)),
         )
 
-    def stage(self, layouts: NDArray[np.intp], kind: int) -> Stage:
-        """A kind of stage of listed layouts."""
+    def stage(self, layouts: NDArray[np.intp], kind: int | NDArray[np.intp]) -> Stage:
+        """A kind of stage of listed layouts, or one for each."""
         stage = self.composed(self.composition[layouts, kind])
         num_behind = one_number(self.num_behind[layouts, kind])
         return Stage(
@@ -162,12 +162,6 @@ def _stage_of(parts: NDArray[np.float64]) -> Stage:
         has_head=one_number(head),
         num_mtp_layers=one_number(mtp),
     )
-
-
-def _repeated(rows: list[list[int]]) -> NDArray[np.intp]:
-    """Rows of different lengths, filled up with their first value."""
-    most = max(map(len, rows))
-    return np.asarray([[*row, *row[:1] * (most - len(row))] for row in rows], dtype=np.intp)
 
 
 def _padded(rows: list[list[int]]) -> NDArray[np.intp]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, all_hold, columns_coded, gather, mapped, one_number, where
+from shardplan.arrays import Numbers, all_hold, columns_coded, distinct, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
 from shardplan.fields import replace
@@ -24,6 +25,8 @@ from shardplan.planner.stopping import Stop, check
 from shardplan.workload.stage import Stage
 
 Index = NDArray[np.intp]
+MORE_KINDS = 4096
+"""Kinds of stage that are priced twice rather than plans in one more round."""
 Record = TypeVar("Record")
 
 
@@ -35,7 +38,7 @@ class Pairs(NamedTuple):
     layouts: Index
     points: Index
 
-    def at(self, index: NDArray[Any] | slice) -> Pairs:
+    def at(self, index: NDArray[Any]) -> Pairs:
         """Those at these positions."""
         return Pairs(*(column[index] for column in self))
 
@@ -77,33 +80,40 @@ def peaks(tables: Tables, pairs: Pairs, stop: Stop | None = None, *, on_any_host
     """
     family = tables.family
     found = np.empty((len(family.shardings), len(pairs.points)))
-    for start in range(0, len(pairs.points), CELLS // 4):
-        check(stop)
-        part = slice(start, start + CELLS // 4)
-        some = pairs.at(part)
-        num_kinds = int(tables.layouts.num_kinds[some.layouts].max())
-        step = _Lookup(tables, some, num_kinds).step(np.arange(len(family.shardings)), "memory")
-        valid = all_hold([on_any_host or step.host_fits, family.shards[:, some.points]])
+    for part, lookup in _lookups(tables, pairs, np.zeros(len(pairs.points), dtype=np.intp), stop):
+        step = lookup.step(np.arange(len(family.shardings)), "memory")
+        valid = all_hold([on_any_host or step.host_fits, family.shards[:, pairs.points[part]]])
         found[:, part] = where(valid, step.peak_memory_bytes, np.inf)
     return found
 
 
 def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> Iterator[tuple[Index, _Lookup]]:
-    """Positions of plans whose pipelines have as many kinds of stage, those of a group as neighbours; their prices."""
-    num_kinds = tables.layouts.num_kinds[pairs.layouts]
+    """Positions of plans in pieces, those of a group as neighbours, and their prices."""
+    num_kinds = _together(tables.layouts.num_kinds[pairs.layouts])
     order = np.lexsort((groups, num_kinds))
     for alike in np.split(order, np.flatnonzero(np.diff(num_kinds[order])) + 1) if len(order) else ():
         for start in range(0, len(alike), CELLS // 4):
             check(stop)
             part = alike[start : start + CELLS // 4]
-            yield part, _Lookup(tables, pairs.at(part), int(num_kinds[part[0]]))
+            yield part, _Lookup(tables, pairs.at(part))
+
+
+def _together(num_kinds: Index) -> Index:
+    """With how many kinds of stage each plan is priced: some more where that saves few plans a round of their own."""
+    counts = np.bincount(num_kinds)
+    found, several = np.arange(len(counts)), np.flatnonzero(counts).tolist()
+    for number, more in pairwise(several):
+        if counts[number] * (more - number) <= MORE_KINDS:
+            found[found == number] = more
+            counts[more] += counts[number]
+    return found[num_kinds]
 
 
 class _Lookup:
-    """Plans whose pipelines have as many kinds of stage (for memory, no more), and where their prices are."""
+    """Plans, and where in the tables their prices are; those with fewer kinds of stage have the last of them again."""
 
-    def __init__(self, tables: Tables, pairs: Pairs, num_kinds: int) -> None:
-        self._tables, self._pairs, self._num_kinds = tables, pairs, num_kinds
+    def __init__(self, tables: Tables, pairs: Pairs) -> None:
+        self._tables, self._pairs = tables, pairs
         self._depth = tables.family.points["depth"][pairs.points]
 
     def work(self, reads: Reads) -> WorkOfStages:
@@ -117,7 +127,7 @@ class _Lookup:
             works=[self._work(each, reads) for each in self._compositions],
             whole=tables.whole[0],
             whole_work=lambda: self._picked(tables.read(tables.whole[1], "times"), tables.block_of_point[points]),
-            behind=lambda kind: self._work(laid.behind[layouts, kind], "times"),
+            behind=lambda kind: self._work(laid.behind[layouts, self._kinds[kind]], "times"),
             rounds=self._rounds,
         )
 
@@ -133,10 +143,16 @@ class _Lookup:
         )
 
     @cached_property
+    def _kinds(self) -> list[Index]:
+        """Kinds of stage of every plan."""
+        last = self._tables.layouts.num_kinds[self._pairs.layouts] - 1
+        return [np.minimum(kind, last) for kind in range(int(last.max()) + 1)]
+
+    @cached_property
     def _compositions(self) -> list[Index]:
         """Of every kind of stage."""
         laid, layouts = self._tables.layouts, self._pairs.layouts
-        return [laid.composition[layouts, kind] for kind in range(self._num_kinds)]
+        return [laid.composition[layouts, kind] for kind in self._kinds]
 
     @cached_property
     def _keys(self) -> Index:
@@ -152,8 +168,9 @@ class _Lookup:
     @property
     def _stages(self) -> list[Stage]:
         """Every kind of stage: made once for plans of one layout."""
-        own, index = np.unique(self._pairs.layouts, return_inverse=True)
-        stages = [self._tables.layouts.stage(own, kind) for kind in range(len(self._compositions))]
+        own, index = distinct(self._pairs.layouts, len(self._tables.layouts.vp))
+        last = self._tables.layouts.num_kinds[own] - 1
+        stages = [self._tables.layouts.stage(own, np.minimum(kind, last)) for kind in range(len(self._kinds))]
         return [gather(each, index) if len(own) > 1 else each for each in stages]
 
     @property

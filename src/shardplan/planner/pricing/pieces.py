@@ -389,9 +389,12 @@ def _pairs_of(tables: Tables, points: NDArray[np.intp]) -> _Pairs:
 
 def _least_peaks(tables: Tables, depths: Depths, pairs: _Pairs) -> NDArray[np.float64]:
     """What the fullest stage takes at least, whatever activations it keeps: by sharding and pair. [bytes]"""
-    compositions, peaks = tables.layouts.composition[pairs.layouts], tables.least_peaks(depths)
-    rows = (tables.charge_rows(depths, (of_kind, pairs.points)) for of_kind in compositions.T)
-    found = [peaks.take(row, axis=-1) for row in rows]
+    layouts = tables.layouts
+    compositions = layouts.composition[pairs.layouts]
+    peaks, found = tables.least_peaks(depths), []
+    for kind in range(compositions.shape[1]):  # of layouts with fewer kinds the first one again
+        chosen = np.where(kind < layouts.num_kinds[pairs.layouts], compositions[:, kind], compositions[:, 0])
+        found.append(peaks.take(tables.charge_rows(depths, (chosen, pairs.points)), axis=-1))
     return np.asarray(largest(found))  # faster than ``np.maximum.reduce`` of a list
 
 

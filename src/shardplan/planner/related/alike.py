@@ -291,13 +291,13 @@ class _Pools:
         self._number, self._family, self._usable, self._stop = number, tables.family, asked.usable, stop
         self.times, family = tables, tables.family
         shape = len(asked.of_systems), *family.recomputes.shape
-        self._passes, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        self._passes, promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
         first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
         states = least_of_states(self.times, most_bytes, first)
         self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
-        least = self._states.least.min(axis=1)[:, None, :]
-        self._bound, self._promise = self._passes + least, self._promise + least
+        self._least_states = self._states.least.min(axis=1)
         self._may_fit = first.least_memory() <= most_bytes * (1 + ROUNDING)
+        self._promise = np.min(promise, axis=1, where=self._may_fit, initial=np.inf) + self._least_states
         self._seen = np.zeros(family.num_points, dtype=bool)
         self._pools: list[tuple[Index, Pool]] = []
 
@@ -309,8 +309,7 @@ class _Pools:
         points = points[self._family.is_lightest[points]]
         if len(points) <= FIRST:
             return points
-        promise = np.where(self._may_fit, self._promise, np.inf).min(axis=1)[:, points]
-        return points[different(np.argpartition(promise, FIRST, axis=1)[:, :FIRST])]
+        return points[different(np.argpartition(self._promise[:, points], FIRST, axis=1)[:, :FIRST])]
 
     def other_points(self) -> Index:
         """Those that have not been looked at."""
@@ -319,7 +318,7 @@ class _Pools:
     def fill(self, points: Index, limits: Limits) -> None:
         """Finds the memory of plans of some points that may be of use."""
         self._seen[points] = True
-        bound = self._bound[:, :, points]
+        bound = self._passes[:, :, points] + self._least_states[:, None, points]
         near = np.isfinite(bound) & (bound <= limits[:, :1, None] * (1 + ROUNDING))
         cells = near.any(axis=0) & self._may_fit[:, points]
         held = np.flatnonzero(cells.any(axis=0))

@@ -122,10 +122,16 @@ class Pool:
     def _least(self, systems: Index, columns: Index) -> NDArray[np.float64]:
         """Steps of some plans take no less: by kind of sharding; infinite where they do not fit. [s]"""
         slots, _, points = self._plans[:, columns]
-        place, kinds = self._place[columns], np.arange(len(self._smallest))[:, None]
-        close = self._passes[systems, columns] + self._once[systems, kinds, place]
-        first = self._first[systems, slots, points] + self._states[systems, kinds, place]
-        return np.where(self._smallest[:, columns] < len(self._usable), np.maximum(close, first), np.inf)
+        num_kinds, num_places = self._once.shape[1:]
+        row = systems * num_kinds * num_places + self._place[columns]
+        once, states = self._once.ravel(), self._states.ravel()
+        close, first = self._passes[systems, columns], self._first[systems, slots, points]
+        found = np.empty((num_kinds, len(columns)))
+        for kind, smallest in enumerate(self._smallest):
+            at = row + kind * num_places
+            np.maximum(close + once.take(at), first + states.take(at), out=found[kind])
+            found[kind, smallest[columns] == len(self._usable)] = np.inf
+        return found
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which, by their bound, are few plans of every system and capacity; no higher than these."""

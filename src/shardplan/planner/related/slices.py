@@ -17,7 +17,7 @@ from shardplan.fields import dataclass
 
 NUM_AXES = 2
 """Axes of the plans behind that of the networks: slots of recomputation (or kinds of sharding), and points."""
-MOST_SYSTEMS = 64
+MOST_SYSTEMS = 32
 """Systems that stand side by side: their arrays stay small."""
 Rates = tuple[object, ...]
 """Of an accelerator and its network: what tells systems apart."""
