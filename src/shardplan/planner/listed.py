@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, coded, different, distinct, first_of, gather
-from shardplan.costs.groups import groups_of, joined_groups, sharding_groups
+from shardplan.arrays import Numbers, coded, different, distinct, first_of, gather, mapped
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
@@ -102,9 +101,8 @@ class Outcomes:
 
 def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
-    placements = tables.family.points["placement"][plans.points]
-    order = np.argsort(placements, kind="stable")
-    pieces = [order[start : start + CELLS // 4] for start in range(0, len(order), CELLS // 4)]
+    every = np.arange(len(plans))
+    pieces = [every[start : start + CELLS // 4] for start in range(0, len(every), CELLS // 4)]
     parts = [pair for index in pieces for pair in _priced(question, tables, plans, index)]
     return Outcomes(
         question=question,
@@ -117,7 +115,7 @@ def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
 def _priced(
     question: Question, tables: Tables, plans: Listed, index: NDArray[np.intp]
 ) -> Iterator[tuple[NDArray[np.intp], Step]]:
-    """Outcome of plans at some positions, sorted by placement: those with as many kinds of stage together."""
+    """Outcome of plans at some positions: those with as many kinds of stage together."""
     here = plans.at(index)
     columns = _columns(question, tables, here)
     num_kinds = tables.layouts.num_kinds[here.layouts]
@@ -139,15 +137,14 @@ def _columns(question: Question, tables: Tables, plans: Listed) -> Columns:
 
 
 def _prices(question: Question, tables: Tables, plans: Listed) -> tuple[Loads, Around]:
-    """Prices of plans, which are sorted by placement: groups of those of each placement together, all else at once."""
-    family, numbers = tables.family, _numbers(tables, plans)
-    placements = family.points["placement"][plans.points]
-    pieces = [(family.placements[each], np.flatnonzero(placements == each)) for each in different(placements)]
-    alone = len(pieces) == 1
-    placed = [replace(numbers if alone else gather(numbers, at), placement=placement) for placement, at in pieces]
-    lengths = [len(at) for _, at in pieces]
-    groups = joined_groups([groups_of(each, question.network) for each in placed], lengths)
-    sharding = joined_groups([sharding_groups(each, question.network) for each in placed], lengths)
+    """Prices of plans, on the groups of their degrees and placements."""
+    key, numbers = tables.layout_keys[1][plans.points], _numbers(tables, plans)
+
+    def under_own(array: NDArray[Any]) -> NDArray[Any]:
+        kinds = plans.shardings if array.ndim > 1 and len(array) > 1 else 0
+        return array[..., key] if array.ndim < 2 else array[kinds, key if array.shape[1] > 1 else 0]
+
+    groups, sharding = gather(tables.groups, key), mapped(tables.sharding_groups, under_own)
     around = Around(
         handover_time=price_handover(question, numbers, groups).time,
         output_bytes=output_bytes(question, numbers),
