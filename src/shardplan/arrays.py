@@ -79,11 +79,9 @@ def where(condition: Flags, yes: Numbers, no: Numbers) -> Numbers:
 def one_number(values: Numbers) -> Numbers:
     """The one number that all values are; the values where they differ."""
     array = np.asarray(values)
-    if array.size == 1:
-        return float(array.item())
-    if not array.size or array.flat[0] != array.flat[-1]:  # most that differ, seen at their ends
+    if not array.size or (first := array.item(0)) != array.item(-1):  # most that differ, seen at their ends
         return values
-    return float(array.flat[0]) if array.min() == array.max() else values
+    return float(first) if array.size == 1 or bool((array == first).all()) else values
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -247,6 +245,8 @@ def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
     """One whole number for each row of some columns, equal for equal rows; and a number that all are below."""
     code, limit = np.zeros(len(columns[0]), dtype=np.intp), 1
     for column in columns:
+        if not isinstance(one_number(column), np.ndarray):
+            continue
         values, position = np.unique(column, return_inverse=True)
         code = code * len(values) + position
         limit *= len(values)
