@@ -98,12 +98,12 @@ def first_number(value: Numbers) -> float:
 
 def is_number(value: Numbers, number: float) -> bool:
     """Whether a value is this one number, rather than an array, so that what it is part of can be skipped."""
-    return isinstance(value, (int, float)) and value == number
+    return not isinstance(value, np.ndarray) and value == number
 
 
 def is_zero(value: Numbers) -> bool:
     """Whether a term is the number zero."""
-    return is_number(value, 0)
+    return not isinstance(value, np.ndarray) and value == 0
 
 
 def plus(value: Numbers, other: Numbers) -> Numbers:
@@ -186,7 +186,11 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     else:
         arrays = [np.asarray(each) for each in records]
         front = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
-        parts = [np.broadcast_to(array, (*front, n)) for array, n in zip(arrays, lengths, strict=True)]
+        shapes = [(*front, length) for length in lengths]
+        parts = [
+            array if array.shape == shape else np.broadcast_to(array, shape)
+            for array, shape in zip(arrays, shapes, strict=True)
+        ]
         joined = np.concatenate(parts, axis=-1)
     return cast("Record", joined)
 
@@ -237,6 +241,15 @@ def columns_coded(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
     return code
 
 
+def _ranked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The different values of a column, and the position of each of its values among them."""
+    if column.dtype.kind == "i" and len(column):
+        least, limit = int(column.min()), int(column.max()) - int(column.min()) + 1
+        if limit <= MOST_PER_ROW * len(column):
+            return distinct(column - least, limit)  # in a fifth of the time of sorting
+    return np.unique(column, return_inverse=True)
+
+
 MOST_PER_ROW = 8
 """Codes beyond this number for each row are numbered anew, so that tables of all codes stay small."""
 
@@ -247,7 +260,7 @@ def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
     for column in columns:
         if not isinstance(one_number(column), np.ndarray):
             continue
-        values, position = np.unique(column, return_inverse=True)
+        values, position = _ranked(column)
         code = code * len(values) + position
         limit *= len(values)
         if limit > MOST_PER_ROW * len(code):  # no more numbers than there are rows

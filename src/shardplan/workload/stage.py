@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -162,7 +163,7 @@ def _first_of_kinds(parts: Sequence[Held], has_behind: Callable[[Held], bool]) -
 
 
 def _exceeds(one: Held, other: Held) -> bool:
-    return all(a >= b for a, b in zip(one, other, strict=True))
+    return all(map(operator.ge, one, other))
 
 
 def _parts(stage: Stage) -> Held:
