@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -36,11 +37,16 @@ class Stage:
     behind: Stage | None = None
     """What these hold together; None where there are none."""
 
+    @cached_property
+    def _held(self) -> list[tuple[int, Numbers]]:
+        """Places of the parts that it holds among those of a model, and how many of each."""
+        counts = (*self.counts, self.has_embedding, self.has_head, self.num_mtp_layers)
+        return [(place, count) for place, count in enumerate(counts) if any_holds(count)]
+
     def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
         """How many of each part of a model it holds, those that it does not hold left out."""
-        held: list[tuple[Numbers, Part]] = list(zip(self.counts, layers, strict=True))
-        held += [(self.has_embedding, embedding), (self.has_head, head), (self.num_mtp_layers, mtp)]
-        return [(count, part) for count, part in held if any_holds(count)]
+        parts = (*layers, embedding, head, mtp)
+        return [(count, parts[place]) for place, count in self._held]
 
 
 def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None = None) -> tuple[Stage, ...]:
