@@ -39,7 +39,7 @@ from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
 from shardplan.planner.pruning.first_stages import FirstStages
 from shardplan.planner.pruning.states import LeastOfStates, least_of_states
-from shardplan.planner.related.pool import Fitting, Limits, Pool
+from shardplan.planner.related.pool import MANY, Fitting, Limits, Pool
 from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of
@@ -51,8 +51,6 @@ FIRST = 16
 """Points of every system that are looked at first, so that others have something to be slower than."""
 ENOUGH = 1024
 """Points of a family below which all are looked at together."""
-MANY = 2048
-"""Plans, each under one of the systems, that are priced in about the time of few."""
 SOME_TIES = 8
 """Ties of every question that are asked first how robust they are."""
 NEAR = 1.02
@@ -291,7 +289,7 @@ class _Pools:
 
     def __init__(self, asked: Slice, number: int, tables: Tables, stop: Stop | None) -> None:
         self._number, self._family, self._usable, self._stop = number, tables.family, asked.usable, stop
-        self.times, family = tables, tables.family
+        self.times, family, self._best = tables, tables.family, asked.best
         shape = len(asked.of_systems), *family.recomputes.shape
         self._passes, promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
         first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
@@ -327,7 +325,8 @@ class _Pools:
         if len(held):
             points, cells = points[held], cells[:, held]
             least = self._passes[:, :, points], self._states.at(points)
-            pool = Pool(self.times.within(points, cells), self._usable, *least, self._stop)
+            tables = self.times.within(points, cells)
+            pool = Pool(tables, self._usable, *least, best=self._best, stop=self._stop)
             pool.fill(limits)
             self._pools.append((points, pool))
 
