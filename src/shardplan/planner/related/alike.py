@@ -332,8 +332,8 @@ class _Pools:
 
     @property
     def has_many(self) -> bool:
-        """Whether so many plans have been filled in last that those that promise most are priced before others."""
-        return bool(self._pools) and self._pools[-1][1].size > MANY
+        """Whether many plans have been filled in last."""
+        return bool(self._pools) and self._pools[-1][1].has_many
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which some plans are that have been filled in last; no higher than these."""

@@ -25,6 +25,8 @@ from shardplan.planner.stopping import Stop
 Limits = NDArray[np.float64]
 """The slowest step of use, by system and by the smallest capacity in which a plan fits; minus infinity where it fits
 none. [s]"""
+MANY = 2048
+"""Plans, each under one of the systems, that are priced in about the time of few."""
 SOME = 64
 """Plans of every system and capacity whose closer bound is found first."""
 FEW = 8
@@ -121,9 +123,9 @@ class Pool:
         self._is_bounded = np.zeros(len(layouts), dtype=bool)
 
     @property
-    def size(self) -> int:
-        """Plans, each under one of the systems."""
-        return self._bound.size
+    def has_many(self) -> bool:
+        """Whether there are so many plans that those that promise most are priced before others."""
+        return self._bound.size > MANY
 
     def _least(self, systems: Index, columns: Index) -> NDArray[np.float64]:
         """Steps of some plans take no less: by kind of sharding; infinite where they do not fit. [s]"""
@@ -156,7 +158,8 @@ class Pool:
 
     def price(self, limits: Limits, kept: Limits) -> Fitting:
         """Plans that have not been priced and may be within limits: those within others, which are no lower."""
-        self._come_closer(limits)
+        if self.has_many:
+            self._come_closer(limits)
         pairs, columns = self._near(limits)
         smallest = self._smallest[:, columns]
         most = kept[pairs.systems, smallest] * (1 + ROUNDING)
