@@ -31,8 +31,6 @@ SOME = 64
 """Plans of every system and capacity whose closer bound is found first."""
 FEW = 8
 """The most promising of them, which are priced first, so that others have something to be slower than."""
-MANY = 2048
-"""Plans, each under one of the systems, that are priced in about the time of few."""
 
 
 class Fitting(NamedTuple):
@@ -159,6 +157,7 @@ class Pool:
     def price(self, limits: Limits, kept: Limits) -> Fitting:
         """Plans that have not been priced and may be within limits: those within others, which are no lower."""
         if self.has_many:
+            self._bound_by_best(limits)
             self._come_closer(limits)
         pairs, columns = self._near(limits)
         smallest = self._smallest[:, columns]
@@ -178,17 +177,17 @@ class Pool:
     def _come_closer(self, limits: Limits) -> None:
         """Finds the closer bound of plans that may be within limits."""
         pairs, columns = self._near(limits, without=self._is_close)
-        if self._best is not None and len(columns) > MANY:
-            self._bound_by_best(different(columns))
-            pairs, columns = self._near(limits, without=self._is_close)
         at = pairs.systems, columns
         self._passes[at] = least_times(self._tables, pairs, self._stop)
         self._bound[at] = self._least(*at).min(axis=0)
         self._is_close[at] = True
 
-    def _bound_by_best(self, columns: Index) -> None:
-        """Bounds plans on all systems by what they take on the best one."""
-        columns = columns[~self._is_bounded[columns]]
+    def _bound_by_best(self, limits: Limits) -> None:
+        """Bounds plans that may be within limits on all systems by what they take on the best one, if they are many."""
+        _, near = self._near(limits, without=self._is_close)
+        if self._best is None or len(near) <= MANY:
+            return
+        columns = different(near[~self._is_bounded[near]])
         self._is_bounded[columns] = True
         pairs = Pairs(np.full_like(columns, self._best), *self._plans[:, columns])
         once = self._once.min(axis=1).take(self._place[columns], axis=-1)
