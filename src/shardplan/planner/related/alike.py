@@ -39,7 +39,7 @@ from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
 from shardplan.planner.pruning.first_stages import FirstStages
 from shardplan.planner.pruning.states import LeastOfStates, least_of_states
-from shardplan.planner.related.pool import MANY, Fitting, Limits, Pool
+from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of
