@@ -121,8 +121,8 @@ class Layouts:
             rounds=flat.reshape(len(found), -1, max(widest, 1)),
         )
 
-    def stage(self, layouts: NDArray[np.intp], kind: int) -> Stage:
-        """A kind of stage of listed layouts."""
+    def stage(self, layouts: NDArray[np.intp], kind: int | NDArray[np.intp]) -> Stage:
+        """A kind of stage of listed layouts, or one for each."""
         stage = self.composed(self.composition[layouts, kind])
         num_behind = one_number(self.num_behind[layouts, kind])
         return Stage(

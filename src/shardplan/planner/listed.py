@@ -23,6 +23,8 @@ from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Tables
 from shardplan.workload.stage import Stage
 
+Index = NDArray[np.intp]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
@@ -101,9 +103,7 @@ class Outcomes:
 
 def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
-    every = np.arange(len(plans))
-    pieces = [every[start : start + CELLS // 4] for start in range(0, len(every), CELLS // 4)]
-    parts = [pair for index in pieces for pair in _priced(question, tables, plans, index)]
+    parts = [*_priced(question, tables, plans)]
     return Outcomes(
         question=question,
         busiest=_together([(index, step.busiest) for index, step in parts], len(plans)),
@@ -112,28 +112,53 @@ def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     )
 
 
+def times_of(question: Question, tables: Tables, plans: Listed, systems: Index) -> NDArray[np.float64]:
+    """Step times of listed plans in their order, each on one of the systems of ``question``, fitting or not. [s]"""
+    parts = [(index, step.busiest) for index, step in _priced(question, tables, plans, systems)]
+    return np.asarray(whole_step(question, _together(parts, len(plans))))
+
+
 def _priced(
-    question: Question, tables: Tables, plans: Listed, index: NDArray[np.intp]
-) -> Iterator[tuple[NDArray[np.intp], Step]]:
-    """Outcome of plans at some positions: those with as many kinds of stage together."""
-    here = plans.at(index)
-    columns = _columns(question, tables, here)
+    question: Question, tables: Tables, plans: Listed, systems: Index | None = None
+) -> Iterator[tuple[Index, Step]]:
+    """Outcome of listed plans in pieces, and their positions."""
+    for start in range(0, len(plans), CELLS // 4):
+        index = np.arange(start, min(start + CELLS // 4, len(plans)))
+        on_systems = None if systems is None else systems[index]
+        for chosen, step in _of_piece(question, tables, plans.at(index), on_systems):
+            yield index[chosen], step
+
+
+def _of_piece(question: Question, tables: Tables, here: Listed, systems: Index | None) -> Iterator[tuple[Index, Step]]:
+    """Outcome of plans: those with as many kinds of stage together."""
+    columns = _columns(question, tables, here, systems)
     num_kinds = tables.layouts.num_kinds[here.layouts]
     for number in different(num_kinds):
         chosen = np.flatnonzero(num_kinds == number)
-        some = columns if len(chosen) == len(index) else gather(columns, chosen)
-        yield index[chosen], _step(question, tables, here.at(chosen), some)
+        some = columns if len(chosen) == len(here) else gather(columns, chosen)
+        yield chosen, _step(_on_systems(question, systems, chosen), tables, here.at(chosen), some)
 
 
 Columns = tuple[PlanNumbers, Loads, Around]
 """Plans in numbers, and what their prices put on a rank."""
 
 
-def _columns(question: Question, tables: Tables, plans: Listed) -> Columns:
+def _columns(question: Question, tables: Tables, plans: Listed, systems: Index | None) -> Columns:
     """Prices of plans, those that differ in chunks per rank alone priced once."""
-    _, cell = distinct(*coded(plans.points, plans.slots, plans.shardings))
-    loads, around = _prices(question, tables, plans.at(first_of(cell, int(cell.max()) + 1)))
+    own = () if systems is None else (systems,)
+    _, cell = distinct(*coded(plans.points, plans.slots, plans.shardings, *own))
+    first = first_of(cell, int(cell.max()) + 1)
+    loads, around = _prices(_on_systems(question, systems, first), tables, plans.at(first))
     return _numbers(tables, plans), gather(loads, cell), gather(around, cell)
+
+
+def _on_systems(question: Question, systems: Index | None, index: Index) -> Question:
+    """The question with the rates of the system of each plan at some positions."""
+    if systems is None:
+        return question
+    own, network = systems[index], question.network
+    rates, machine = mapped((network.rates, question.given_rates), lambda array: array.ravel()[own])
+    return replace(question, given_network=replace(network, rates=rates), given_rates=machine)
 
 
 def _prices(question: Question, tables: Tables, plans: Listed) -> tuple[Loads, Around]:

@@ -48,6 +48,8 @@ DIMENSIONS: Final = ("tp", "cp", "pp", "vp", "ep", "etp")
 """Degrees that split a model or its work, each a dimension where it is more than one."""
 SIZES: Final = ("micro_batch_size", "sharding_degree", "stage_layers", "microbatch_group_size", "tp_rows")
 """Other fields that are no switches."""
+SWITCHES: Final = {each.name: each.default for each in fields(Plan) if each.name not in (*DIMENSIONS, *SIZES)}
+"""Switches, with their defaults."""
 Complexity = tuple[bool, int, int, int]
 
 
@@ -94,8 +96,7 @@ def complexity_of(plan: Plan, num_layers: int) -> Complexity:
     """Whether stages have unlike numbers of layers, then dimensions, switches that differ from defaults, chunks."""
     is_uneven = plan.stage_layers is not None or num_layers % (plan.pp * plan.vp) != 0
     dimensions = sum(getattr(plan, name) > 1 for name in DIMENSIONS)
-    others = (field for field in fields(Plan) if field.name not in (*DIMENSIONS, *SIZES))
-    return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others), plan.vp
+    return is_uneven, dimensions, sum(getattr(plan, name) != default for name, default in SWITCHES.items()), plan.vp
 
 
 class PlanFacts:

@@ -8,7 +8,7 @@ composition). A plan picks its own out of these tables.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -37,6 +37,7 @@ from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks,
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, least_peak_of, sharding_time
 from shardplan.fields import dataclass
+from shardplan.inputs.plan import Offload
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.pricing.numbers import PointNumbers
@@ -75,7 +76,7 @@ class Tables:
     family: Family
     known: KnownPipelines
     part_of: PartOf | None = None
-    """The tables of a family of which these plans are some: its blocks are priced already."""
+    """The tables of a family of which these plans are some, if they offload the same: its blocks are priced already."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,6 +92,12 @@ class Tables:
         """Of some of the points, ascending, and of some recomputation there, by slot and point."""
         family = self.family.within(points, recomputes)
         return Tables(question=self.question, family=family, known=self.known, part_of=PartOf(self, points))
+
+    def offloading(self, place: Offload) -> Tables:
+        """Of the same plans that keep something else in host memory: charges alone are others."""
+        family = replace(self.family, switches={**self.family.switches, "offload": place})
+        whole = PartOf(self, np.arange(family.num_points))
+        return Tables(question=self.question, family=family, known=self.known, part_of=whole)
 
     @cached_property
     def numbers(self) -> PointNumbers:
@@ -204,12 +211,12 @@ class Tables:
 
     def charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        if self.part_of is not None:
+        if self.part_of is not None and self.part_of.tables.family.switches == self.family.switches:
             return self.part_of.tables.charge(compositions, keys)
         points = self.layout_keys[0][keys]
         numbers = self.numbers.under_every_sharding(self.numbers.of(points, None), points)
         stage = self.layouts.composed(compositions)
-        held = StageStates.of(stage, self._states.at(keys, stage))
+        held = StageStates.of(stage, self.states.at(keys, stage))
         return state_charge(self.question, numbers, stage, held)
 
     @of_whole
@@ -221,7 +228,7 @@ class Tables:
         return joined_groups(groups, [len(points) for _, points in numbered])
 
     @of_whole
-    def _states(self) -> Parts[StateLoad]:
+    def states(self) -> Parts[StateLoad]:
         """States of every part under every sharding, on every set of degrees."""
         first = self.layout_keys[0]
         every = self.numbers.under_every_sharding(self.numbers.of(first, None), first)
@@ -236,7 +243,7 @@ class Tables:
     @of_whole
     def sharding_time(self) -> Numbers:
         """The same under every sharding, on an axis of its own."""
-        return without_zeros(sharding_time(self._states, self.whole[0]))
+        return without_zeros(sharding_time(self.states, self.whole[0]))
 
     @of_whole
     def both_passes(self) -> Parts[NDArray[np.float64]]:
