@@ -79,11 +79,9 @@ def where(condition: Flags, yes: Numbers, no: Numbers) -> Numbers:
 def one_number(values: Numbers) -> Numbers:
     """The one number that all values are; the values where they differ."""
     array = np.asarray(values)
-    if array.size == 1:
-        return float(array.item())
-    if not array.size or array.flat[0] != array.flat[-1]:  # most that differ, seen at their ends
+    if not array.size or (first := array.item(0)) != array.item(-1):  # most that differ, seen at their ends
         return values
-    return float(array.flat[0]) if array.min() == array.max() else values
+    return float(first) if array.size == 1 or bool((array == first).all()) else values
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -100,12 +98,12 @@ def first_number(value: Numbers) -> float:
 
 def is_number(value: Numbers, number: float) -> bool:
     """Whether a value is this one number, rather than an array, so that what it is part of can be skipped."""
-    return isinstance(value, (int, float)) and value == number
+    return not isinstance(value, np.ndarray) and value == number
 
 
 def is_zero(value: Numbers) -> bool:
     """Whether a term is the number zero."""
-    return is_number(value, 0)
+    return not isinstance(value, np.ndarray) and value == 0
 
 
 def plus(value: Numbers, other: Numbers) -> Numbers:
@@ -188,7 +186,11 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     else:
         arrays = [np.asarray(each) for each in records]
         front = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
-        parts = [np.broadcast_to(array, (*front, n)) for array, n in zip(arrays, lengths, strict=True)]
+        shapes = [(*front, length) for length in lengths]
+        parts = [
+            array if array.shape == shape else np.broadcast_to(array, shape)
+            for array, shape in zip(arrays, shapes, strict=True)
+        ]
         joined = np.concatenate(parts, axis=-1)
     return cast("Record", joined)
 
@@ -239,6 +241,15 @@ def columns_coded(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
     return code
 
 
+def _ranked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The different values of a column, and the position of each of its values among them."""
+    if column.dtype.kind == "i" and len(column):
+        least, limit = int(column.min()), int(column.max()) - int(column.min()) + 1
+        if limit <= MOST_PER_ROW * len(column):
+            return distinct(column - least, limit)  # in a fifth of the time of sorting
+    return np.unique(column, return_inverse=True)
+
+
 MOST_PER_ROW = 8
 """Codes beyond this number for each row are numbered anew, so that tables of all codes stay small."""
 
@@ -247,7 +258,9 @@ def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
     """One whole number for each row of some columns, equal for equal rows; and a number that all are below."""
     code, limit = np.zeros(len(columns[0]), dtype=np.intp), 1
     for column in columns:
-        values, position = np.unique(column, return_inverse=True)
+        if not isinstance(one_number(column), np.ndarray):
+            continue
+        values, position = _ranked(column)
         code = code * len(values) + position
         limit *= len(values)
         if limit > MOST_PER_ROW * len(code):  # no more numbers than there are rows

@@ -204,6 +204,33 @@ def test_a_batch_that_a_hint_names_runs(
 
 
 @every_schedule
+@given(sizes(), st.integers(1, 8))
+def test_the_flags_of_a_hint_write_a_plan_that_runs(
+    schedule: PipelineSchedule, size: tuple[int, int, int, int], replicas: int
+) -> None:
+    """On as many accelerators as 840 replicas of a rank take, and with as many sequences, so that degrees divide them.
+
+    The batch is the same unless another is named.
+    """
+    pp, m, each = size[0], size[2], 840 * replicas
+    at = Pipeline(pp=pp, vp=size[1], num_microbatches=m, group_size=size[3])
+    assume(not schedule.can_run(at))
+    words = schedule.flags(at, each // pp)
+    flags = {name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+    ranks = flags.get("--pp", pp)
+    batch, group_size = flags.get("--global-batch-size", m * (each // pp)), ranks if size[3] == pp else size[3]
+    assert batch % (each // ranks) == 0
+    assert schedule.can_run(
+        Pipeline(
+            pp=ranks,
+            vp=flags.get("--vp", size[1]),
+            num_microbatches=batch // (each // ranks),
+            group_size=flags.get("--microbatch-group-size", group_size),
+        )
+    )
+
+
+@every_schedule
 def test_uneven_stages_are_nearly_right(schedule: PipelineSchedule) -> None:
     """Chunks that differ by up to 10 %, or a longer last one: within 7 % of the passes one by one, 2 % on average."""
     generator = np.random.default_rng(0)

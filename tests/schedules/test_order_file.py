@@ -103,8 +103,8 @@ def test_a_file_says_what_runs_it() -> None:
     assert schedule.needs == "2 ranks with 1 chunks each and 2 micro-batches, as order.csv has"
     assert schedule.can_run(pipeline(2, 2))
     for at, flags in (
-        (pipeline(3, 2), "--pp 2 --vp 1"),
-        (pipeline(2, 2, 2), "--pp 2 --vp 1"),
+        (pipeline(3, 2), "--pp 2 --global-batch-size 48"),
+        (pipeline(2, 2, 2), "--vp 1"),
         (pipeline(2, 3), "--global-batch-size 32"),
     ):
         assert not schedule.can_run(at)

@@ -92,8 +92,8 @@ def test_a_plan_selects_its_schedule() -> None:
 @pytest.mark.parametrize(
     ("pp", "vp", "m", "g", "knob"),
     [
-        (1, 2, 8, 1, "pp and vp of 2 or more"),
-        (4, 1, 8, 4, "pp and vp of 2 or more"),
+        (1, 2, 8, 1, "pp of 2 or more"),
+        (4, 1, 8, 4, "vp of 2 or more"),
         (4, 2, 8, 2, "group size to pp 4 or more"),
         (4, 2, 9, 4, "global batch size to 128,"),
         (4, 2, 3, 4, "global batch size to 64,"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -27,7 +28,7 @@ from shardplan.workload.layer import (
     layer_parameters,
     mtp_parameters,
 )
-from shardplan.workload.ops import OUTSIDE, Matmul
+from shardplan.workload.ops import OUTSIDE, Matmul, StreamPass
 from shardplan.workload.shard import Shard
 from shardplan.workload.stage import Stage, stages
 
@@ -275,6 +276,51 @@ def test_norms_behind_a_block_keep_their_output_in_16_bits() -> None:
         for layer in (Layer(mixer=mixer, mlp=MLP(intermediate_size=h, gated=False), num_norms=n) for n in (2, 4))
     )
     assert four - two == 2 * (2 + 2) * tokens * h
+
+
+@pytest.mark.parametrize(
+    ("parallel", "num_norms", "kept", "passes"),
+    [
+        (False, 2, {"norm_input": 2, "norm_output": 2}, {"norm": 2}),
+        (True, 2, {"norm_input": 1, "norm_output": 2}, {"norm": 2}),
+        (True, 1, {"norm_input": 1, "norm_output": 1}, {"norm": 1, "addition": 1}),
+    ],
+    ids=["Llama", "GPT-NeoX", "Phi"],
+)
+def test_mixer_and_mlp_in_parallel_share_what_they_read(
+    *, parallel: bool, num_norms: int, kept: dict[str, int], passes: dict[str, int]
+) -> None:
+    """``x + attention(norm(x)) + mlp(norm(x))``: one x, and one norm of it (Phi) or two (GPT-NeoX), each kept once.
+
+    An addition reads two and writes one, forward and backward; a norm with its addition moves 5 and 7 (``passes.py``).
+    """
+    h, tokens = 1024, SEQUENCE * MICRO
+    mixer, job = (
+        Attention(num_heads=16, num_kv_heads=16, head_dim=64),
+        Job(sequence_length=SEQUENCE, global_batch_size=MICRO),
+    )
+    feed_forward = MLP(intermediate_size=h, gated=False)
+    layer = Layer(mixer=mixer, mlp=feed_forward, num_norms=num_norms, parallel_residual=parallel)
+    block = layer_block(layer, Shard.of(h, job, PlanNumbers.of(Plan(micro_batch_size=MICRO), 1, job)))
+    saved = [each for each in block.saved if each.name in kept]
+    assert Counter(each.name for each in saved) == kept
+    assert {float(each.bytes) for each in saved} == {2.0 * tokens * h}
+    streams = [each for each in block.operators if each.name in {"norm", "addition"}]
+    assert Counter(each.name for each in streams) == passes
+    moved = [(each.forward_bytes, each.backward_bytes) for each in streams if isinstance(each, StreamPass)]
+    assert moved == [
+        (n * 2 * tokens * h, m * 2 * tokens * h) for n, m in ((5, 7), (5, 7) if num_norms == 2 else (3, 3))
+    ]
+
+
+@pytest.mark.parametrize(("targets", "kept"), [("up", 1), ("o", 0)])
+def test_a_shared_norm_is_kept_where_an_adapter_of_either_reads_it(targets: str, kept: int) -> None:
+    model = load_model("llama-3.2-1b")
+    layer = replace(model.layer_kinds[0], parallel_residual=True, num_norms=1)
+    job = Job(sequence_length=SEQUENCE, global_batch_size=MICRO, train="lora", lora_targets=targets)
+    numbers = PlanNumbers.of(Plan(micro_batch_size=MICRO), 1, job)
+    saved = layer_block(layer, Shard.of(model.hidden_size, job, numbers)).saved
+    assert sum(each.name == "norm_output" for each in saved) == kept
 
 
 def run_again(name: str, *, pruned: bool = True, **changes: Any) -> set[str]:

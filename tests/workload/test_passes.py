@@ -57,6 +57,7 @@ SCORES = read(1, write=1)
 
 EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
     "rope": ((read(1, write=1),), (read(1, write=1),)),
+    "addition": ((ADDITION,), (ADDITION,)),
     "activation": ((read(1, write=1),), (read(2, write=1),)),
     "gated activation": ((read(2, write=1),), (read(3, write=2),)),
     "embedding": ((read(1, write=1),), (read(1), read(1, write=1))),

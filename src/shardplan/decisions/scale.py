@@ -84,11 +84,7 @@ def scaling(
     """The plan to take at each of ``sizes``, the batch of ``question`` kept. Raises ``InputError``."""
     ordered = checked_sizes(sizes)
     _check_gain(least_gain)
-    answers = []
-    for done, size in enumerate(ordered):
-        if progress is not None:
-            progress(done, len(ordered))
-        answers.append(searches.answer(replace(question, num_accelerators=size)))
+    answers = searches.answers([replace(question, num_accelerators=size) for size in ordered], progress)
     if all(each.reason is not None for each in answers):
         searches.result(answers[-1].question)  # raises, where what is asked for contradicts itself
     return Scaling(points=_points(answers), least_gain=least_gain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from shardplan.errors import ShardplanError
@@ -12,6 +12,8 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike, estimates_of
+from shardplan.planner.related.grouping import in_groups
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
@@ -80,21 +82,56 @@ class Searches:
 
     def answer(self, question: Question) -> Answered:
         """The plan to take. A question that the restrictions or the framework rule out has a reason in its place."""
+        return self.answers([question])[0]
+
+    def answers(self, questions: Sequence[Question], progress: Progress | None = None) -> list[Answered]:
+        """The same of several questions; those that differ in memory and rates alone share all the rest."""
+        found: dict[int, Answered] = {}
+        for numbers in in_groups(questions, [self.stack] * len(questions)):
+            if progress is not None:
+                progress(len(found), len(questions))
+            found |= zip(numbers, self._of_alike([questions[number] for number in numbers]), strict=True)
+        return [found[number] for number in range(len(questions))]
+
+    def _of_alike(self, questions: Sequence[Question]) -> list[Answered]:
+        """Answers to questions that differ in memory and rates alone."""
         try:
-            result = self.result(question)
+            found = best_of_alike(
+                questions,
+                restrictions=self._restrictions,
+                stack=self.stack,
+                known=self.known,
+                to_take=True,
+                stop=self.stop,
+            )
         except SearchStopped:
             raise
         except ShardplanError as error:
-            return Answered(question=question, reason=error.message)
-        first = result.estimates[0] if result.estimates else None
-        return Answered(
-            question=question, estimate=result.recommended, fastest=first, reason=None if first else why_none(result)
-        )
+            return [Answered(question=question, reason=error.message) for question in questions]
+        fastest = self._estimates(questions, found, [each.fastest for each in found])
+        to_take = self._estimates(questions, found, [each.to_take for each in found])
+        return [
+            Answered(question=question, estimate=taken, fastest=first, reason=None if first else why_none(each))
+            for question, taken, first, each in zip(questions, to_take, fastest, found, strict=True)
+        ]
+
+    def _estimates(
+        self, questions: Sequence[Question], found: Sequence[AlikeAnswer], plans: Sequence[FoundPlan | None]
+    ) -> list[Estimate | None]:
+        """The full answers, with what was not searched."""
+        return [
+            answer and replace(answer, assumptions=(*each.not_searched, *answer.assumptions))
+            for answer, each in zip(estimates_of(questions, plans, self.stack), found, strict=True)
+        ]
+
+    @property
+    def _restrictions(self) -> Restrictions:
+        return Restrictions(fix=as_lists(self.fix), limit=as_lists(self.limit), exclude=as_lists(self.exclude))
 
     def survey(self, question: Question) -> Survey:
         """Every plan with its step time and memory."""
-        restrictions = Restrictions(fix=as_lists(self.fix), limit=as_lists(self.limit), exclude=as_lists(self.exclude))
-        return survey_of(question, declare(question, restrictions, self.stack), stop=self.stop, known=self.known)
+        space = declare(question, self._restrictions, self.stack)
+        return survey_of(question, space, stop=self.stop, known=self.known)
 
     def survey_if_any(self, question: Question) -> Survey | None:
         """The same; None where the restrictions or the framework rule the question out."""
@@ -114,8 +151,6 @@ class Searches:
         return replace(self, fix={**(self.fix or {}), **fix})
 
 
-def why_none(result: SearchResult) -> str:
-    """Why a search has no plan."""
-    if not result.num_plans_evaluated:
-        return "no plan is valid"
-    return f"none of {result.num_plans_evaluated:,} valid plans fits in memory"
+def why_none(found: AlikeAnswer) -> str:
+    """Why no plan was found."""
+    return f"none of {found.num_plans:,} valid plans fits in memory" if found.num_plans else "no plan is valid"

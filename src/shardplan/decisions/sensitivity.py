@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from shardplan.decisions.searching import Answered, Progress, Searches
@@ -94,20 +95,17 @@ def sensitivity_of(question: Question, searches: Searches, *, factor: float, pro
             rule=f"the factor is a number above 1 and at most {LARGEST_FACTOR:g}",
             hint=f"give {FACTOR} to vary every parameter by a quarter",
         )
-    base = searches.answer(question)
+    parameters = [*parameters_of(question, offloads=_offloads(searches))]
+    scales = [scaled(question, parameter.name, by) for parameter in parameters for by in (1 / factor, factor)]
+    base, *ends = searches.answers([question, *scales], progress)
     if base.fastest is None:
         searches.result(question)  # raises, where what is asked for contradicts itself
         return Sensitivity(base=base, factor=factor, points=())
-    found, parameters = [], [*parameters_of(question, offloads=_offloads(searches))]
-    for done, parameter in enumerate(parameters):
-        if progress is not None:
-            progress(done, len(parameters))
-        found.append(_point(question, parameter, searches, factor))
-    return Sensitivity(base=base, factor=factor, points=tuple(sorted(found, key=lambda each: -each.size)))
+    points = map(partial(_point, factor=factor), parameters, ends[::2], ends[1::2])
+    return Sensitivity(base=base, factor=factor, points=tuple(sorted(points, key=lambda each: -each.size)))
 
 
-def _point(question: Question, parameter: Parameter, searches: Searches, factor: float) -> SensitivityPoint:
-    lower, upper = (searches.answer(scaled(question, parameter.name, by)) for by in (1 / factor, factor))
+def _point(parameter: Parameter, lower: Answered, upper: Answered, *, factor: float) -> SensitivityPoint:
     elasticity = None
     if lower.fastest is not None and upper.fastest is not None:
         elasticity = math.log(upper.fastest.step_time / lower.fastest.step_time) / (2 * math.log(factor))

@@ -119,12 +119,9 @@ def what_if(
     asked = [("", question)]
     for name, value in changes.items():
         asked.append((_label(name, value), changed(asked[-1][1], name, value)))
-    steps = []
-    for done, (label, each) in enumerate(asked):
-        if progress is not None:
-            progress(done, len(asked))
-        known = before if done == 0 else None
-        steps.append(_step(label, each, plan, known or searches.answer(each)))
+    known = [] if before is None else [before]
+    answers = [*known, *searches.answers([each for _, each in asked[len(known) :]], progress)]
+    steps = [_step(label, each, plan, answer) for (label, each), answer in zip(asked, answers, strict=True)]
     if steps[0].answered.estimate is None and steps[-1].answered.estimate is None:
         searches.result(steps[-1].answered.question)  # raises, where what is asked for contradicts itself
     return WhatIf(plan=estimate_plan(question, plan), steps=tuple(steps))

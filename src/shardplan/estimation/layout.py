@@ -15,10 +15,9 @@ from shardplan.schedules.longest_ways import pace_of
 from shardplan.schedules.registry import INTERLEAVED, load_schedule
 from shardplan.workload.stage import (
     Stage,
-    chunk_counts,
+    counts_of_chunks,
     kinds_of_chunks,
     kinds_of_stage,
-    layers_before,
     stages,
     stages_of_chunks,
 )
@@ -107,8 +106,7 @@ def _laid(
     of_placed: Callable[[Stages], Stages],
 ) -> list[tuple[Stages, Rounds]]:
     """Stages of pipelines whose chunks lie in a loop, or as a schedule places them, and the longest ways."""
-    before = layers_before(model)
-    counts = [chunk_counts(model, pp, vp, layers, before=before) for pp, vp, layers, _ in shapes]
+    counts = counts_of_chunks(model, [shape[:3] for shape in shapes])
     named = [None if shape[-1] is None else load_schedule(shape[-1]) for shape in shapes]
     rounds = rounds_of(model, counts, [INTERLEAVED if each is None else each for each in named])
     stages = [

@@ -150,8 +150,9 @@ def _recompute_layers_rule(framework: str, counted: Any) -> str:
 def _recompute_layers_hint(counted: Any, _s: Setting, p: Plan) -> str:
     if all(word in counted for word in recompute_words(p.recompute)):
         return f"set recompute_num_layers to a multiple of vp {p.vp}: every chunk of a stage recomputes equally many"
-    limited = f", or recompute {' or '.join(counted)}" if counted else ""
-    return f"leave recompute_num_layers out{limited}"
+    number = p.recompute_num_layers or 0
+    limited = [word for word, unit in counted.items() if unit != "chunk" or number % p.vp == 0]
+    return "leave recompute_num_layers out" + (f", or recompute {_or(limited)}" if limited else "")
 
 
 # Ranks

@@ -354,6 +354,11 @@ class Layer:
         return tuple(mixer for mixer in (self.mixer, self.parallel_mixer) if mixer is not None)
 
     @property
+    def shares_norm(self) -> bool:
+        """Whether mixer and MLP read the output of one norm."""
+        return self.parallel_residual and self.num_norms == 1 and self.mixer is not None and self.mlp is not None
+
+    @property
     def num_scales(self) -> int:
         """Vectors over the hidden size that scale the outputs of mixer and MLP."""
         return ((self.mixer is not None) + (self.mlp is not None)) * self.layer_scale

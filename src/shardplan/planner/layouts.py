@@ -173,5 +173,4 @@ def _padded(rows: list[list[int]]) -> NDArray[np.intp]:
 
 
 def _parts(stage: Stage) -> Composition:
-    parts = (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
-    return tuple(float(part) for part in parts)
+    return tuple(map(float, (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)))

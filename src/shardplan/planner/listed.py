@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, coded, different, distinct, first_of, gather, mapped
-from shardplan.costs.groups import groups_of, joined_groups, sharding_groups
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
@@ -123,17 +122,15 @@ def _priced(
     question: Question, tables: Tables, plans: Listed, systems: Index | None = None
 ) -> Iterator[tuple[Index, Step]]:
     """Outcome of listed plans in pieces, and their positions."""
-    placements = tables.family.points["placement"][plans.points]
-    order = np.argsort(placements, kind="stable")
-    for start in range(0, len(order), CELLS // 4):
-        index = order[start : start + CELLS // 4]
+    for start in range(0, len(plans), CELLS // 4):
+        index = np.arange(start, min(start + CELLS // 4, len(plans)))
         on_systems = None if systems is None else systems[index]
         for chosen, step in _of_piece(question, tables, plans.at(index), on_systems):
             yield index[chosen], step
 
 
 def _of_piece(question: Question, tables: Tables, here: Listed, systems: Index | None) -> Iterator[tuple[Index, Step]]:
-    """Outcome of plans that are sorted by placement: those with as many kinds of stage together."""
+    """Outcome of plans: those with as many kinds of stage together."""
     columns = _columns(question, tables, here, systems)
     num_kinds = tables.layouts.num_kinds[here.layouts]
     for number in different(num_kinds):
@@ -165,15 +162,14 @@ def _on_systems(question: Question, systems: Index | None, index: Index) -> Ques
 
 
 def _prices(question: Question, tables: Tables, plans: Listed) -> tuple[Loads, Around]:
-    """Prices of plans, which are sorted by placement: groups of those of each placement together, all else at once."""
-    family, numbers = tables.family, _numbers(tables, plans)
-    placements = family.points["placement"][plans.points]
-    pieces = [(family.placements[each], np.flatnonzero(placements == each)) for each in different(placements)]
-    alone = len(pieces) == 1
-    placed = [replace(numbers if alone else gather(numbers, at), placement=placement) for placement, at in pieces]
-    lengths = [len(at) for _, at in pieces]
-    groups = joined_groups([groups_of(each, question.network) for each in placed], lengths)
-    sharding = joined_groups([sharding_groups(each, question.network) for each in placed], lengths)
+    """Prices of plans, on the groups of their degrees and placements."""
+    key, numbers = tables.layout_keys[1][plans.points], _numbers(tables, plans)
+
+    def under_own(array: NDArray[Any]) -> NDArray[Any]:
+        kinds = plans.shardings if array.ndim > 1 and len(array) > 1 else 0
+        return array[..., key] if array.ndim < 2 else array[kinds, key if array.shape[1] > 1 else 0]
+
+    groups, sharding = gather(tables.groups, key), mapped(tables.sharding_groups, under_own)
     around = Around(
         handover_time=price_handover(question, numbers, groups).time,
         output_bytes=output_bytes(question, numbers),

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,9 +19,8 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
+from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record
-from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.inputs.software import Software
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.retiming import Retimed
@@ -30,6 +28,7 @@ from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
 from shardplan.reports.forms.framework_options import framework_options_record
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
+from shardplan.reports.plan_file_constants import constants_record, profile_in
 from shardplan.reports.plan_file_schema import schema_of_constants, schema_of_files
 from shardplan.reports.recommendation import (
     reason,
@@ -141,8 +140,7 @@ def plan_file_record(file: PlanFile) -> Record:
         "job": plain(question.job),
         "plans": [_listed_record(file, estimate) for estimate in file.estimates],
     }
-    constants = {"profile": _profile_record(question.profile)} | _origin_record(question.given_profile)
-    return record | _account_record(file) | constants
+    return record | _account_record(file) | constants_record(question.profile, question.given_profile)
 
 
 def estimate_record(estimate: Estimate) -> Record:
@@ -198,27 +196,6 @@ def _offer_record(offer: Offer) -> Record:
     }
 
 
-def _profile_record(profile: Profile) -> Record:
-    left_out = set(NOT_CONSTANTS) - {"name"}
-    return {name: plain(getattr(profile, name)) for name in keys(Profile) if name not in left_out}
-
-
-def _origin_record(given: Profile | None) -> Record:
-    """What the band of a given profile needs: its generation and the errors of its own runs."""
-    if given is None:
-        return {"profile_origin": None}
-    rows = [residual_row(run) for run in given.left_out_errors]
-    return {"profile_origin": {"generation": given.generation, "left_out_errors": rows}}
-
-
-def _with_origin(profile: Profile | None, origin: Any, shipped: Profile) -> Profile | None:
-    """The profile of a file as it was given: one that says no more than the shipped one stays the shipped one."""
-    if origin is None or (profile is None and not origin.left_out_errors):
-        return profile
-    errors = residuals_from_rows(origin.left_out_errors, "profile_origin.left_out_errors", origin.generation)
-    return replace(profile or shipped, generation=origin.generation, left_out_errors=errors)
-
-
 def read_plan_file(path: Path | str) -> PlanFile:
     """The plan file at ``path``. Raises InputError on anything that is none."""
     label = str(path)[:200]
@@ -234,7 +211,7 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     _check_schema(record)
     checked: Any = WRITTEN.read(schema_of_files(), _in_our_words(record), as_json=True)
     cluster = cluster_from_record(checked.cluster)
-    profile, is_older = _profile_in(checked, cluster.accelerator.generation)
+    profile, is_older = profile_in(checked, cluster.accelerator.generation)
     question = Question(
         model=model_from_record(checked.model),
         cluster=cluster,
@@ -255,7 +232,7 @@ def inputs_record(*, model: ModelConfig | None, cluster: Cluster | None, profile
     found: Record = {"schema": SCHEMA}
     found |= {} if model is None else {"model": model_record(model)}
     found |= {} if cluster is None else {"cluster": plain(cluster)}
-    return found | ({} if profile is None else {"profile": _profile_record(profile), **_origin_record(profile)})
+    return found | ({} if profile is None else constants_record(profile, profile))
 
 
 def inputs_from_record(record: Mapping[str, Any]) -> tuple[ModelConfig | None, Cluster | None, Profile | None]:
@@ -265,14 +242,7 @@ def inputs_from_record(record: Mapping[str, Any]) -> tuple[ModelConfig | None, C
     cluster = cluster_from_record(record["cluster"]) if "cluster" in record else None
     checked: Any = WRITTEN.read(schema_of_constants(), record, as_json=True)
     origin = checked.profile_origin
-    return model, cluster, None if origin is None else _profile_in(checked, origin.generation)[0]
-
-
-def _profile_in(checked: Any, generation: str) -> tuple[Profile | None, bool]:
-    """The constants that were given, None for the generation's own; and whether they are of another version."""
-    shipped = load_profile(generation)
-    profile, is_older = _given_profile(checked.profile, shipped)
-    return (None, True) if is_older else (_with_origin(profile, checked.profile_origin, shipped), False)
+    return model, cluster, None if origin is None else profile_in(checked, origin.generation)[0]
 
 
 def _in_our_words(record: Mapping[str, Any]) -> Record:
@@ -386,33 +356,3 @@ def _retimed(checked: Any) -> Retimed | None:
         step_time={each.plan: each.simulated_step_time_s for each in plans if each.simulated_step_time_s is not None},
         not_simulated={each.plan: each.not_simulated for each in plans if each.not_simulated is not None},
     )
-
-
-def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[Profile | None, bool]:
-    """The constants of the file, None where they are the generation's own; and whether they are of another version.
-
-    Those of another version of shardplan cannot be used: this version's are taken instead.
-    """
-    usual = _profile_record(shipped)
-    if given is None or given == usual:
-        return None, False
-    if given.keys() != usual.keys() or not all(_is_like(value, usual[name]) for name, value in given.items()):
-        return None, True
-    for name, value in given.items():
-        if not _is_plausible(value):
-            raise WRITTEN.wrong(f"profile.{name}", f"is {shown(str(value))}")
-    return Profile(**given, generation=shipped.generation), False
-
-
-def _is_like(value: object, usual: object) -> bool:
-    """Whether ``value`` is of the kind of the ``usual`` one: a text, a number, or a table with its keys."""
-    if isinstance(usual, Mapping):
-        return isinstance(value, Mapping) and value.keys() >= usual.keys()
-    return isinstance(value, str) == isinstance(usual, str) and not isinstance(value, Mapping)
-
-
-def _is_plausible(value: Any) -> bool:
-    """Whether no number is below zero. Zero is a limit case: nothing hidden, no launch time."""
-    if isinstance(value, Mapping):
-        return all(_is_plausible(part) for part in value.values())
-    return isinstance(value, str) or value >= 0

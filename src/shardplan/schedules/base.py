@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -232,12 +233,36 @@ class Schedule(ABC):
         return f"set vp to {wanted}: schedule {self.name} needs {wanted} model chunks on each rank"
 
     def flags(self, at: Pipeline, sequences: int) -> list[str]:
-        """The same as flags with which an estimate writes a plan that the schedule can run."""
-        if not self.takes_chunks(at.vp):
-            return ["--vp", str(self.least_vp)]
-        if at.pp < self.least_pp:
-            return ["--pp", str(self.least_pp)]
-        return ["--global-batch-size", str(self.least_microbatches(at.pp) * sequences)]
+        """The same as flags with which an estimate writes a plan that the schedule can run; the batch where it must."""
+        near = self.nearest(at)
+        degrees = [(name, getattr(near, name)) for name in ("pp", "vp") if getattr(near, name) != getattr(at, name)]
+        found = [word for name, degree in degrees for word in (f"--{name}", str(degree))]
+        if near.num_microbatches * at.pp == at.num_microbatches * near.pp:
+            return found  # the same batch among fewer or more replicas
+        of_replicas = max(int(sequences * at.pp // near.pp), 1)
+        return [*found, "--global-batch-size", str(int(near.num_microbatches) * of_replicas)]
+
+    def nearest(self, at: Pipeline) -> Pipeline:
+        """A pipeline near one that the schedule cannot run, which it can: of the same global batch where that will do.
+
+        More ranks in a pipeline are fewer replicas, so that each has more micro-batches.
+        """
+        vp = at.vp if self.takes_chunks(at.vp) else self.least_vp
+        pp = self.nearest_ranks(int(at.pp))
+        group_size = pp if at.group_size == at.pp else max(int(at.group_size), pp)
+        whole, rest = divmod(int(at.num_microbatches) * pp, int(at.pp))
+        near = Pipeline(pp=pp, vp=vp, num_microbatches=max(whole, 1), group_size=group_size)
+        if not rest and self.can_run(near):
+            return near
+        return replace(near, num_microbatches=self.nearest_microbatches(near))
+
+    def nearest_ranks(self, pp: int) -> int:
+        """As many ranks or a few more, with which the schedule runs."""
+        return max(pp, self.least_pp)
+
+    def nearest_microbatches(self, at: Pipeline) -> int:
+        """Micro-batches with which the schedule runs on ranks and chunks that it takes."""
+        return max(int(at.num_microbatches), int(self.least_microbatches(at.pp)))
 
     @abstractmethod
     def order(self, at: Pipeline, times: ChunkTimes) -> Orders:

@@ -49,17 +49,18 @@ class DualPipe(PipelineSchedule):
         if at.pp % 2:
             return f"schedule {self.name} needs an even pp: set pp to {at.pp + 1} or another even number"
         if at.num_microbatches % 2 and at.num_microbatches >= 2 * at.pp:
-            near = (at.num_microbatches + 1) * sequences
+            near = self.nearest_microbatches(at) * sequences
             return f"schedule {self.name} needs an even number of micro-batches: set the global batch size to {near}"
         return super().hint(at, sequences)
 
-    def flags(self, at: Pipeline, sequences: int) -> list[str]:
-        """An even number of ranks, or as many micro-batches as they need."""
-        if self.takes_chunks(at.vp) and at.pp % 2:
-            return ["--pp", str(int(at.pp) + 1)]
-        if self.takes_chunks(at.vp) and at.num_microbatches > self.least_microbatches(at.pp):
-            return ["--global-batch-size", str((int(at.num_microbatches) + 1) * sequences)]
-        return super().flags(at, sequences)
+    def nearest_ranks(self, pp: int) -> int:
+        """An even number."""
+        return super().nearest_ranks(pp + pp % 2)
+
+    def nearest_microbatches(self, at: Pipeline) -> int:
+        """An even number."""
+        enough = super().nearest_microbatches(at)
+        return enough + enough % 2
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
         """The bubble of p / 2 ranks that fold the pipeline in the middle. [s]"""

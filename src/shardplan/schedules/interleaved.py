@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from shardplan.arrays import Flags, Numbers, any_holds, is_number, plus
 from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule
 from shardplan.schedules.longest_ways import Counts, Work, interleaved_ways
 from shardplan.schedules.one_f_one_b import INTERLEAVING, alternate
+
+WITHOUT: Final = "set vp to 1 and the schedule to 1f1b"
 
 
 class Interleaved(PipelineSchedule):
@@ -22,16 +25,17 @@ class Interleaved(PipelineSchedule):
     name = "interleaved"
     title = "Interleaved 1F1B"
     source = "arXiv 2104.04473, section 2.2.2"
-    needs = "a number of micro-batches that is a multiple of the number of ranks, and two ranks or more"
+    needs = "a number of micro-batches that is a multiple of the number of ranks"
     least_vp = 2
     most_vp = None
+    least_pp = 2
     rule = INTERLEAVING
 
     def holds(self, at: Pipeline) -> Flags:
         """Megatron's rule: groups of g micro-batches, pp <= g <= M, and M mod g is 0 or at least pp."""
         pp, m, g = np.asarray(at.pp), np.asarray(at.num_microbatches), np.maximum(at.group_size, 1)
         left = np.mod(m, g)
-        return (pp > 1) & (pp <= g) & (g <= m) & ((left == 0) | (left >= pp))
+        return (pp >= self.least_pp) & (pp <= g) & (g <= m) & ((left == 0) | (left >= pp))
 
     def message(self, at: Pipeline) -> str:
         """The counts that make groups."""
@@ -42,19 +46,26 @@ class Interleaved(PipelineSchedule):
 
     def hint(self, at: Pipeline, sequences: int) -> str:
         """A global batch of whole groups, near this one."""
-        if at.pp == 1 or at.vp == 1:
-            return "interleaving needs pp and vp of 2 or more: set vp to 1 or raise pp"
+        if at.vp == 1:
+            return "interleaving needs vp of 2 or more: raise vp, or set the schedule to 1f1b"
+        if at.pp == 1:
+            return f"interleaving needs pp of 2 or more: raise pp, or {WITHOUT}"
         if at.group_size < at.pp:
-            return f"set the micro-batch group size to pp {at.pp} or more, or vp to 1"
+            return f"set the micro-batch group size to pp {at.pp} or more, or {WITHOUT}"
         return (
-            f"micro-batches per replica must be a multiple of the group size {at.group_size} "
-            f"(or leave a rest of at least pp): set the global batch size to {_near(at) * sequences}, or vp to 1"
+            f"micro-batches per replica must be a multiple of the group size {at.group_size} (or leave a rest of at "
+            f"least pp): set the global batch size to {self.nearest_microbatches(at) * sequences}, or {WITHOUT}"
         )
 
     def flags(self, at: Pipeline, sequences: int) -> list[str]:
-        """A batch of whole groups, where chunks and ranks suffice."""
-        few = at.vp < self.least_vp or at.pp == 1
-        return super().flags(at, sequences) if few else ["--global-batch-size", str(_near(at) * sequences)]
+        """Also groups of as many micro-batches as there are ranks, where stated ones are smaller."""
+        near = self.nearest(at)
+        groups = at.group_size not in (at.pp, near.group_size)
+        return [*super().flags(at, sequences), *(["--microbatch-group-size", str(near.group_size)] if groups else [])]
+
+    def nearest_microbatches(self, at: Pipeline) -> int:
+        """Whole groups."""
+        return max(round(float(at.num_microbatches / at.group_size)), 1) * int(at.group_size)
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
         """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
@@ -89,11 +100,6 @@ class Interleaved(PipelineSchedule):
         backward = [Pass("BW", vp - 1 - chunk, microbatch) for chunk, microbatch in turns]
         warm_up = (vp - 1) * group_size
         return tuple(alternate(forward, backward, 2 * (pp - rank - 1) + warm_up) for rank in range(pp))
-
-
-def _near(at: Pipeline) -> int:
-    """Micro-batches in whole groups, near those of one pipeline."""
-    return max(round(float(at.num_microbatches / at.group_size)), 1) * int(at.group_size)
 
 
 def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:

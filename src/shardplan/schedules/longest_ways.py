@@ -160,12 +160,11 @@ class _Loops:
         np.multiply(1 - BACKWARD_SHARE, self.work[forward], out=ends[1:, :count])
         np.multiply(BACKWARD_SHARE, self.work[backward], out=ends[1:, count:])
         sent, gradient = come[:count], come[count:]
-        for turn in range(turns):
-            former, now = ends[turn], ends[turn + 1]
+        each = zip(ends[:-1], ends[:-1, count:], ends[1:, :count], ends[1:, count:], strict=True)
+        for former, before, own, passed in each:
             former.take(sources, out=come, mode="clip")  # in half the time of one that checks
-            own, passed = now[:count], now[count:]
-            own += np.maximum(former[count:], sent, out=sent)
-            passed += np.maximum(own, gradient, out=gradient)
+            np.add(own, np.maximum(before, sent, out=sent), out=own)
+            np.add(passed, np.maximum(own, gradient, out=gradient), out=passed)
         return ends
 
     def _traced(

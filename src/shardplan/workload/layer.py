@@ -27,7 +27,7 @@ from shardplan.inputs.recurrent import (
 )
 from shardplan.inputs.trained import lora_targets
 from shardplan.workload.attention import attention, latent_attention
-from shardplan.workload.mlp import channel_scale, mlp, norm
+from shardplan.workload.mlp import addition, channel_scale, mlp, norm
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.op_sac import selected
 from shardplan.workload.ops import OUTSIDE, Block, Collective, Operator
@@ -52,11 +52,11 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
         mixers = (BLOCKS[type(mixer)](mixer, shard) for mixer in layer.mixers)
         blocks.append(reduce(add, mixers, norm(shard, layer_input=True)))
     if layer.mlp is not None:
-        routed = isinstance(layer.mlp, MixtureOfExperts)
-        normed = norm(shard, linear_input=not routed, layer_input=layer.mixer is None)
-        blocks.append(normed + _mlp(layer.mlp, shard))
+        blocks.append(_before_mlp(layer, shard) + _mlp(layer.mlp, shard))
     if layer.layer_scale:
         blocks = [block + channel_scale(shard) for block in blocks]
+    if layer.shares_norm:
+        blocks = [reduce(add, blocks)]  # products of either read the output of the norm
     extra = layer.num_norms - (layer.mixer is not None) - (layer.mlp is not None)
     if extra > 0:
         blocks += [norm(shard, linear_input=False)] * extra
@@ -64,6 +64,19 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
         blocks = _pruned(blocks, parallel_residual=layer.parallel_residual)
     block = reduce(add, (trained(each, layer.gradients, shard) for each in blocks))
     return selected(block, shard) if np.any(shard.numbers.recompute.get(OP_SAC, False)) else block
+
+
+def _before_mlp(layer: Layer, shard: Shard) -> Block:
+    """The norm of an MLP; that of its mixer where the two are in parallel behind one (GPT-J, Phi, Cohere)."""
+    if layer.shares_norm:
+        return addition(shard)
+    routed = isinstance(layer.mlp, MixtureOfExperts)
+    return norm(
+        shard,
+        linear_input=not routed,
+        layer_input=layer.mixer is None,
+        own_input=layer.mixer is None or not layer.parallel_residual,
+    )
 
 
 OUTPUTS = ("proj", "out_proj", "mlp_fc2", "attention_scatter", "mlp_scatter", "mixer_scatter")

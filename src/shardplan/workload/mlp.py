@@ -14,24 +14,31 @@ NORM = ("layernorm",)
 FP32_BYTES = 4.0
 
 
-def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, residual: bool = True) -> Block:
+def norm(
+    shard: Shard,
+    *,
+    linear_input: bool = True,
+    layer_input: bool = False,
+    own_input: bool = True,
+    residual: bool = True,
+) -> Block:
     """A norm with the residual addition around its block, on split tokens.
 
     Kept: its input, and its output, which is the next linear layer's input. ``linear_input``: whether a quantised copy
-    is what is kept.
+    is what is kept. ``own_input``: whether no other norm keeps its input, as that of a mixer next to the MLP does.
     """
     moved = shard.split_tokens * shard.hidden_size
     kept = shard.linear_input if linear_input else shard.element
     saved = [
-        Saved(name="norm_input", modules=(), bytes=moved * shard.element, layer_input=layer_input),
         Saved(
             name="norm_output",
             modules=NORM,
             bytes=_input_tokens(shard, linear_input=linear_input) * shard.hidden_size * kept,
         ),
+        *(_dropout_mask(shard) if residual else ()),
     ]
-    if shard.job.dropout and residual:
-        saved.append(Saved(name="dropout_mask", modules=(), bytes=moved * 1.0))
+    if own_input:
+        saved.append(Saved(name="norm_input", modules=(), bytes=moved * shard.element, layer_input=layer_input))
     is_eager = shard.job.software.norm_kernel == "eager"
     if is_eager:  # the input in fp32, and x / rms(x), which the weight multiplies, in 16 bits
         saved.append(Saved(name="norm_scaled", modules=NORM, bytes=moved * (FP32_BYTES + shard.element)))
@@ -42,6 +49,21 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, 
         reduced = Collective(name="norm_statistics", modules=NORM, kind="all_reduce", dimension="tp", bytes=size)
         statistics = (reduced, replace(reduced, name="norm_statistics_back", direction="backward"))
     return Block(operators=(passes,), collectives=statistics, saved=tuple(saved))
+
+
+def addition(shard: Shard) -> Block:
+    """The residual addition of an MLP that reads the output of the mixer's norm, on split tokens.
+
+    Backward the gradients of what mixer and MLP read are added. The norm itself is the mixer's.
+    """
+    added = shard.split_tokens * shard.hidden_size
+    return Block(operators=(TRAFFIC["addition"].at("addition", (), added, shard.element),), saved=_dropout_mask(shard))
+
+
+def _dropout_mask(shard: Shard) -> tuple[Saved, ...]:
+    """What dropout in front of a residual addition keeps: a byte per channel."""
+    size = shard.split_tokens * shard.hidden_size * 1.0
+    return (Saved(name="dropout_mask", modules=(), bytes=size),) if shard.job.dropout else ()
 
 
 def channel_scale(shard: Shard) -> Block:

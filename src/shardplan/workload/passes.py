@@ -49,6 +49,13 @@ TRAFFIC: dict[str, Traffic] = {
         backward_kernels="between 6 (weights R gradient, R input; input R gradient, R input, R residual's gradient, W) "
         "and 8 (an addition of its own)",
     ),
+    "addition": Traffic(
+        of="residual addition of an MLP that shares its mixer's norm, per token and channel",
+        forward=3,
+        backward=3,
+        forward_kernels="R block, R residual, W sum",
+        backward_kernels="R gradient of the mixer's input, R that of the MLP's, W sum",
+    ),
     "norm of several kernels": Traffic(
         of="RMSNorm operation by operation in fp32, with residual addition, per token and channel",
         forward=21,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -35,11 +37,16 @@ class Stage:
     behind: Stage | None = None
     """What these hold together; None where there are none."""
 
+    @cached_property
+    def _held(self) -> list[tuple[int, Numbers]]:
+        """Places of the parts that it holds among those of a model, and how many of each."""
+        counts = (*self.counts, self.has_embedding, self.has_head, self.num_mtp_layers)
+        return [(place, count) for place, count in enumerate(counts) if any_holds(count)]
+
     def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
         """How many of each part of a model it holds, those that it does not hold left out."""
-        held: list[tuple[Numbers, Part]] = list(zip(self.counts, layers, strict=True))
-        held += [(self.has_embedding, embedding), (self.has_head, head), (self.num_mtp_layers, mtp)]
-        return [(count, part) for count, part in held if any_holds(count)]
+        parts = (*layers, embedding, head, mtp)
+        return [(count, parts[place]) for place, count in self._held]
 
 
 def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None = None) -> tuple[Stage, ...]:
@@ -47,22 +54,23 @@ def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None 
     return stages_of_chunks(model, chunk_counts(model, pp, vp, layers))
 
 
-def chunk_counts(
-    model: ModelConfig,
-    pp: int,
-    vp: int,
-    layers: tuple[int, ...] | None,
-    *,
-    before: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """Layers of every kind in every chunk: kinds x chunks per rank x ranks.
+def chunk_counts(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None) -> NDArray[np.int64]:
+    """Layers of every kind in every chunk: kinds x chunks per rank x ranks."""
+    return counts_of_chunks(model, [(pp, vp, layers)])[0]
 
-    ``before``: ``layers_before(model)`` where it is at hand already.
-    """
-    sizes = layers or chunk_layers(model.num_hidden_layers, pp * vp, model.num_mtp_layers)
-    before = layers_before(model) if before is None else before
-    ends = np.cumsum(sizes)
-    return (before[:, ends] - before[:, ends - np.asarray(sizes)]).reshape(len(before), vp, pp)
+
+def counts_of_chunks(
+    model: ModelConfig, shapes: Sequence[tuple[int, int, tuple[int, ...] | None]]
+) -> list[NDArray[np.int64]]:
+    """The same of several pipelines."""
+    num_layers, num_mtp_layers = model.num_hidden_layers, model.num_mtp_layers
+    sizes = [layers or chunk_layers(num_layers, pp * vp, num_mtp_layers) for pp, vp, layers in shapes]
+    num_chunks, sums = np.asarray([(len(each), sum(each)) for each in sizes]).T
+    flat = np.asarray([size for each in sizes for size in each])
+    ends = np.cumsum(flat) - np.repeat(np.cumsum(sums) - sums, num_chunks)
+    before = layers_before(model)
+    counts = np.split(before[:, ends] - before[:, ends - flat], np.cumsum(num_chunks)[:-1], axis=1)
+    return [held.reshape(-1, vp, pp) for held, (pp, vp, _) in zip(counts, shapes, strict=True)]
 
 
 def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64]) -> tuple[Stage, ...]:
@@ -161,7 +169,7 @@ def _first_of_kinds(parts: Sequence[Held], has_behind: Callable[[Held], bool]) -
 
 
 def _exceeds(one: Held, other: Held) -> bool:
-    return all(a >= b for a, b in zip(one, other, strict=True))
+    return all(map(operator.ge, one, other))
 
 
 def _parts(stage: Stage) -> Held:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 
 pytest.importorskip("tree_sitter_bash")
+
+Document = dict[str, dict[str, object]]
 
 MODEL = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --vocab-size 32000 --bf16"
 PLAN = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64"
@@ -99,3 +103,34 @@ def test_keys_of_flagscale(tmp_path: Path) -> None:
             changed[section][name] = yaml.safe_load(value)
         file.write_text(yaml.safe_dump(changed), encoding="utf-8")
         promised(each, question.path)
+
+
+def test_keys_of_torchtitan(tmp_path: Path) -> None:
+    """A TOML file of 0.2.2 has its own keys, not the options of a later command line."""
+    written: Document = {
+        "model": {"name": "llama3", "flavor": "8B"},
+        "training": {"local_batch_size": 1, "seq_len": 2048},
+        "parallelism": {"tensor_parallel_degree": 8},
+        "activation_checkpoint": {"mode": "full"},
+    }
+    question = ask(tmp_path, "run.toml", _toml(written), num_accelerators=16)
+    found = audit_launch(question, cluster=load_cluster("dgx-h100")).improvements
+    assert any('activation_checkpoint.mode = "none"' in each.added for each in found)
+    for each in found:
+        changed: Document = tomllib.loads(_toml(written))
+        for option in each.removed:
+            section, _, name = option.partition(" ")[0].partition(".")
+            changed[section].pop(name, None)
+        for option in each.added:
+            section, entry = next(iter(tomllib.loads(option).items()))
+            changed.setdefault(section, {}).update(entry)
+        question.path.write_text(_toml(changed), encoding="utf-8")
+        promised(each, question.path)
+
+
+def _toml(document: Document) -> str:
+    lines = (
+        (f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in held.items()))
+        for section, held in document.items()
+    )
+    return "\n".join(line for section in lines for line in section)

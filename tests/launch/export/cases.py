@@ -105,7 +105,7 @@ LAUNCHES: Final = {
         "nanotron", "llama-3.1-8b", "dgx-h100", 64, {"tp": 2, "pp": 2, "placement": "tp-cp-dp-pp-ep"}
     ),
     "nanotron-experts": Launch(
-        "nanotron", "qwen3-30b-a3b", "dgx-h100", 64, {"tp": 2, "ep": 4, "placement": "tp-cp-dp-pp-ep"}
+        "nanotron", "qwen3-30b-a3b", "dgx-h100", 64, {"tp": 2}
     ),
     "maxtext-tpu": Launch("maxtext", "llama-3.1-8b", "tpu-v5p-pod", 64, {"sharding": "zero3", "recompute": "full"}),
     "maxtext-two-pods": Launch(

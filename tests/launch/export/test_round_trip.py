@@ -58,6 +58,9 @@ def test_what_is_exported_is_read_again(to: str, version: str | None, data: st.D
 
 
 RARE: Final = {
+    "deepspeed-recomputed-pipeline": Launch(
+        "deepspeed", "llama-3.1-8b", "dgx-h100", 16, {"pp": 2, "sharding": "zero1", "recompute": "full"}
+    ),
     "deepspeed-experts": Launch("deepspeed", "gpt-oss-20b", "dgx-h100", 16, {"ep": 4, "sharding": "zero2"}),
     "megatron-lm-positions": Launch("megatron-lm", "llama-4-maverick", "dgx-h100", 64, {"ep": 64, "sharding": "zero1"}),
     "megatron-lm-mxfp8": Launch("megatron-lm", "qwen2.5-7b", "dgx-b200", 16, {"cp": 2}, {"precision": "mxfp8"}),
@@ -72,12 +75,25 @@ RARE: Final = {
 """Options that few exports have."""
 
 
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_pipeline_of_deepspeed_is_read_from_its_file(recompute: str, tmp_path: Path) -> None:
+    """``get_pipeline_config`` of ``deepspeed/runtime/config.py``."""
+    launch = Launch("deepspeed", "llama-3.1-8b", "dgx-h100", 16, {"pp": 2, "sharding": "zero1", "recompute": recompute})
+    for name, text in launch.export().files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    reading = read_launch(Ask(path=next(tmp_path.glob("*.sh"))))
+    assert (reading.value("pp"), reading.value("recompute")) == (2, recompute)
+
+
 @pytest.mark.parametrize("launch", [pytest.param(each, id=name) for name, each in (LAUNCHES | RARE).items()])
-def test_every_option_of_an_export_is_understood(launch: Launch, tmp_path: Path) -> None:
+def test_every_option_of_an_export_is_understood_and_breaks_no_rule(launch: Launch, tmp_path: Path) -> None:
+    """Of itself: without a value that is given."""
     made = launch.export()
     for name, text in made.files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert read_launch(Ask(path=tmp_path / next(iter(made.files)))).not_understood == ()
+    reading = read_launch(Ask(path=tmp_path / next(iter(made.files))))
+    assert reading.not_understood == ()
+    assert reading.breaks == ()
 
 
 def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:
@@ -91,7 +107,7 @@ def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         for name, text in made.files.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        said = {"pp": str(found.plan.pp), "precision": q.job.precision, "recompute": found.plan.recompute}
+        said = {"precision": q.job.precision, "recompute": found.plan.recompute}
         told = {name: value for name, value in said.items() if is_named(made, name)}
         told |= {"vp": str(found.plan.vp)} if names_model and found.plan.vp > 1 else {}  # follows from its layers
         reading = read_launch(Ask(path=Path(folder) / next(iter(made.files)), given=told))

@@ -54,81 +54,110 @@ def asked(timeline: StepTimeline, body: str, folder: Path, size: str = "1000,800
     return found
 
 
-def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
-    """Every event, the shares of time that Python computes, and what keys, buttons and the table do."""
-    timeline = replace(
-        with_memory(step_of(pp=4, num_microbatches=8, transfer=0.25)), rank_names=("a", HOSTILE, "c", "d")
-    )
-    found = asked(
-        timeline,
-        """
+@pytest.fixture
+def timeline() -> StepTimeline:
+    """A step of four ranks, of which one has a name that is a script."""
+    return replace(with_memory(step_of(pp=4, num_microbatches=8, transfer=0.25)), rank_names=("a", HOSTILE, "c", "d"))
+
+
+def test_the_scripts_read_every_event(timeline: StepTimeline, tmp_path: Path) -> None:
+    body = """
         const { step } = view;
         Object.assign(found, { start: [...step.start], stop: [...step.stop], kind: [...step.kind], tick: step.tick_s });
+    """
+    found, events = asked(timeline, body, tmp_path), timeline.events
+    np.testing.assert_allclose(np.array(found["start"]) * found["tick"], events.start, atol=1e-6)
+    np.testing.assert_allclose(np.array(found["stop"]) * found["tick"], events.end, atol=1e-6)
+    assert found["kind"] == events.kind.tolist()
+
+
+def test_shares_of_time_and_memory_are_those_of_python(timeline: StepTimeline, tmp_path: Path) -> None:
+    body = """
+        const { step } = view;
         const [begin, end] = visible(step, 2, 0, 0, step.last);
         found.shares = [...sharesOf(step, { from: 0, to: step.last }, begin, end, 7)];
         found.parts = step.parts;
         found.held = heldAt(step.memory, 3, 2.5 / step.tick_s);
+        found.peak = document.getElementById("peak").textContent;
+    """
+    found = asked(timeline, body, tmp_path)
+    shares = np.zeros((len(HUES), 7))
+    for part, own in zip(found["parts"], np.array(found["shares"]).reshape(7, -1).T, strict=True):
+        shares[part // 2] += own  # critical and not
+    np.testing.assert_allclose(shares, Bars.of(timeline).shares(COMPUTE, 7)[2], atol=1e-5)
+    assert found["held"] == pytest.approx(7e9, rel=1e-6)
+    assert "8.00 GB" in found["peak"]
+
+
+def test_an_event_is_named(timeline: StepTimeline, tmp_path: Path) -> None:
+    """The last of 4 ranks starts after 3 forward passes and 3 transfers, at 3.75 s."""
+    body = """
+        const { step } = view;
         found.at = eventText(step, eventAt(step, 3, 0, 4 / step.tick_s, 0), 3);
         found.waits = eventAt(step, 3, 0, 0.5 / step.tick_s, 0);
+        const { canvas } = view.sheets.ranks;
+        const { left, top } = canvas.getBoundingClientRect();
+        canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: left + view.left + 4, clientY: top + 5 }));
+        found.tip = document.getElementById("tip").textContent;
+    """
+    found = asked(timeline, body, tmp_path)
+    told = ["Forward on d", "micro-batch 0, chunk 0", "1.00 s", "from 3,750 ms to 4,750 ms", "on the critical path"]
+    assert found["at"] == told
+    assert found["waits"] == -1
+    assert found["tip"].startswith("Forward on a\nmicro-batch 0, chunk 0\n1.00 s")
+
+
+def test_keys_choose_and_zoom(timeline: StepTimeline, tmp_path: Path) -> None:
+    body = """
         press("ArrowDown"); press("ArrowRight"); press("ArrowRight");
         found.selected = document.getElementById("selected").textContent;
         found.rank = document.getElementById("rank-choice").value;
         press("+");
-        found.zoomed = (view.to - view.from) / step.last;
+        found.zoomed = (view.to - view.from) / view.step.last;
         press("0");
-        found.whole = [view.from, view.to - step.last];
+        found.whole = [view.from, view.to - view.step.last];
+        press("c");
+        found.critical = [view.marksCritical, document.getElementById("critical").checked];
+    """
+    found = asked(timeline, body, tmp_path)
+    assert "Forward on" in found["selected"]
+    assert "micro-batch 1, chunk 0" in found["selected"]
+    assert found["rank"] == "1"
+    assert found["zoomed"] == pytest.approx(0.5)
+    assert found["whole"] == [0, 0]
+    assert found["critical"] == [True, True]
+
+
+def test_the_wheel_zooms_and_lets_the_page_scroll(timeline: StepTimeline, tmp_path: Path) -> None:
+    """The moment under the pointer stays; where the whole step is shown the page scrolls."""
+    body = """
         const { canvas } = view.sheets.ranks;
         const { left, top } = canvas.getBoundingClientRect();
         const aim = view.left + 0.25 * view.frame.width;
         const before = view.moment(aim);
         const wheel = { deltaY: -200, clientX: left + aim, clientY: top + 5, cancelable: true };
         const isMoved = () => !canvas.dispatchEvent(new WheelEvent("wheel", wheel));
-        found.wheel = [isMoved(), (view.to - view.from) / step.last, (view.moment(aim) - before) / step.last];
+        const { last } = view.step;
+        found.wheel = [isMoved(), (view.to - view.from) / last, (view.moment(aim) - before) / last];
         press("0");
         wheel.deltaY = 200;
         found.scrolls = isMoved();
-        canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: left + view.left + 4, clientY: top + 5 }));
-        found.tip = document.getElementById("tip").textContent;
-        press("c");
-        found.critical = [view.marksCritical, document.getElementById("critical").checked];
+    """
+    found = asked(timeline, body, tmp_path)
+    assert found["wheel"] == [True, pytest.approx(np.exp(-0.5)), pytest.approx(0, abs=1e-3)]
+    assert not found["scrolls"]
+
+
+def test_names_are_text_and_the_page_has_two_themes(timeline: StepTimeline, tmp_path: Path) -> None:
+    body = """
         found.layer = document.getElementById("layer-table").rows[1].cells[0].textContent;
-        found.peak = document.getElementById("peak").textContent;
         document.getElementById("theme").click();
         view.draw();
         found.theme = document.documentElement.dataset.theme;
         found.scripts = document.querySelectorAll("b[onclick]").length;
-        """,
-        tmp_path,
-    )
-    events = timeline.events
-    np.testing.assert_allclose(np.array(found["start"]) * found["tick"], events.start, atol=1e-6)
-    np.testing.assert_allclose(np.array(found["stop"]) * found["tick"], events.end, atol=1e-6)
-    assert found["kind"] == events.kind.tolist()
-    shares = np.zeros((len(HUES), 7))
-    for part, own in zip(found["parts"], np.array(found["shares"]).reshape(7, -1).T, strict=True):
-        shares[part // 2] += own  # critical and not
-    np.testing.assert_allclose(shares, Bars.of(timeline).shares(COMPUTE, 7)[2], atol=1e-5)
-    assert found["held"] == pytest.approx(7e9, rel=1e-6)
-    # The last of 4 ranks starts after 3 forward passes and 3 transfers, at 3.75 s.
-    assert found["at"] == [
-        "Forward on d",
-        "micro-batch 0, chunk 0",
-        "1.00 s",
-        "from 3,750 ms to 4,750 ms",
-        "on the critical path",
-    ]
-    assert found["waits"] == -1
-    assert "Forward on" in found["selected"]
-    assert "micro-batch 1, chunk 0" in found["selected"]
-    assert found["rank"] == "1"
-    assert found["zoomed"] == pytest.approx(0.5)
-    assert found["whole"] == [0, 0]
-    assert found["wheel"] == [True, pytest.approx(np.exp(-0.5)), pytest.approx(0, abs=1e-3)]  # the aim stays
-    assert not found["scrolls"]  # the whole step is shown, so the page scrolls
-    assert found["tip"].startswith("Forward on a\nmicro-batch 0, chunk 0\n1.00 s")
-    assert found["critical"] == [True, True]
+    """
+    found = asked(timeline, body, tmp_path)
     assert found["layer"] == HOSTILE
-    assert "8.00 GB" in found["peak"]
     assert found["theme"] in {"light", "dark"}
     assert found["scripts"] == 0
 

@@ -28,7 +28,8 @@ def sensitivity(
 ) -> int:
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
 
-    The fastest plan is searched again with every parameter worse and better: twice as many searches as parameters.
+    The fastest plan is searched again with every parameter worse and better. What these searches share is worked
+    out once.
     """
     files = charts.files(output)
     files.check(*flags.reads)

@@ -22,6 +22,8 @@ from shardplan.launch.audit.nearby import nearby_plans
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, swift, underscored
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Reading, plain_name
+from shardplan.launch.dialects.torchtitan import settings as torchtitan
+from shardplan.launch.dialects.torchtitan import toml_keys
 from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
 from shardplan.planner.stopping import Stop
@@ -97,6 +99,7 @@ SPELLINGS: Final[Mapping[tuple[str, str], Callable[[str], tuple[str, ...]]]] = {
     (flagscale.NAME, flagscale.VERSION): flagscale.as_settings,
     (megatron.NAME, underscored.VERSION): underscored.with_underscores,
     (swift.NAME, swift.VERSION): swift.as_options,
+    (torchtitan.NAME, torchtitan.TOML): toml_keys.as_keys,
 }
 """How dialects spell the options of their record, where it is not the record's way."""
 KNOWN: Final[Mapping[tuple[str, str], frozenset[str]]] = {(megatron.NAME, underscored.VERSION): underscored.OF_PLANS}

@@ -42,7 +42,7 @@ STACKS: Final = {
 """The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
 OLDER: Final[Mapping[tuple[str, str], str | None]] = {
     (swift.NAME, swift.TRAINER): None,
-    ("torchtitan", torchtitan.TOML): "torchtitan@0.3",
+    ("torchtitan", torchtitan.TOML): "torchtitan@0.2",
     ("torchtitan", torchtitan.RELEASE): "torchtitan@0.3",
 }
 """The record that is nearest to a version of a dialect, where the newest one has other options, or none."""

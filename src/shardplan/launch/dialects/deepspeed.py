@@ -226,6 +226,7 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     _not_priced(facts, config)
     state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
     state(facts, "cp", config.first("sequence_parallel_size"), degree)
+    _pipeline(facts, config)
     if switch(config.value("expert_parallel.enabled")):  # off by default (auto_ep_config.py)
         state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)
     state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
@@ -240,6 +241,16 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
             facts.miss(key, (f"{TOPOLOGY}, which gdGPT alone reads (--given {key}=VALUE)",))
     for key in ("tp", "pp", "cp", "ep"):
         facts.assume(key, 1)
+
+
+def _pipeline(facts: Facts, config: Settings) -> None:
+    """What the file says of a pipeline, whose module the training script makes (``get_pipeline_config``)."""
+    stages = config.first("pipeline.stages")
+    if stages is not None and degree(stages.value):  # auto by default
+        state(facts, "pp", stages, degree)
+    interval = config.first("pipeline.activation_checkpoint_interval")
+    if interval is not None and degree(interval.value):  # 0: as the module has it
+        facts.state("recompute", "full", interval.place, interval.name)
 
 
 TOPOLOGY: Final = "model_topo"

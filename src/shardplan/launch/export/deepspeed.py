@@ -64,9 +64,7 @@ def _in_python(case: LaunchCase) -> tuple[str, ...]:
 
 def _field(case: LaunchCase, call: str) -> str:
     """The field that a call decides, with its value."""
-    if "num_stages" in call:
-        return f"pp {case.plan.pp}"
-    return f"recompute {case.plan.recompute}" if "checkpoint" in call else f"precision {case.job.precision}"
+    return f"pp {case.plan.pp}" if "num_stages" in call else f"precision {case.job.precision}"
 
 
 def _script_values(case: LaunchCase) -> dict[str, Any]:

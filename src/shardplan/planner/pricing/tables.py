@@ -118,7 +118,7 @@ class Tables:
         return first_of(key, len(values)), key
 
     @of_whole
-    def _groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, Group]:
         """Groups of every set of degrees and placement."""
         numbered = [*self.numbers.by_placement(self.layout_keys[0])]
         groups = [groups_of(numbers, self.question.network) for numbers, _ in numbered]
@@ -136,7 +136,7 @@ class Tables:
         first, key = self.layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
-        for group in (self._groups[name] for name in GROUPS):
+        for group in (self.groups[name] for name in GROUPS):
             columns += [*group.members[:-1], *group.largest[:-1], *group.domains[:-1]]
         code, limit = coded(*(np.broadcast_to(column, first.shape) for column in columns))
         values, code = distinct(code, limit)
@@ -154,7 +154,7 @@ class Tables:
     def blocks(self) -> Parts[BlockLoad]:
         """Work and activations of every part on every block."""
         first, _ = self.block_keys
-        groups = gather({name: self._groups[name] for name in GROUPS}, self.layout_keys[1][first])
+        groups = gather({name: self.groups[name] for name in GROUPS}, self.layout_keys[1][first])
         numbers = self.numbers.of(first, np.arange(len(self.family.policies)))
         return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
 
@@ -166,7 +166,7 @@ class Tables:
             return gather(whole.around, points)
         first, block = self.block_keys
         numbers, every = self.numbers.of(first, None), np.arange(self.family.num_points)
-        groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self.layout_keys[1])
+        groups = gather({name: self.groups[name] for name in ("pp", "tp")}, self.layout_keys[1])
         handover = price_handover(self.question, self.numbers.of(every, None), groups)
         return Around(
             handover_time=_row(handover.time, every),
@@ -220,16 +220,19 @@ class Tables:
         return state_charge(self.question, numbers, stage, held)
 
     @of_whole
+    def sharding_groups(self) -> dict[str, Group]:
+        """Groups over which states are sharded, under every sharding, of every set of degrees and placement."""
+        numbered = [*self.numbers.by_placement(self.layout_keys[0])]
+        placed = [self.numbers.under_every_sharding(*each) for each in numbered]
+        groups = [sharding_groups(numbers, self.question.network) for numbers in placed]
+        return joined_groups(groups, [len(points) for _, points in numbered])
+
+    @of_whole
     def states(self) -> Parts[StateLoad]:
         """States of every part under every sharding, on every set of degrees."""
-        first, network = self.layout_keys[0], self.question.network
-        placed = [
-            (self.numbers.under_every_sharding(numbers, points), len(points))
-            for numbers, points in self.numbers.by_placement(first)
-        ]
-        groups = joined_groups([sharding_groups(each, network) for each, _ in placed], [length for _, length in placed])
+        first = self.layout_keys[0]
         every = self.numbers.under_every_sharding(self.numbers.of(first, None), first)
-        return price_states(self.question, every, self._groups["pp"], groups).map(StateLoad.of)
+        return price_states(self.question, every, self.groups["pp"], self.sharding_groups).map(StateLoad.of)
 
     @of_whole
     def sharding_times(self) -> tuple[Numbers, ...]:

@@ -146,12 +146,14 @@ class _Search:
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
         """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
-        for points in (_Pools.first_points, _Pools.other_points):
-            for each in self._families:
-                each.fill(points(each), self._limits(self._factor))
-                if each.has_many:
-                    self._price(each, each.promising(self._limits(1.0)))
-                self._price(each, self._limits(near if each.has_many else self._factor))
+        for each in self._families:
+            each.fill(each.first_points(), self._limits(self._factor))
+            if each.has_many:
+                self._price(each, each.promising(self._limits(1.0)))
+            self._price(each, self._limits(near if each.has_many else self._factor))
+        for each in self._families:
+            each.fill(each.other_points(), self._limits(self._factor))
+            self._price(each, self._limits(near if each.has_many else self._factor))
 
     @property
     def fits(self) -> bool:
@@ -289,7 +291,7 @@ class _Pools:
 
     def __init__(self, asked: Slice, number: int, tables: Tables, stop: Stop | None) -> None:
         self._number, self._family, self._usable, self._stop = number, tables.family, asked.usable, stop
-        self.times, family = tables, tables.family
+        self.times, family, self._best = tables, tables.family, asked.best
         shape = len(asked.of_systems), *family.recomputes.shape
         self._passes, promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
         first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
@@ -325,7 +327,8 @@ class _Pools:
         if len(held):
             points, cells = points[held], cells[:, held]
             least = self._passes[:, :, points], self._states.at(points)
-            pool = Pool(self.times.within(points, cells), self._usable, *least, self._stop)
+            tables = self.times.within(points, cells)
+            pool = Pool(tables, self._usable, *least, best=self._best, stop=self._stop)
             pool.fill(limits)
             self._pools.append((points, pool))
 

@@ -2,7 +2,8 @@
 
 A plan is of use to a system and a capacity where its step takes no longer than some limit. Bounds come first: that of
 all plans of a point, then, where it is within the limit, that of the pipeline, both with what its states add under the
-kinds of sharding that fit, and last the step.
+kinds of sharding that fit, and last the step. Where many plans are within the limit, their pipelines are priced under
+the best network first, on which they take no longer than on any other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import different
 from shardplan.planner.listed import with_chunks
 from shardplan.planner.pricing.pairs import Index, Pairs, least_times, peaks, step_times
 from shardplan.planner.pricing.tables import Tables
@@ -75,13 +77,16 @@ class Pool:
         usable: NDArray[np.float64],
         least: NDArray[np.float64],
         states: LeastOfStates,
+        *,
+        best: int | None,
         stop: Stop | None,
     ) -> None:
         """``least``: what passes of plans take at least, by system, slot and point [s]; ``states``: what states add.
 
-        ``usable``: what tensors can fill of each capacity, ascending. [bytes]
+        ``usable``: what tensors can fill of each capacity, ascending [bytes]; ``best``: the system with the best
+        network, if one has it.
         """
-        self._tables, self._usable, self._stop = tables, usable, stop
+        self._tables, self._usable, self._best, self._stop = tables, usable, best, stop
         self._first, self._several = least, least.shape[-1]
         self._once = np.concatenate([states.single, states.several], axis=-1)
         self._states = self._once + np.concatenate([states.sharded, states.sharded], axis=-1)
@@ -113,6 +118,7 @@ class Pool:
             np.minimum(self._bound, added, out=self._bound)
         self._bound += self._passes
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
+        self._is_bounded = np.zeros(len(layouts), dtype=bool)
 
     @property
     def has_many(self) -> bool:
@@ -151,6 +157,7 @@ class Pool:
     def price(self, limits: Limits, kept: Limits) -> Fitting:
         """Plans that have not been priced and may be within limits: those within others, which are no lower."""
         if self.has_many:
+            self._bound_by_best(limits)
             self._come_closer(limits)
         pairs, columns = self._near(limits)
         smallest = self._smallest[:, columns]
@@ -174,6 +181,18 @@ class Pool:
         self._passes[at] = least_times(self._tables, pairs, self._stop)
         self._bound[at] = self._least(*at).min(axis=0)
         self._is_close[at] = True
+
+    def _bound_by_best(self, limits: Limits) -> None:
+        """Bounds plans that may be within limits on all systems by what they take on the best one, if they are many."""
+        _, near = self._near(limits, without=self._is_close)
+        if self._best is None or len(near) <= MANY:
+            return
+        columns = different(near[~self._is_bounded[near]])
+        self._is_bounded[columns] = True
+        pairs = Pairs(np.full_like(columns, self._best), *self._plans[:, columns])
+        once = self._once.min(axis=1).take(self._place[columns], axis=-1)
+        least = least_times(self._tables, pairs, self._stop) + once
+        self._bound[:, columns] = np.maximum(self._bound[:, columns], least)
 
     def _near(self, limits: Limits, without: NDArray[np.bool_] | None = None) -> tuple[Pairs, Index]:
         """Plans and systems whose bound is within limits, and their positions in the pool."""

@@ -82,6 +82,16 @@ class Slice:
         )
 
     @cached_property
+    def best(self) -> int | None:
+        """The system whose network is the best in every respect; None where none is, or where accelerators differ."""
+        if len({_rates_of_accelerator(each) for each in self.of_systems}) > 1:
+            return None
+        networks = [each.network for each in self.of_systems]
+        rates = np.asarray([(*each.bandwidth, *(-latency for latency in each.latency)) for each in networks])
+        is_best = (rates == rates.max(axis=0)).all(axis=1)
+        return int(is_best.argmax()) if is_best.any() else None
+
+    @cached_property
     def where_worse(self) -> Question:
         """All systems, under the constants as they are and under each group of worse ones, for listed plans."""
         worse = side_by_side(self.alone, num_axes=1)

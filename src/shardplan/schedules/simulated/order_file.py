@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, cast
@@ -77,11 +78,10 @@ class OrderFile(Schedule):
         counts = (int(at.pp), int(at.vp), int(at.num_microbatches))
         return counts == (len(self.stages), self.vp, self.num_microbatches)
 
-    def flags(self, at: Pipeline, sequences: int) -> list[str]:
-        """The ranks and chunks of the file, or its micro-batches."""
-        if (at.pp, at.vp) != (len(self.stages), self.vp):
-            return ["--pp", str(len(self.stages)), "--vp", str(self.vp)]
-        return ["--global-batch-size", str(self.num_microbatches * sequences)]
+    def nearest(self, at: Pipeline) -> Pipeline:
+        """The ranks, chunks and micro-batches of the file."""
+        ranks = len(self.stages)
+        return replace(at, pp=ranks, vp=self.vp, num_microbatches=self.num_microbatches)
 
     def rank_name(self, rank: int) -> str:
         """With the row of the file."""

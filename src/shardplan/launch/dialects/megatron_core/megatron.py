@@ -6,17 +6,16 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.forks import fork_rules, fork_stages, leave_out_empty
 from shardplan.launch.dialects.megatron_core.megatron_dispatch import dispatch
 from shardplan.launch.dialects.megatron_core.megatron_model import model_rules, sequence_of_images
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
+from shardplan.launch.dialects.megatron_core.megatron_recompute import recompute
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.options import Option, Options, take, take_open
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.unread_names import unread_names
 from shardplan.launch.dialects.values import number, whole
-from shardplan.words import folded
 
 NAME: Final = "megatron-lm"
 
@@ -160,65 +159,6 @@ def _stage(value: object) -> str | None:
     return {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}.get(-1 if (n := whole(value)) is None else n)
 
 
-def _recompute(facts: Facts, options: Options) -> None:
-    """Granularity and modules; ``--recompute-activations`` is selective; old options recompute every layer."""
-    granularity = options.get("recompute-granularity")
-    if granularity is not None and granularity.value == "selective":
-        _modules(facts, granularity, options.get("recompute-modules"))
-    elif granularity is not None:
-        take(facts, "recompute", granularity, lambda value: "full" if value == "full" else None)
-    short = options.get("recompute-activations")
-    if short is not None:
-        _modules(facts, short, options.get("recompute-modules"))
-    experts = options.get("moe-layer-recompute")
-    if experts is not None and facts.value("recompute") in (None, "selective"):
-        word = "core_attn,moe" if facts.value("recompute") else "moe"
-        facts.replace("recompute", Fact(value=word, origin="stated", why=experts.place))
-        facts.options["recompute"] = experts.name
-    old, alone = (
-        options.get("checkpoint-activations", "activations-checkpoint-method"),
-        options.get("deepspeed-activation-checkpointing"),
-    )
-    if alone is not None and old is None and granularity is None and short is None:
-        facts.note(f"{alone.place} says how, and without --checkpoint-activations nothing is recomputed")
-    if old is not None:
-        facts.derive("recompute", "full", f"{old.place} recomputes every layer", old.name)
-    facts.assume("recompute", "none")
-    _recomputed_layers(facts, options)
-
-
-def _modules(facts: Facts, granularity: Option, modules: Option | None) -> None:
-    """Modules of selective recomputation; the attention core where none are named."""
-    if modules is None:
-        facts.state("recompute", "selective", granularity.place, granularity.name)
-        return
-    if modules.value is None:
-        facts.miss("recompute", modules.needs or (modules.place,))
-        return
-    words = [RECOMPUTE_WORDS.get(folded(word)) for word in modules.value.replace(",", " ").split()]
-    unknown = [word for word, meant in zip(modules.value.split(), words, strict=False) if meant is None]
-    if unknown:
-        facts.doubt(f"{modules.place} {' '.join(unknown)}")
-        facts.miss("recompute", (modules.place,))
-    else:
-        named = dict.fromkeys(word for word in words if word is not None)
-        facts.state(
-            "recompute", "selective" if list(named) == ["core_attn"] else ",".join(named), modules.place, modules.name
-        )
-
-
-def _recomputed_layers(facts: Facts, options: Options) -> None:
-    """The number of layers counts with the method ``block``; with ``uniform`` it is the size of a piece."""
-    method = options.get("recompute-method", "activations-checkpoint-method")
-    layers = options.get("recompute-num-layers", "activations-checkpoint-num-layers", "checkpoint-num-layers")
-    if facts.value("recompute") != "full" or layers is None:
-        return
-    if method is not None and method.value == "block":
-        take(facts, "recompute_num_layers_per_chunk", layers, whole)
-    elif layers.value is not None and whole(layers.value) not in {1, None}:
-        facts.note(f"{layers.place} {layers.value}: pieces of several layers keep fewer inputs than priced")
-
-
 def _in_file(facts: Facts, options: Options) -> bool:
     """Whether a configuration of DeepSpeed decides what the options of Megatron-LM decide otherwise."""
     return facts.framework == "megatron-deepspeed" and options.get("deepspeed_config", "deepspeed-config") is not None
@@ -330,7 +270,7 @@ def _checkpoints(facts: Facts, options: Options) -> None:
 RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _precision,
     _sharding,
-    _recompute,
+    recompute,
     _overlap,
     _offload,
     _dropout,
