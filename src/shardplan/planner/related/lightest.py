@@ -41,8 +41,8 @@ def lightest_plan(families: Sequence[Tables]) -> Plan:
     ordered = np.sort(np.concatenate([each.ravel() for each in least]))
     size, most, best = FIRST, -np.inf, None
     while best is None or best.peak_memory_bytes * (1 + ROUNDING) > most:
-        most = float(ordered[min(size, len(ordered)) - 1])
-        most = min(most, best.peak_memory_bytes) * (1 + ROUNDING) if best else most
+        most = float(ordered[size - 1]) if size < len(ordered) else np.inf
+        most = min(most, best.peak_memory_bytes * (1 + ROUNDING)) if best else most
         every = (_lightest(number, families[number], each <= most) for number, each in enumerate(least))
         size, best = MORE * size, min((each for found in every for each in found), default=None)
     tables = families[best.family]
