@@ -320,9 +320,11 @@ class _Pools:
     def fill(self, points: Index, limits: Limits) -> None:
         """Finds the memory of plans of some points that may be of use."""
         self._seen[points] = True
-        bound = self._passes[:, :, points] + self._least_states[:, None, points]
-        near = np.isfinite(bound) & (bound <= limits[:, :1, None] * (1 + ROUNDING))
-        cells = near.any(axis=0) & self._may_fit[:, points]
+        cells = np.zeros((len(self._may_fit), len(points)), dtype=bool)
+        most = np.minimum(limits[:, 0] * (1 + ROUNDING), np.finfo(np.float64).max)  # what is infinite is not valid
+        for passes, states, limit in zip(self._passes, self._least_states, most, strict=True):
+            cells |= passes[:, points] + states[points] <= limit
+        cells &= self._may_fit[:, points]
         held = np.flatnonzero(cells.any(axis=0))
         if len(held):
             points, cells = points[held], cells[:, held]
