@@ -8,7 +8,7 @@ from typing import Final
 from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.unread_names import unsaid
+from shardplan.launch.dialects.unread_names import unsaid, without_effect
 from shardplan.launch.dialects.values import (
     ATTENTION,
     attention,
@@ -129,8 +129,7 @@ def _adapters(facts: Facts, options: Settings) -> None:
     """Adapters alone where a switch says so; a rank without one is understood by the script only."""
     rank = options.first(*RANKS)
     kind = options.first("tuner_type", "train_type", "sft_type", "finetuning_type", "peft_type")
-    if kind is not None and str(kind.value).lower() in {"lora", "qlora", "full"}:
-        facts.state("train", "full" if kind.value == "full" else "lora", kind.place, kind.name)
+    state(facts, "train", kind, lambda value: KINDS.get(str(value).lower()))
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
@@ -146,6 +145,10 @@ def _adapters(facts: Facts, options: Settings) -> None:
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
 
 
+KINDS: Final = {
+    "full": "full", "fft": "full", "lora": "lora", "qlora": "lora", "use_lora": "lora", "adalora": "lora",
+}  # fmt: skip
+"""What a program's word for adapters says; another one is asked for."""
 PARTS: Final = re.compile(r"use_\w+_lora")
 """Ranks of adapters in parts of a model (``--use_backbone_lora 16``)."""
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
@@ -156,14 +159,15 @@ MODELS: Final = re.compile(r"train|tun(?:e|ing)|sft|\brun|main|po\b|lora|lm\b|su
 """What programs are called that train a model; others may train something else, in another way."""
 
 
-def program_defaults(facts: Facts, program: str) -> None:
-    """What options of a program of transformers are where a line leaves them out."""
+def program_defaults(facts: Facts, options: Settings, program: str) -> None:
+    """What options of a program of transformers are where a line leaves them out; one with other options is a copy."""
     name = program.lower().rpartition("/")[2].removesuffix(".py")
     if facts.framework == "hf-trainer" and not MODELS.search(name):
         facts.miss("optimizer", (f"the program {program}",))
     elif facts.framework == "hf-trainer" and not facts.open:
         facts.assume_because("optimizer", "adam", "optim of TrainingArguments is adamw")
-    if program.rpartition("/")[2] in PROGRAMS and not facts.open:
+    is_copy = any(each not in options.seen and not without_effect(each) for each in options)
+    if program.rpartition("/")[2] in PROGRAMS and not facts.open and not is_copy:
         facts.assume_because("recompute", "none", "gradient_checkpointing of TrainingArguments is off")
         if "precision" not in facts:
             facts.assume_because("precision", "fp32", "neither bf16 nor fp16 of TrainingArguments is on")
@@ -218,6 +222,10 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     """A configuration of DeepSpeed; ``facts`` may know world, degrees and the trainer's options already."""
     _batch(facts, config)
     state(facts, "sharding", config.first("zero_optimization.stage"), zero_stage)
+    tuned = config.first("autotuning.enabled")
+    if tuned is not None and switch(tuned.value):
+        for key in ("sharding", "micro_batch_size", "gradient_accumulation"):
+            facts.miss(key, (f"{tuned.place}: what the search for it finds",))
     if "sharding" not in facts:
         facts.assume("sharding", "ddp", "stage 0")
     _precision(facts, config)
@@ -336,13 +344,15 @@ def _precision(facts: Facts, config: Settings) -> None:
             facts.state("precision", name, setting.place, setting.name)
         elif setting.needs:
             facts.miss("precision", setting.needs)
-    if any(config.has(name) for name in ("bf16", "bfloat16", "fp16", *SIZES)):
+    sizes = [config.value(name) for name in SIZES]
+    is_whole = any(each not in (None, "auto") for each in sizes)
+    if is_whole or any(config.has(name) for name in ("bf16", "bfloat16", "fp16")):
         facts.assume("precision", "fp32", "neither bf16 nor fp16 is enabled")
     facts.miss("precision", ("the program, which completes the file",))
 
 
 SIZES: Final = ("train_batch_size", "train_micro_batch_size_per_gpu")
-"""Sizes of which DeepSpeed needs one: a program completes a file without them."""
+"""Sizes of which DeepSpeed needs one: a program completes a file without them, or with ``auto`` in their place."""
 
 
 def _offload(facts: Facts, config: Settings) -> None:

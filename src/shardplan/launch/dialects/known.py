@@ -30,6 +30,7 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
     "SwissArmyTransformer": ("args.model_parallel_size",),
     "Megatron-LM's own YAML": ("language_model.num_layers",),
+    "PaddlePaddle": ("sharding_parallel_degree",),
     "MaxDiffusion": ("diffusion_scheduler_config",),
 }
 """Keys by which a file is recognised."""
@@ -52,6 +53,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "maxtext.trainers.post_train.rl.train_rl": "MaxText's reinforcement learning",
     "maxdiffusion": "MaxDiffusion",
     "src.maxdiffusion": "MaxDiffusion",
+    "paddle": "PaddlePaddle",
     "chatlearn_entrypoint.py": "ChatLearn",
     "tinyllama.py": "TinyLlama",
 }

@@ -16,11 +16,12 @@ from shardplan.launch.dialects.megatron_core import overrides, performance, swif
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.options import Option, Options, options_of, take_open
+from shardplan.launch.dialects.own_words import own_degrees
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
-from shardplan.launch.dialects.unread_names import own_degrees, unsaid
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
@@ -314,7 +315,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         _own_file(facts, ask, script, options)
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
-    deepspeed.program_defaults(facts, launch.program)
+    deepspeed.program_defaults(facts, options, launch.program)
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)

@@ -28,6 +28,7 @@ LAUNCHERS: Final = {
     "msrun": "msrun",
     "composer": "composer",
     "colossalai": "colossalai",
+    "paddle.distributed.launch": "paddle",
     "swift": "swift",
     "megatron": "swift",
     "nemo": "nemo",

@@ -21,6 +21,8 @@ UNSUPPORTED: Final = {
     "full-attention-interval": "layers of linear attention",
     "moe-latent-size": "experts of a smaller hidden size",
     "mlp-type": "experts next to a dense MLP",
+    "use-la-module": "layers of linear attention",
+    "sliding-window": "attention within a window",
     "window-size": "attention within a window",
     "window-attn-skip-freq": "attention within a window",
     "sliding-window-size": "attention within a window",

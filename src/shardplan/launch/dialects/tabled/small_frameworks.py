@@ -115,6 +115,9 @@ def _lingua(facts: Facts, config: Settings) -> None:
         state(facts, "sharding_degree", config.first("distributed.dp_shard"), degree)
         facts.derive("sharding", "hsdp" if "sharding_degree" in facts.facts else "ddp", copies.place, copies.name)
     state(facts, "sharding", config.first("distributed.fsdp_type"), SHARDS)
+    whole_blocks = config.first("distributed.full_activation_checkpointing")
+    if whole_blocks is not None and switch(whole_blocks.value):
+        facts.replace_where_none("recompute", "full", whole_blocks.place)
     config.seen.update(OTHER_APPS)
     kind = next((config[name] for name in OTHER_APPS if name in config), None)
     if kind is not None:
@@ -130,9 +133,10 @@ OTHER_APPS: Final = (
     "model.lru_dim",
     "model.n_future_head",
     "model.patch_size",
+    "model.vision_model.layers",
     "entropy_model.dim",
 )
-"""Keys of apps besides ``apps/main``: recurrent layers, and heads for later tokens."""
+"""Keys of apps besides ``apps/main`` and of forks: recurrent layers, heads for later tokens, vision in front."""
 
 LINGUA: Final = TableDialect(
     name="lingua",
