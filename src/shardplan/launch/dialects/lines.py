@@ -260,7 +260,7 @@ def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, pr
     accelerate_with_files(facts, ask, settings, script.documents, program)
 
 
-OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation")
+OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation", "gen_len")
 """Options of programs that generate text."""
 OF_ADAPTERS: Final = re.compile(r"(?:^|[_/.-])q?lora(?:[_.-]|$)")
 """Names of programs that may train adapters by themselves."""

@@ -17,9 +17,10 @@ SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
 TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
 """Generations of TPUs whose slices are named by cores, two of a chip."""
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
+PROCESSES: Final = ("nproc_per_node", "nproc-per-node")
+"""Processes that a launcher, one in the manner of torchrun included, starts for every task of a scheduler."""
 PER_NODE: Final = (
-    "nproc_per_node",
-    "nproc-per-node",
+    *PROCESSES,
     "num_gpus",
     "gpus-per-node",
     "local_worker_num",
@@ -34,7 +35,8 @@ TASKS: Final = ("ntasks", "n", "np")
 def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     """Nodes and processes: of the launcher, else of the scheduler's directives, else of the variables that it reads."""
     options = {} if launch is None else launch.options
-    are_ranks = launch is None or set(launch.launchers) <= SCHEDULERS
+    starts_more = _first(options, PROCESSES) is not None
+    are_ranks = launch is None or (set(launch.launchers) <= SCHEDULERS and not starts_more)
     total = _first(options, TASKS if are_ranks else TOTAL)
     for key in ("nodes", "per_node", "num_accelerators") if launch is not None and launch.open else ():
         facts.miss(key, launch.open if launch is not None else ())
