@@ -127,8 +127,27 @@ def test_a_scheme_of_nemo_says_what_trains(tmp_path: Path, scheme: str) -> None:
     [
         ("a.sh", "python -m paddle.distributed.launch --gpus 0,1 train.py --per_device_train_batch_size 1 --bf16 True"),
         ("a.json", '{"model_name_or_path": "a", "per_device_train_batch_size": 1, "sharding_parallel_degree": 2}'),
+        ("a.sh", "python3 -m oneflow.distributed.launch --nproc_per_node 4 pretrain.py --num-layers 4 --lr 1"),
+        ("a.yaml", "{_wandb: {value: {m: 1}}, fsdp_config: {value: {}}, learning_rate: {value: 1}}"),
     ],
 )
-def test_paddle_is_refused_by_name(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(InputError, match="PaddlePaddle, which is recognised but not read"):
+def test_what_looks_like_a_framework_is_refused_by_name(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(InputError, match=r"(PaddlePaddle|OneFlow|record of a run), which is recognised but not read"):
         read(tmp_path, name, text)
+
+
+def test_the_model_that_is_loaded_comes_before_the_path_of_what_is_written(tmp_path: Path) -> None:
+    line = "accelerate launch --num_processes 8 own.py --model_path runs/1 --learning_rate 1 {}"
+    assert read(tmp_path, "a.sh", line.format("--from_pretrained some/model")).value("model") == "some/model"
+    assert read(tmp_path, "b.sh", line.format("")).value("model") == "runs/1"
+
+
+def test_a_teacher_beside_the_model_that_trains_is_said(tmp_path: Path) -> None:
+    text = """
+    {model: {_component_: torchtune.models.llama3_1.llama3_1_8b}, tokenizer: {_component_: a},
+     checkpointer: {_component_: b}, optimizer: {_component_: torch.optim.AdamW}, TEACHER}
+    """
+    said = "models beside the one that trains"
+    assert said not in str(read(tmp_path, "a.yaml", text.replace("TEACHER", "seed: 1")).not_understood)
+    found = read(tmp_path, "b.yaml", text.replace("TEACHER", "teacher_model: {_component_: c}"))
+    assert said in str(found.not_understood)

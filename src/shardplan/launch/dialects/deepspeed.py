@@ -62,7 +62,19 @@ TRAINER: Final[Table] = {
         ),
         degree,
     ),
-    "model": (("model_name_or_path", "model_id", "model", "model_name", "model_path"), text),
+    "model": (
+        (
+            "model_name_or_path",
+            "pretrained_model_name_or_path",
+            "from_pretrained",
+            "base_model",
+            "model_id",
+            "model",
+            "model_name",
+            "model_path",  # of what is written, in programs that have one of those above
+        ),
+        text,
+    ),
     "optimizer": (("optim",), optimizer),
     "sharding": (("zero_stage", "actor_zero_stage", "deepspeed_stage"), zero_stage),
     "global_batch_size": (("batch_size", "global_batch_size"), degree),

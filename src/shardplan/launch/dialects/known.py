@@ -31,6 +31,7 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "SwissArmyTransformer": ("args.model_parallel_size",),
     "Megatron-LM's own YAML": ("language_model.num_layers",),
     "PaddlePaddle": ("sharding_parallel_degree",),
+    "Weights & Biases, the record of a run": ("_wandb",),
     "MaxDiffusion": ("diffusion_scheduler_config",),
 }
 """Keys by which a file is recognised."""
@@ -54,6 +55,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "maxdiffusion": "MaxDiffusion",
     "src.maxdiffusion": "MaxDiffusion",
     "paddle": "PaddlePaddle",
+    "oneflow": "OneFlow",
+    "oneflow_gpt.training": "OneFlow",
     "chatlearn_entrypoint.py": "ChatLearn",
     "tinyllama.py": "TinyLlama",
 }

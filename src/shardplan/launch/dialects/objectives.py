@@ -23,9 +23,9 @@ _PROGRAM: Final = re.compile(
 
 
 _ROLLOUT: Final = re.compile(
-    r"vllm_\w+|\w*rollout\w*|num_generations|reward_\w+|kl_(?:estimator|coef|beta)|init_kl_coef"
+    r"vllm_\w+|\w*rollout\w*|num_generations|reward_\w+|kl_(?:estimator|coef|beta)|init_kl_coef|teacher_model.*"
 )
-"""Options of trainers that generate answers."""
+"""Options of trainers that generate answers, or that have models beside the one that trains."""
 
 
 def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None:

@@ -29,6 +29,7 @@ LAUNCHERS: Final = {
     "composer": "composer",
     "colossalai": "colossalai",
     "paddle.distributed.launch": "paddle",
+    "oneflow.distributed.launch": "oneflow",
     "swift": "swift",
     "megatron": "swift",
     "nemo": "nemo",

@@ -12,6 +12,7 @@ from typing import Final
 
 from shardplan.launch.dialects.adapters import adapter_facts, targets_of
 from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
@@ -198,6 +199,7 @@ def _torchtune(facts: Facts, config: Settings) -> None:
         state(facts, "sharding_degree", config.first("data_parallel_shard_dim"), degree)
         facts.derive("sharding", "hsdp", copies.place, copies.name)
     _formats(facts, config)
+    objective_facts(facts, config)
     _host(facts, config.first("fsdp_cpu_offload"), config.first("enable_activation_offloading"))
 
 
