@@ -151,3 +151,20 @@ def test_a_teacher_beside_the_model_that_trains_is_said(tmp_path: Path) -> None:
     assert said not in str(read(tmp_path, "a.yaml", text.replace("TEACHER", "seed: 1")).not_understood)
     found = read(tmp_path, "b.yaml", text.replace("TEACHER", "teacher_model: {_component_: c}"))
     assert said in str(found.not_understood)
+
+
+def test_two_options_that_may_name_the_model_are_asked_for(tmp_path: Path) -> None:
+    line = "accelerate launch --num_processes 8 own.py --model_path some/model --learning_rate 1 {}"
+    assert "model" in read(tmp_path, "a.sh", line.format("--base_model Qwen")).missing
+    assert read(tmp_path, "b.sh", line.format("--base_model some/model")).value("model") == "some/model"
+
+
+@pytest.mark.parametrize("block", ["sequential", "own"])
+def test_a_block_of_a_fork_of_olmo_is_asked_for(tmp_path: Path, block: str) -> None:
+    text = "{model: {d_model: 64, n_layers: 4, n_heads: 4, max_sequence_length: 64, mlp_ratio: 4, block_type: BLOCK}}"
+    assert ("model" in read(tmp_path, "a.yaml", text.replace("BLOCK", block)).missing) == (block == "own")
+
+
+@pytest.mark.parametrize("option", ["--hybrid-attention-ratio 0.1", "--retro-add-retriever", "--use-la-module"])
+def test_layers_that_options_do_not_build_are_asked_for(tmp_path: Path, option: str) -> None:
+    assert "model" in read(tmp_path, "a.sh", MEGATRON.replace("--bf16", f"--bf16 {option}")).missing

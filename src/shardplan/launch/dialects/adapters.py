@@ -16,7 +16,7 @@ RANKS: Final = ("lora_rank", "lora_r", "lora_dim", "actor_lora_dim")
 TARGETS: Final = ("lora_target_modules", "target_modules", "lora_target", "lora_modules")
 """Names of the rank and of the matrices in trainers; ms-swift has hyphens on the line."""
 SCRIPT: Final = "the training script"
-_FROZEN: Final = re.compile(r"(?:.*[._])?(?:freeze|frozen|unfrozen)_\w+|tune_mm_mlp_adapter")
+_FROZEN: Final = re.compile(r"(?:.*[._])?(?:freeze|frozen|unfrozen)_\w+|tune_(?:\w+_)?mm_mlp_adapter")
 """Switches and lists that keep parts of a model as they are."""
 _TRAINED: Final = re.compile(r"tune_(?:mm_)?(?:vision|mlp|llm|language|audio)\w*|tune_mm_projector")
 """Switches without which a part of a model keeps its weights."""

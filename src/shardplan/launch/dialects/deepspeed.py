@@ -62,19 +62,6 @@ TRAINER: Final[Table] = {
         ),
         degree,
     ),
-    "model": (
-        (
-            "model_name_or_path",
-            "pretrained_model_name_or_path",
-            "from_pretrained",
-            "base_model",
-            "model_id",
-            "model",
-            "model_name",
-            "model_path",  # of what is written, in programs that have one of those above
-        ),
-        text,
-    ),
     "optimizer": (("optim",), optimizer),
     "sharding": (("zero_stage", "actor_zero_stage", "deepspeed_stage"), zero_stage),
     "global_batch_size": (("batch_size", "global_batch_size"), degree),
@@ -83,6 +70,10 @@ TRAINER: Final[Table] = {
     "ep": (("ep", "ep_size", "ep_world_size", "expert_parallel_size"), degree),
 }
 """Options of trainers, with underscores."""
+NAMED: Final = ("model_name_or_path", "pretrained_model_name_or_path", "from_pretrained", "model_id")
+"""Options that name the model that is loaded."""
+VAGUE: Final = ("base_model", "model", "model_name", "model_path")
+"""Options that name it in some programs; in others one of them is a family, a class or where the result is written."""
 MCORE_ADAPTER: Final[Table] = {
     "tp": (("tensor_model_parallel_size",), degree),
     "pp": (("pipeline_model_parallel_size",), degree),
@@ -101,6 +92,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     """Options of a training script in the manner of Hugging Face's Trainer."""
     state_all(facts, options, MCORE_ADAPTER)
     state_all(facts, options, {key: entry for key, entry in TRAINER.items() if key != "global_batch_size"})
+    _model(facts, options)
     for name, word in (("bf16", "bf16"), ("fp16", "fp16")):
         setting = options.first(name)
         if setting is not None and switch(setting.value):
@@ -126,6 +118,14 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
         if facts.value("sharding") == "zero3":
             facts.doubt(f"{offload.place}: weights in host memory are not priced")
     _adapters(facts, options)
+
+
+def _model(facts: Facts, options: Settings) -> None:
+    """The model that is loaded; asked for where two options may name it."""
+    vague = [each for each in map(options.first, VAGUE) if each is not None]
+    if options.first(*NAMED) is None and len({each.value or each.shown for each in vague}) > 1:
+        facts.miss("model", (" or ".join(f"{each.place} {each.value or each.shown}" for each in vague),))
+    state(facts, "model", options.first(*NAMED, *VAGUE), text)
 
 
 def _has_stage(options: Settings) -> bool:

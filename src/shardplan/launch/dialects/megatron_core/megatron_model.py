@@ -13,6 +13,8 @@ from shardplan.launch.dialects.values import degree
 UNSUPPORTED: Final = {
     "hybrid-layer-pattern": "a hybrid of Mamba and attention layers",
     "hybrid-override-pattern": "a hybrid of Mamba and attention layers",
+    "hybrid-attention-ratio": "a hybrid of Mamba and attention layers",
+    "retro-add-retriever": "layers that attend to what a retriever finds",
     "enable-dsa-indexer": "attention to tokens that an indexer chooses",
     "kv-compress": "attention to compressed keys",
     "enable-mhc": "several streams between layers",
