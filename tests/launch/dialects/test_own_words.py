@@ -26,6 +26,7 @@ LINGUA = """
         ("--lora_enabled True", "train"),
         ("--pre_seq_len 128", "train"),
         ("--training_parts lora", "train"),
+        ("--adapter_size 48", "train"),
         ("--train_type reft", "train"),
         ("--cpu_offloading", "offload"),
         ("--use_adam_mini", "optimizer"),
@@ -43,6 +44,7 @@ def test_what_a_programs_own_word_chooses_is_asked_for(tmp_path: Path, option: s
     [
         ("--lora_enabled False", "train"),
         ("--kv_lora_rank 512", "train"),
+        ("--pretrain_mm_mlp_adapter a.bin", "train"),
         ("--rollout_offload True", "offload"),
         ("--offload_buffer_count 4", "offload"),
     ],
@@ -168,3 +170,14 @@ def test_a_block_of_a_fork_of_olmo_is_asked_for(tmp_path: Path, block: str) -> N
 @pytest.mark.parametrize("option", ["--hybrid-attention-ratio 0.1", "--retro-add-retriever", "--use-la-module"])
 def test_layers_that_options_do_not_build_are_asked_for(tmp_path: Path, option: str) -> None:
     assert "model" in read(tmp_path, "a.sh", MEGATRON.replace("--bf16", f"--bf16 {option}")).missing
+
+
+def test_an_option_for_the_model_without_a_value_names_none(tmp_path: Path) -> None:
+    found = read(tmp_path, "a.sh", "accelerate launch --num_processes 8 own.py --model_name_or_path --learning_rate 1")
+    assert "model" in found.missing
+
+
+def test_prompts_with_a_length_of_their_own_are_of_pairs(tmp_path: Path) -> None:
+    text = "{model_name_or_path: a, per_device_train_batch_size: 1, learning_rate: 1, num_train_epochs: 1, MORE}"
+    assert "pairs" not in str(read(tmp_path, "a.yaml", text.replace("MORE", "max_length: 8")).not_understood)
+    assert "pairs" in str(read(tmp_path, "b.yaml", text.replace("MORE", "max_prompt_length: 8")).not_understood)

@@ -41,6 +41,9 @@ def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None
     rolled = next((each for name, each in settings.items() if _ROLLOUT.fullmatch(name.replace("-", "_"))), None)
     if rolled is not None:
         facts.doubt(f"{rolled.place}: {_beside('ppo')}")
+    prompts = settings.first("max_prompt_length")
+    if prompts is not None and rolled is None:
+        facts.doubt(f"{prompts.place}: {_beside('dpo')}")
     if named is not None:
         text = _beside(named[1].lower()) or _beside("ppo")
         facts.doubt(f"the program {program}: {text}")

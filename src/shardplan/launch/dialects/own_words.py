@@ -35,13 +35,15 @@ def own_degrees(facts: Facts, settings: Settings) -> None:
 ADAPTERS: Final = frozenset({"lora", "qlora", "dora", "use_lora"})
 """Values that choose adapters, whatever the name."""
 _CHOICES: Final[Mapping[str, str]] = {
-    "train": r"(?!(?:.*_)?[a-z]{1,2}_lora)(?:.*_)?(?:q?lora|dora|peft|p_?tuning|pre_seq_len|target_modules)(?:_.*)?",
+    "train": r"(?!(?:.*_)?[a-z]{1,2}_lora|.*mlp_adapter)"
+    r"(?:.*_)?(?:q?lora|dora|peft|adapters?|p_?tuning|pre_seq_len|target_modules)(?:_.*)?",
     "optimizer": r"(?:.*_)?(?:galore|apollo|badam|adam_mini|adafactor|muon|sophia|lion|(?:ada)?lomo|shampoo)(?:_.*)?",
     "recompute": r".*recomput.*|(?:.*_)?(?:activation|gradient|grad)_?(?:checkpoint|ckpt).*|(?:.*_)?remat(?:_.*)?",
     "offload": r"(?!.*(?:ref|reward|critic|teacher|vllm|rollout)).*offload(?:ing)?"
     r"(?:_(?:optimizer|adam|states?|activations?|params?|weights|model|grads?))*",
 }
-"""What a name chooses in a plan: patterns of names with underscores. ``q_lora_rank`` is of latent attention."""
+"""What a name chooses in a plan: patterns of names with underscores. ``q_lora_rank`` is of latent attention,
+``mm_mlp_adapter`` a projector."""
 _GATED: Final = r"(?:.*_)?(?:swi|ge|re)?glu(?:_.*)?|.*gated_(?:mlp|linear).*"
 _LAYERS: Final[Mapping[str, tuple[str, object]]] = {
     "gated": (_GATED, True),
