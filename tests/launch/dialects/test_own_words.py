@@ -129,12 +129,15 @@ def test_a_scheme_of_nemo_says_what_trains(tmp_path: Path, scheme: str) -> None:
     [
         ("a.sh", "python -m paddle.distributed.launch --gpus 0,1 train.py --per_device_train_batch_size 1 --bf16 True"),
         ("a.json", '{"model_name_or_path": "a", "per_device_train_batch_size": 1, "sharding_parallel_degree": 2}'),
+        ("a.sh", "python -m own.train_ppo --actor_num_nodes 1 --vllm_num_engines 2 --bf16 --gradient_checkpointing"),
         ("a.sh", "python3 -m oneflow.distributed.launch --nproc_per_node 4 pretrain.py --num-layers 4 --lr 1"),
         ("a.yaml", "{_wandb: {value: {m: 1}}, fsdp_config: {value: {}}, learning_rate: {value: 1}}"),
     ],
 )
 def test_what_looks_like_a_framework_is_refused_by_name(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(InputError, match=r"(PaddlePaddle|OneFlow|record of a run), which is recognised but not read"):
+    with pytest.raises(
+        InputError, match=r"(PaddlePaddle|OpenRLHF|OneFlow|record of a run), which is recognised but not read"
+    ):
         read(tmp_path, name, text)
 
 
@@ -181,3 +184,18 @@ def test_prompts_with_a_length_of_their_own_are_of_pairs(tmp_path: Path) -> None
     text = "{model_name_or_path: a, per_device_train_batch_size: 1, learning_rate: 1, num_train_epochs: 1, MORE}"
     assert "pairs" not in str(read(tmp_path, "a.yaml", text.replace("MORE", "max_length: 8")).not_understood)
     assert "pairs" in str(read(tmp_path, "b.yaml", text.replace("MORE", "max_prompt_length: 8")).not_understood)
+
+
+def test_pipelines_and_accumulation_of_the_first_fork_for_deepspeed(tmp_path: Path) -> None:
+    line = "deepspeed --num_gpus 16 pretrain_gpt2.py --model-parallel-size 2 --pipe-parallel-size 2 --gas 16 "
+    line += "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 8 --batch-size 4 --lr 1"
+    found = read(tmp_path, "a.sh", line)
+    assert [found.value(key) for key in ("tp", "pp", "gradient_accumulation", "global_batch_size")] == [2, 2, 16, 256]
+    assert "cp" in read(tmp_path, "b.sh", f"{line} --my-sequence-parallel-size 2").missing
+
+
+def test_a_file_that_names_no_model_and_no_batch_is_of_no_trainer(tmp_path: Path) -> None:
+    text = "{learning_rate: 1, num_train_epochs: 1, gradient_accumulation_steps: 1, gradient_checkpointing: true, MORE}"
+    with pytest.raises(InputError, match="of no framework that is read"):
+        read(tmp_path, "a.yaml", text.replace("MORE", "model_family: own"))
+    assert read(tmp_path, "b.yaml", text.replace("MORE", "model_name_or_path: a")).framework == "hf-trainer"

@@ -305,7 +305,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     front = Settings.of_options(launch.options)
     _loose_pairs(facts, parsed)
     deepspeed.trainer_facts(facts, options)
-    own_degrees(facts, options)
+    own_degrees(facts, options, options.seen)
     if "accelerate" in launch.launchers:
         _accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")

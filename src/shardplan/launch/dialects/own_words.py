@@ -6,7 +6,7 @@ What they choose is then not at a framework's default, and is asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
@@ -14,7 +14,7 @@ from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.dialects.values import degree
 
 _DEGREE: Final = (
-    r"(?!.*(?:data|vllm|rollout|infer|gen|ref|reward|critic|eval|per_device))"
+    r"(?!.*(?:data|vllm|rollout|infer|gen|ref|reward|critic|eval|per_device|virtual))"
     r".*(?:parallel\w*|mp_size|mp|[tpce]p_(?:size|degree))"
 )
 _AXES: Final[Mapping[str, str]] = {
@@ -24,11 +24,12 @@ _AXES: Final[Mapping[str, str]] = {
 """Words of axes; a degree without one is of tensors."""
 
 
-def own_degrees(facts: Facts, settings: Settings) -> None:
-    """A program's own word for a degree, which no table has: that axis is not at one."""
+def own_degrees(facts: Facts, settings: Settings, seen: Collection[str]) -> None:
+    """A program's own word for a degree, which is not among ``seen``: that axis is not at one."""
     for name, each in settings.items():
-        if name not in settings.seen and re.fullmatch(_DEGREE, name) and (degree(each.value) or 1) > 1:
-            axis = next((_AXES[word] for word in re.split(r"[._]", name) if word in _AXES), "tp")
+        plain = name.replace("-", "_")
+        if name not in seen and re.fullmatch(_DEGREE, plain) and (degree(each.value) or 1) > 1:
+            axis = next((_AXES[word] for word in re.split(r"[._]", plain) if word in _AXES), "tp")
             facts.miss(axis, (f"{each.place} {each.value}, as the program reads it",))
 
 

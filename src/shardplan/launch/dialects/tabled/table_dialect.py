@@ -56,7 +56,7 @@ class TableDialect:
             self.rule(facts, settings)
         if beside is not None:
             beside()
-        own_degrees(facts, settings)
+        own_degrees(facts, settings, settings.seen)
         _nodes(facts)
         for key in self.table if facts.open else ():
             facts.miss(key, facts.open)

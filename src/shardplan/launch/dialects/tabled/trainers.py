@@ -221,6 +221,7 @@ TRAINER: Final = TableDialect(
         "num_train_epochs", "gradient_checkpointing", "max_seq_length", "max_length",
     ),
     least_marks=4,
+    must=("model_name_or_path", "per_device_train_batch_size", "per_gpu_train_batch_size"),
     table={
         "model": (("model_name_or_path",), text),
         "sequence_length": (
