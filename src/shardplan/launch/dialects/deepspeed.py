@@ -145,7 +145,7 @@ def _adapters(facts: Facts, options: Settings) -> None:
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
-    parts = next((each for name, each in options.items() if PARTS.fullmatch(name) and whole(each.value)), None)
+    parts = next((each for name, each in options.items() if re.fullmatch(PARTS, name) and whole(each.value)), None)
     if parts is not None:
         options.seen.add(parts.name.replace("-", "_"))
         facts.miss("train", (f"{parts.place} {parts.value}: adapters in a part of the model",))
@@ -161,20 +161,20 @@ KINDS: Final = {
     "full": "full", "fft": "full", "lora": "lora", "qlora": "lora", "use_lora": "lora", "adalora": "lora",
 }  # fmt: skip
 """What a program's word for adapters says; another one is asked for."""
-PARTS: Final = re.compile(r"use_\w+_lora")
+PARTS: Final = r"use_\w+_lora"
 """Ranks of adapters in parts of a model (``--use_backbone_lora 16``)."""
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 """Programs of transformers, whose options have the defaults of its Trainer."""
 
 
-MODELS: Final = re.compile(r"train|tun(?:e|ing)|sft|\brun|main|po\b|lora|lm\b|superv")
+MODELS: Final = r"train|tun(?:e|ing)|sft|\brun|main|po\b|lora|lm\b|superv"
 """What programs are called that train a model; others may train something else, in another way."""
 
 
 def program_defaults(facts: Facts, options: Settings, program: str) -> None:
     """What options of a program of transformers are where a line leaves them out; one with other options is a copy."""
     name = program.lower().rpartition("/")[2].removesuffix(".py")
-    if facts.framework == "hf-trainer" and not MODELS.search(name):
+    if facts.framework == "hf-trainer" and not re.search(MODELS, name):
         facts.miss("optimizer", (f"the program {program}",))
     elif facts.framework == "hf-trainer" and not facts.open:
         facts.assume_because("optimizer", "adam", "optim of TrainingArguments is adamw")

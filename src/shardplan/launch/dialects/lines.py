@@ -57,7 +57,7 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         facts = _swift(ask, script, launch)
     elif "torchtitan" in launch.program or options.get("job.config_file", "module") is not None:
         facts = _torchtitan(ask, script, launch, options)
-    elif NEMO.owns(pairs) or OF_NEMO.fullmatch(name):
+    elif NEMO.owns(pairs) or re.fullmatch(OF_NEMO, name):
         facts = _nemo(ask, script, launch, options)
     elif name.startswith("main_training"):
         facts = begin(ask, FMS_FSDP.name, FMS_FSDP.version)
@@ -70,7 +70,7 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
     return facts
 
 
-OF_NEMO: Final = re.compile(r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py")
+OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py"
 """Programs of NeMo 1."""
 
 
@@ -262,7 +262,7 @@ def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, pr
 
 OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation", "gen_len")
 """Options of programs that generate text."""
-OF_ADAPTERS: Final = re.compile(r"(?:^|[_/.-])q?lora(?:[_.-]|$)")
+OF_ADAPTERS: Final = r"(?:^|[_/.-])q?lora(?:[_.-]|$)"
 """Names of programs that may train adapters by themselves."""
 
 
@@ -319,7 +319,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)
-    if "train" not in facts and OF_ADAPTERS.search(launch.program.lower()):
+    if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):
         facts.miss("train", (f"the program {launch.program}: full or lora",))
     evaluates = options.first("do_eval", "do_predict")
     if evaluates is not None and switch(evaluates.value) and "do_train" not in options:

@@ -13,7 +13,7 @@ from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read.facts import Script, Word
 
-SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
+SLICE: Final = r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)"
 TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
 """Generations of TPUs whose slices are named by cores, two of a chip."""
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
@@ -65,7 +65,7 @@ def _included(facts: Facts, options: Mapping[str, Option]) -> None:
 def slices(facts: Facts, options: Mapping[str, Option]) -> None:
     """Chips of the slices that xpk is asked for. A chip of tpu7x has two devices: what counts is asked for."""
     kind, number = _first(options, ("device-type", "tpu-type")), _first(options, ("num-slices",))
-    found = None if kind is None or kind.value is None else SLICE.fullmatch(kind.value)
+    found = None if kind is None or kind.value is None else re.fullmatch(SLICE, kind.value)
     count = 1 if number is None else degree(number.value)
     if kind is None or found is None or count is None:
         return

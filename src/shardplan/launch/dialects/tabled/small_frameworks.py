@@ -167,15 +167,15 @@ LINGUA: Final = TableDialect(
     watched=r"model\..*",
 )  # fmt: skip
 
-PAGED: Final = re.compile(r"(?:bitsandbytes|bnb|torchao)\.(?:\w+\.)*(?:Paged)?AdamW?(?:8bit|32bit)?", re.IGNORECASE)
+PAGED: Final = r"(?i)(?:bitsandbytes|bnb|torchao)\.(?:\w+\.)*(?:Paged)?AdamW?(?:8bit|32bit)?"
 """Adam of other packages."""
-BUILDER: Final = re.compile(r"(?:\w+\.)*(q?lora_)?([a-z]+)(\d+)(?:_(\d))?_(\d+(?:_\d+)?b)(?:_base|_instruct)?")
+BUILDER: Final = r"(?:\w+\.)*(q?lora_)?([a-z]+)(\d+)(?:_(\d))?_(\d+(?:_\d+)?b)(?:_base|_instruct)?"
 
 
 def _torchtune(facts: Facts, config: Settings) -> None:
     """The model by the name of its builder, adapters, copies, and host memory."""
     builder = config.first("model._component_")
-    found = None if builder is None else BUILDER.fullmatch(str(builder.value))
+    found = None if builder is None else re.fullmatch(BUILDER, str(builder.value))
     if builder is not None and found is not None:
         version = found[3] if found[4] is None else f"{found[3]}.{found[4]}"
         names = [
@@ -217,7 +217,7 @@ def _adapters(facts: Facts, config: Settings) -> None:
 
 
 def _adam_or_other(value: object) -> str | None:
-    return "adam" if PAGED.fullmatch(str(value)) else optimizer(value)
+    return "adam" if re.fullmatch(PAGED, str(value)) else optimizer(value)
 
 
 def _formats(facts: Facts, config: Settings) -> None:
