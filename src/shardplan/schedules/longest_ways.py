@@ -13,9 +13,10 @@ turns ahead, so that both neighbours' passes are of the turn before; one turn t,
 
     B_r(t) = \max(F_r(t),\, B_{r+1}(t - 1)) + b_{kr}, \quad k = v - 1 - \lfloor (t + r) / p \rfloor \bmod v
 
-and p micro-batches take p v turns. A way may stay on a rank, where it counts both passes of every turn, or move to the
-next rank with one pass in a turn. Moving pays where the passes on the way are longer than both on a rank that waits:
-backward passes of long chunks, while first ranks wait that run short ones.
+and p micro-batches take p v turns. The model's first chunk waits for no other rank, as a new micro-batch enters there;
+nor does the gradient of its last one, which begins there. A way may stay on a rank, where it counts both passes of
+every turn, or move to the next rank with one pass in a turn. Moving pays where the passes on the way are longer than
+both on a rank that waits: backward passes of long chunks, while first ranks wait that run short ones.
 
 **Breadth-first**: all micro-batches pass a chunk before the next chunk of its rank starts, so that a way counts chunks
 that are p or more apart in the model.
@@ -139,10 +140,12 @@ class _Loops:
         """Whether each pass of a turn waited for another rank, and the rank of every pipeline that ends last."""
         before, after = self._neighbours
         takes = (1 - BACKWARD_SHARE) * self.work[forward], BACKWARD_SHARE * self.work[backward]
+        is_sent, has_gradient = forward != self.first, backward != self.first + self.pp * self.vp - 1
         waited = np.zeros((2, *forward.shape), dtype=bool)
         ends = np.zeros((2, len(self.rank)))
         for turn, count in enumerate(_active(self.turns)):
-            sent, gradient = ends[0].take(before[:count]), ends[1].take(after[:count])
+            sent = ends[0].take(before[:count]) * is_sent[turn, :count]
+            gradient = ends[1].take(after[:count]) * has_gradient[turn, :count]
             own = ends[1, :count]
             np.greater(sent, own, out=waited[0, turn, :count])
             own = np.maximum(own, sent) + takes[0][turn, :count]
