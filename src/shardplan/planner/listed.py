@@ -19,6 +19,7 @@ from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_mod
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import FASTEST, Objective
+from shardplan.planner.pricing.pairs import kinds_together
 from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Tables
 from shardplan.workload.stage import Stage
@@ -130,9 +131,9 @@ def _priced(
 
 
 def _of_piece(question: Question, tables: Tables, here: Listed, systems: Index | None) -> Iterator[tuple[Index, Step]]:
-    """Outcome of plans: those with as many kinds of stage together."""
+    """Outcome of plans: those with as many kinds of stage together, or with some more."""
     columns = _columns(question, tables, here, systems)
-    num_kinds = tables.layouts.num_kinds[here.layouts]
+    num_kinds = kinds_together(tables.layouts.num_kinds[here.layouts])
     for number in different(num_kinds):
         chosen = np.flatnonzero(num_kinds == number)
         some = columns if len(chosen) == len(here) else gather(columns, chosen)
@@ -181,14 +182,15 @@ def _prices(question: Question, tables: Tables, plans: Listed) -> tuple[Loads, A
 
 
 def _step(question: Question, tables: Tables, plans: Listed, columns: Columns) -> Step:
-    """Outcome of plans with as many kinds of stage."""
+    """Outcome of plans; those with fewer kinds of stage than others have the last of them again."""
     layouts, (numbers, loads, around) = tables.layouts, columns
-    kinds = [_stage(tables, plans, kind) for kind in range(int(layouts.num_kinds[plans.layouts[0]]))]
+    last = layouts.num_kinds[plans.layouts] - 1
+    kinds = [_stage(tables, plans, np.minimum(kind, last)) for kind in range(int(last.max()) + 1)]
     rounds = [[layouts.chunk(chunks) for chunks in group] for group in layouts.groups(plans.layouts)]
     return step_of_loads(question, numbers, loads, kinds, whole_model(question.model), around=around, rounds=rounds)
 
 
-def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:
+def _stage(tables: Tables, plans: Listed, kind: Index) -> Stage:
     stage = tables.layouts.stage(plans.layouts, kind)
     composed = tables.layouts.composed(tables.layouts.composition[plans.layouts, kind])
     return replace(stage, counts=composed.counts)

@@ -89,7 +89,7 @@ def peaks(tables: Tables, pairs: Pairs, stop: Stop | None = None, *, on_any_host
 
 def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> Iterator[tuple[Index, _Lookup]]:
     """Positions of plans in pieces, those of a group as neighbours, and their prices."""
-    num_kinds = _together(tables.layouts.num_kinds[pairs.layouts])
+    num_kinds = kinds_together(tables.layouts.num_kinds[pairs.layouts])
     order = np.lexsort((groups, num_kinds))
     for alike in np.split(order, np.flatnonzero(np.diff(num_kinds[order])) + 1) if len(order) else ():
         for start in range(0, len(alike), CELLS // 4):
@@ -98,7 +98,7 @@ def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> 
             yield part, _Lookup(tables, pairs.at(part))
 
 
-def _together(num_kinds: Index) -> Index:
+def kinds_together(num_kinds: Index) -> Index:
     """With how many kinds of stage each plan is priced: some more where that saves few plans a round of their own."""
     counts = np.bincount(num_kinds)
     found, several = np.arange(len(counts)), np.flatnonzero(counts).tolist()

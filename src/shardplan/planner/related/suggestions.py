@@ -32,7 +32,7 @@ from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey
 
 
-class Change(NamedTuple):
+class ChangedQuestion(NamedTuple):
     """A change of the question."""
 
     text: str
@@ -49,7 +49,7 @@ MOST_TRIALS = 48
 """Batch sizes or world sizes that are tried on either side."""
 
 
-Trial = Callable[[Change], "Suggestion | None"]
+Trial = Callable[[ChangedQuestion], "Suggestion | None"]
 """The plan to take under a change, if one fits."""
 
 
@@ -108,7 +108,9 @@ def _beside(question: Question, best: Offer, *changes: str) -> Suggestion:
     return Suggestion(change=", ".join((*changes, *texts)), num_accelerators=used, taken=(best.estimate,))
 
 
-def _that_fit(changes: Iterable[Change], trial: Trial, offers: Callable[..., Sequence[Offer]]) -> Iterator[Suggestion]:
+def _that_fit(
+    changes: Iterable[ChangedQuestion], trial: Trial, offers: Callable[..., Sequence[Offer]]
+) -> Iterator[Suggestion]:
     """Changes under which a plan fits, each with the neighbouring count or batch that trains most then, if any does."""
     for change in changes:
         fits = trial(change)
@@ -122,39 +124,39 @@ def _that_fit(changes: Iterable[Change], trial: Trial, offers: Callable[..., Seq
 def _freed(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """Each restricted field left free; all of them where none helps alone."""
     names = restrictions.fields
-    changes = (Change(f"leave {name} free", question, restrictions.without(name)) for name in names)
+    changes = (ChangedQuestion(f"leave {name} free", question, restrictions.without(name)) for name in names)
     alone = [each for each in map(trial, changes) if each is not None]
     yield from alone
     if len(names) > 1 and not alone:
-        yield from _first([Change(f"leave {', '.join(names)} free", question, Restrictions())], trial)
+        yield from _first([ChangedQuestion(f"leave {', '.join(names)} free", question, Restrictions())], trial)
 
 
-def _lighter(question: Question, restrictions: Restrictions) -> Iterator[Change]:
+def _lighter(question: Question, restrictions: Restrictions) -> Iterator[ChangedQuestion]:
     """States and activations in host memory; states in fewer bits."""
     for place, name in OFFLOADED.items():
         if "offload" not in restrictions.fields:
             text = f"keep {name} in host memory: --fix offload={place}"
-            yield Change(text, question, restrictions.fixing("offload", place), offload=place)
+            yield ChangedQuestion(text, question, restrictions.fixing("offload", place), offload=place)
     job = question.job
     if job.grad_dtype == "fp32" and job.precision != "fp32":
         lighter = replace(job, grad_dtype="bf16")
         text = "accumulate gradients in bf16: --grad-dtype bf16"
-        yield Change(text, replace(question, job=lighter), restrictions)
+        yield ChangedQuestion(text, replace(question, job=lighter), restrictions)
         if job.moment_dtype == "fp32":
             lighter = replace(lighter, moment_dtype="bf16")
             text = "keep gradients and moments in bf16: --grad-dtype bf16 --moment-dtype bf16"
-            yield Change(text, replace(question, job=lighter), restrictions)
+            yield ChangedQuestion(text, replace(question, job=lighter), restrictions)
 
 
 OFFLOADED: Final[Mapping[Offload, str]] = {"optimizer": "optimizer states", "activations": "activations"}
 
 
-def _more_accelerators(question: Question, restrictions: Restrictions) -> Iterator[Change]:
+def _more_accelerators(question: Question, restrictions: Restrictions) -> Iterator[ChangedQuestion]:
     for doubling in range(1, MOST_DOUBLINGS + 1):
         n = question.num_accelerators * 2**doubling
         if n <= MAX_NUM_ACCELERATORS:
             asked = replace(question, num_accelerators=n)
-            yield Change(f"use {n:,} accelerators: --gpus {n}", asked, restrictions)
+            yield ChangedQuestion(f"use {n:,} accelerators: --gpus {n}", asked, restrictions)
 
 
 def _nearest_batches(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
@@ -165,7 +167,7 @@ def _nearest_batches(question: Question, restrictions: Restrictions, trial: Tria
     above = sorted({-(-batch // unit) * unit for unit in units} - {batch})
     for sizes in (below, above):
         changes = [
-            Change(
+            ChangedQuestion(
                 f"a global batch of {size:,} sequences: --global-batch-size {size}",
                 replace(question, job=replace(question.job, global_batch_size=size)),
                 restrictions,
@@ -181,19 +183,21 @@ def _nearest_worlds(question: Question, restrictions: Restrictions, trial: Trial
     for step in (-1, 1):
         sizes = [n + step * distance for distance in range(1, MOST_TRIALS + 1)]
         changes = [
-            Change(f"use {size:,} accelerators: --gpus {size}", replace(question, num_accelerators=size), restrictions)
+            ChangedQuestion(
+                f"use {size:,} accelerators: --gpus {size}", replace(question, num_accelerators=size), restrictions
+            )
             for size in sizes
             if 1 <= size <= MAX_NUM_ACCELERATORS
         ]
         yield from _first(changes, trial)
 
 
-def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
+def _first(changes: Iterable[ChangedQuestion], trial: Trial) -> Iterator[Suggestion]:
     """The first change under which a plan fits."""
     yield from itertools.islice((each for each in map(trial, changes) if each is not None), 1)
 
 
-def _best(survey: Survey, stack: Stack | None, stop: Stop | None, change: Change) -> Suggestion | None:
+def _best(survey: Survey, stack: Stack | None, stop: Stop | None, change: ChangedQuestion) -> Suggestion | None:
     question, restrictions = change.question, change.restrictions
     if not (can_have_plans(question, restrictions) and can_fit(question, restrictions)):
         return None
@@ -206,7 +210,7 @@ def _best(survey: Survey, stack: Stack | None, stop: Stop | None, change: Change
     return Suggestion(change=change.text, num_accelerators=number, taken=taken) if taken else None
 
 
-def _tables(survey: Survey, stack: Stack | None, change: Change) -> list[Tables]:
+def _tables(survey: Survey, stack: Stack | None, change: ChangedQuestion) -> list[Tables]:
     """The families under a change: those of ``survey`` where only what they offload is another."""
     if change.offload is not None and _offloads_freely(survey, stack, change.offload):
         return [each.tables.offloading(change.offload) for each in survey.tables]
