@@ -146,14 +146,12 @@ class _Search:
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
         """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
-        for each in self._families:
-            each.fill(each.first_points(), self._limits(self._factor))
-            if each.has_many:
-                self._price(each, each.promising(self._limits(1.0)))
-            self._price(each, self._limits(near if each.has_many else self._factor))
-        for each in self._families:
-            each.fill(each.other_points(), self._limits(self._factor))
-            self._price(each, self._limits(near if each.has_many else self._factor))
+        for points in (_Pools.first_points, _Pools.other_points):
+            for each in self._families:
+                each.fill(points(each), self._limits(self._factor))
+                if each.has_many:
+                    self._price(each, each.promising(self._limits(1.0)))
+                self._price(each, self._limits(near if each.has_many else self._factor))
 
     @property
     def fits(self) -> bool:
