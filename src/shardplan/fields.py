@@ -18,7 +18,7 @@ from dataclasses import MISSING
 from functools import cache
 from operator import attrgetter
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.units import parse_count, parse_whole
@@ -45,6 +45,8 @@ else:
         return decorate
 
 
+CHECKS: Final = "__post_init__"
+"""The method by which a dataclass checks its fields."""
 ABOUT: Final = "about"
 KEY: Final = "key"
 
@@ -275,21 +277,65 @@ def _init(cls: type) -> Callable[..., None]:
     places = [field.name for field in each if field.init and not field.kw_only]
     defaults = {field.name: field.default for field in each if field.default is not MISSING}
     makers = [(field.name, field.default_factory) for field in each if field.default_factory is not MISSING]
-    has_more = hasattr(cls, "__post_init__")
+    has_more = hasattr(cls, CHECKS)
+
+    every = frozenset(field.name for field in each)
+    has_late = every != taken
+
+    def placed(given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        known = {**dict(zip(places, given, strict=False)), **named}
+        if len(known) != len(given) + len(named):
+            raise _wrong_fields(cls, known, missing=[])
+        return known
 
     def init(self: Any, *given: Any, **named: Any) -> None:
-        known = {**dict(zip(places, given, strict=False)), **named} if given else named
-        values = {**defaults, **known}
-        for name, make in makers:
-            if name not in values:
-                values[name] = make()
-        if len(values) != len(each) or len(known) != len(given) + len(named) or not taken.issuperset(known):
+        values = known = placed(given, named) if given else named
+        if len(known) < len(every):
+            values = {**defaults, **known}
+            for name, make in makers:
+                if name not in values:
+                    values[name] = make()
+        if values.keys() != every or (has_late and not taken.issuperset(known)):
             raise _wrong_fields(cls, known, missing=[field.name for field in each if field.name not in values])
-        self.__dict__.update(values)  # not by setattr, which a frozen object refuses
+        _set(self, "__dict__", values)  # not by setattr, which a frozen object refuses
         if has_more:
             self.__post_init__()
 
     return init
+
+
+_set = object.__setattr__
+Record = TypeVar("Record")
+
+
+def made(kind: Any, values: dict[str, Any]) -> Any:
+    """An object with these values of its fields, which have been checked: those of another one, changed."""
+    record = object.__new__(kind)
+    own = {name: make() for name, make in _made_alone(kind)}
+    _set(record, "__dict__", values | own if own else values)
+    return record
+
+
+def replace(record: Record, **changes: Any) -> Record:
+    """As ``dataclasses.replace``, in a third of the time."""
+    kind: Any = type(record)
+    values, names = record.__dict__, given_fields(kind)
+    changed = {name: values[name] for name in names} | changes
+    replaced: Record = kind(**changed) if hasattr(kind, CHECKS) or len(changed) > len(names) else made(kind, changed)
+    return replaced
+
+
+@cache
+def _made_alone(kind: type[Any]) -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """Fields that every object makes anew."""
+    each = [field for field in dataclasses.fields(kind) if not field.init]
+    return tuple((field.name, field.default_factory) for field in each if field.default_factory is not MISSING)
+
+
+@cache
+def given_fields(kind: type[Any]) -> tuple[str, ...]:
+    """Names of the fields with which a dataclass is made."""
+    return tuple(field.name for field in dataclasses.fields(kind) if field.init)
 
 
 def _wrong_fields(cls: type, known: Mapping[str, object], missing: list[str]) -> TypeError:

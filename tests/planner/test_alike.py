@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.examples import GB
 from tests.few import few
 from tests.planner.small import alike, families_of, limits, spaces
@@ -16,11 +17,13 @@ from tests.planner.test_many import LIMIT, question
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import with_chunks
+from shardplan.planner.pricing.pairs import Pairs, least_times
 from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.bounds import least_of_exchanges
+from shardplan.planner.pruning.bounds import ROUNDING, least_of_exchanges
 from shardplan.planner.related.alike import best_of_alike, estimates_of
-from shardplan.planner.related.slices import MOST_SYSTEMS
+from shardplan.planner.related.slices import MOST_SYSTEMS, Slice
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Space
@@ -105,3 +108,44 @@ def test_no_plan_is_faster_than_its_bounds(case: tuple[Question, Space]) -> None
                 assert np.all(least <= step.busiest * (1 + 1e-12))
                 assert np.all(exchanges[sharding, at.points] <= step.step_time * (1 + 1e-12))
                 assert np.all(step.work.least_busy <= step.busiest)
+
+
+WORSE = st.tuples(st.sampled_from((1.0, 0.5, 0.03)), st.sampled_from((1.0, 4.0, 30.0)))
+"""Factors on bandwidth and latency."""
+
+
+def _on(asked: Question, bandwidth: float, latency: float) -> Question:
+    """``asked`` with these factors on the rates of its outermost tier."""
+    *inner, tier = asked.cluster.tiers
+    tier = replace(tier, bandwidth=tier.bandwidth * bandwidth, latency=tier.latency * latency)
+    return replace(asked, cluster=replace(asked.cluster, tiers=(*inner, tier)))
+
+
+@few(8)
+@given(spaces(most=1000), st.lists(WORSE, min_size=1, max_size=3))
+def test_no_pipeline_is_faster_than_on_the_best_network(
+    case: tuple[Question, Space], worse: list[tuple[float, float]]
+) -> None:
+    """Whatever its sharding."""
+    asked, space = case
+    beside = Slice.of([*(_on(asked, *each) for each in worse), asked])
+    assert beside.best is not None
+    for family in families_of(asked, space):
+        tables = Tables(question=beside.joint, family=family, known=KnownPipelines())
+        slots, points = np.nonzero(family.recomputes)
+        plans, _ = with_chunks(tables, np.zeros_like(slots), slots, points)
+        times = [
+            least_times(tables, Pairs(np.full(len(plans), system), plans.slots, plans.layouts, plans.points))
+            for system in range(len(beside.of_systems))
+        ]
+        assert np.all(times[beside.best] <= np.asarray(times) * (1 + ROUNDING))
+
+
+def test_the_best_network_is_the_best_in_every_respect() -> None:
+    """Or there is none; on other accelerators plans take another time."""
+    asked = question(64)
+    assert Slice.of([_on(asked, 0.5, 1.0), _on(asked, 2.0, 0.5), asked]).best == 1
+    assert Slice.of([_on(asked, 2.0, 2.0), asked]).best is None
+    part = replace(asked.cluster.accelerator, memory_bandwidth=asked.cluster.accelerator.memory_bandwidth / 2)
+    other = replace(asked, cluster=replace(asked.cluster, accelerator=part))
+    assert Slice.of([_on(asked, 2.0, 0.5), other]).best is None

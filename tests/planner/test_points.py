@@ -180,12 +180,32 @@ def test_counts_of_a_family_are_those_of_its_plans(asked: tuple[Question, Space]
 @given(questions())
 def test_points_that_share_a_layout_differ_in_the_micro_batch_alone(question: Question) -> None:
     for family in families(question, declare(question, Restrictions()), Counter()):
-        names = [name for name in family.points if name not in ("layout", "position", "micro_batch_size")]
+        names = [name for name in family.points if name not in ("layout", "degrees", "position", "micro_batch_size")]
         rows = list(zip(*(family.points[name].tolist() for name in names), strict=True))
         layouts = family.points["layout"].tolist()
         assert len(set(rows)) == len(set(layouts)) == len(set(zip(rows, layouts, strict=True)))
         sizes = list(zip(family.points["micro_batch_size"].tolist(), family.points["position"].tolist(), strict=True))
         assert len({size for size, _ in sizes}) == len(set(sizes))
+
+
+@few(10)
+@given(questions())
+def test_points_that_are_placed_alike_have_the_same_plans_and_need_as_much_memory(question: Question) -> None:
+    """So a search finds the memory of one of them."""
+    for family in families(question, declare(question, Restrictions()), Counter()):
+        chosen, which = family.placed_alike()
+        assert chosen[which[chosen]].tolist() == chosen.tolist()
+        of_points: dict[int, list[tuple[int, int, int]]] = {}
+        for *inner, point in positions(family):
+            of_points.setdefault(point, []).append((inner[0], inner[1], inner[2]))
+        for point in np.flatnonzero(chosen[which] != np.arange(family.num_points)).tolist():
+            first = int(chosen[which[point]])
+            assert of_points[point] == of_points[first]
+            plan, other = (family.plan(*of_points[point][-1], each) for each in (point, first))
+            assert replace(plan, placement=other.placement) == other != plan
+            found = (estimate_plan(question, each) for each in (plan, other))
+            memory, as_first = (each.peak_memory_bytes for each in found)
+            assert memory == pytest.approx(as_first, rel=1e-12)
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(("hsdp", "zero3", "zero1"))])

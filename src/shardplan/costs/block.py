@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from shardplan.costs.host import host_work
 from shardplan.costs.network import Network
 from shardplan.costs.overlap import exposed, exposed_with_products, exposed_with_ring, pipelined_products
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import OP_SAC
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile

@@ -55,8 +55,8 @@ def _packed(digit: Digit, domain: int) -> PlacedParts:
     """
     size, stride = np.asarray(digit.size, dtype=np.int64), np.asarray(digit.stride, dtype=np.int64)
     shared = np.gcd(size * stride, domain)
-    smallest = np.clip(np.floor(shared / stride), 1, size)
-    largest = np.clip(np.ceil(domain / stride), 1, size)
+    smallest = np.minimum(np.maximum(shared // stride, 1), size)
+    largest = np.minimum(np.maximum(-(-domain // stride), 1), size)
     straddled = np.minimum(np.ceil((size * stride - shared) / domain) + 1, size)
     return PlacedParts(smallest, largest, np.where(smallest == largest, size / smallest, straddled))
 

@@ -7,7 +7,7 @@ unequal parts, the smallest and the largest part are known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from shardplan.arrays import Numbers, concatenated
 from shardplan.costs.domains import parts_in_domains
 from shardplan.costs.links import exchange_load
 from shardplan.costs.network import Network
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits
 from shardplan.workload.ops import CollectiveKind, Copies

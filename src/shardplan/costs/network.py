@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from shardplan.arrays import Numbers, first_axis
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import CollectiveKind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from shardplan.arrays import Numbers, any_holds, is_zero, where
 from shardplan.costs.collectives import add_tiers, collective_bytes, collective_time
 from shardplan.costs.groups import Group
 from shardplan.costs.network import Network
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.layer import Parameters

@@ -249,13 +249,15 @@ def plan_factor(question: Question, plan: Plan) -> float:
 
 def plan_factors(question: Question) -> Callable[[Plan], float]:
     """The same for many plans: what they have in common is found once."""
-    known, own, features = shipped_errors("time"), own_runs(question, "time"), features_of(question)
+    known, own = shipped_errors("time"), own_runs(question, "time")
+    features = features_of(question)._replace(accelerators=1.0, global_batch_size=1.0)  # a neighbourhood has no scale
+    return lambda plan: _factor_of_plan(known, own, features._replace(plan=plan))
 
-    def factor(plan: Plan) -> float:
-        (gap,) = _gap_of_plan(known, own, features._replace(plan=plan))
-        return gap.factor
 
-    return factor
+@lru_cache(maxsize=4096)
+def _factor_of_plan(known: KnownErrors, own: tuple[Residual, ...], asked: Features) -> float:
+    (gap,) = _gap_of_plan(known, own, asked)
+    return gap.factor
 
 
 def _gap_of_plan(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[Gap, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.optimizer import orthogonalising_time, update_time
 from shardplan.estimation.load import StageStates
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import state_memory
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.states import local_parameters
 from shardplan.schedules.pipeline import parameter_copies

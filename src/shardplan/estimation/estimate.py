@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
-from shardplan.fields import dataclass, in_files
+from shardplan.fields import dataclass, in_files, replace
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.job import Job

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.evidence import EXPOSING, NEIGHBOURHOOD, WEIGHTS, KnownRuns, spread
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.model import ModelConfig
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.longest_ways import pace_of
 from shardplan.schedules.registry import INTERLEAVED, load_schedule
-from shardplan.workload.stage import Stage, chunk_counts, layers_before, stages, stages_of_chunks
+from shardplan.workload.stage import (
+    Stage,
+    counts_of_chunks,
+    kinds_of_chunks,
+    kinds_of_stage,
+    stages,
+    stages_of_chunks,
+)
 
 Counts = tuple[float, ...]
 """Layers of every kind, embeddings, heads and prediction blocks."""
@@ -82,12 +88,29 @@ def pipeline_of(
 
 def pipelines_of(model: ModelConfig, shapes: Sequence[Shape]) -> list[tuple[tuple[Stage, ...], Rounds]]:
     """The same of several pipelines, whose longest ways are found together."""
-    before = layers_before(model)
-    counts = [chunk_counts(model, pp, vp, layers, before=before) for pp, vp, layers, _ in shapes]
+    return _laid(model, shapes, stages_of_chunks, lambda placed: placed)
+
+
+def kinds_of_pipelines(model: ModelConfig, shapes: Sequence[Shape]) -> list[tuple[tuple[Stage, ...], Rounds]]:
+    """The same with the stages alone that can be the slowest or the fullest (``workload.stage.kinds_of_stage``)."""
+    return _laid(model, shapes, kinds_of_chunks, kinds_of_stage)
+
+
+Stages = tuple[Stage, ...]
+
+
+def _laid(
+    model: ModelConfig,
+    shapes: Sequence[Shape],
+    of_chunks: Callable[[ModelConfig, NDArray[np.int64]], Stages],
+    of_placed: Callable[[Stages], Stages],
+) -> list[tuple[Stages, Rounds]]:
+    """Stages of pipelines whose chunks lie in a loop, or as a schedule places them, and the longest ways."""
+    counts = counts_of_chunks(model, [shape[:3] for shape in shapes])
     named = [None if shape[-1] is None else load_schedule(shape[-1]) for shape in shapes]
     rounds = rounds_of(model, counts, [INTERLEAVED if each is None else each for each in named])
     stages = [
-        stages_of_chunks(model, held) if each is None or loops(each) else placed_stages(model, held, each)
+        of_chunks(model, held) if each is None or loops(each) else of_placed(placed_stages(model, held, each))
         for held, each in zip(counts, named, strict=True)
     ]
     return list(zip(stages, rounds, strict=True))
@@ -135,22 +158,42 @@ def rounds_of(
     None where ranks hold one chunk or where no way is longer than the slowest rank. How long layers take next to one
     another depends on the plan, so that ways are sought for several ratios and the plan's own prices choose.
     """
-    parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]
     ratios = _ratios(model)
-    rounds: list[Rounds] = [()] * len(counts)
+    parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]
+    keys = [
+        None if held is None else (schedule, held.shape, held.tobytes(), ratios.tobytes())
+        for held, schedule in zip(parts, schedules, strict=True)
+    ]
+    found = {key: rounds for key in keys if (rounds := _KNOWN.get(key)) is not None}
     for schedule in dict.fromkeys(schedules):
-        asked = [
-            (at, held)
-            for at, (held, each) in enumerate(zip(parts, schedules, strict=True))
-            if held is not None and each is schedule
-        ]
-        works = [work.reshape(held.shape[1:]) for _, held in asked for work in ratios @ _in_rows(held)]
-        ways = schedule.longest_ways(works)
-        for number, (at, held) in enumerate(asked if ways else []):
-            own = range(number * len(ratios), (number + 1) * len(ratios))
-            found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]
-            rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(9).tolist() for way in found])
-    return rounds
+        own = [held if each is schedule else None for held, each in zip(parts, schedules, strict=True)]
+        new = {key: held for key, held in zip(keys, own, strict=True) if held is not None and key not in found}
+        found |= zip(new, _longest_ways(schedule, [*new.values()], ratios), strict=True)
+    if len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN.update(found)
+    return [() if key is None else found[key] for key in keys]
+
+
+def _longest_ways(
+    schedule: PipelineSchedule, parts: Sequence[NDArray[np.float64]], ratios: NDArray[np.float64]
+) -> list[Rounds]:
+    """Those of several pipelines by the numbers of parts in their chunks."""
+    works = [work.reshape(held.shape[1:]) for held in parts for work in ratios @ _in_rows(held)]
+    ways = schedule.longest_ways(works)
+    if not ways:
+        return [()] * len(parts)
+    slow = [pace_of(work, way) > 1 + SAME for work, way in zip(works, ways, strict=True)]
+    each = [range(number * len(ratios), (number + 1) * len(ratios)) for number in range(len(parts))]
+    return [
+        _group([(_in_rows(held) @ ways[one].ravel()).round(9).tolist() for one in own if slow[one]])
+        for held, own in zip(parts, each, strict=True)
+    ]
+
+
+MOST_KNOWN: Final = 4096
+_KNOWN: dict[Any, Rounds] = {}
+"""Longest ways that have been found lately."""
 
 
 def _in_rows(parts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,17 +11,16 @@ make all plans of a question slower alike, and so do not tell plans apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, mapped
+from shardplan.arrays import Numbers
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import NORMAL_P90
-from shardplan.inputs.profile import Constant, Profile, load_profile
+from shardplan.fields import replace
+from shardplan.inputs.profile import Constant, load_profile
 
 LESS, MORE = -1, 1
 GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
@@ -68,31 +67,10 @@ def perturbed(question: Question, group: str) -> Question:
 
 def side_by_side(question: Question, *, num_axes: int) -> Question:
     """``question`` as it is and under every group at once: constants as arrays, with ``num_axes`` more axes behind."""
-    return with_profiles(question, profiles_of(question), num_axes=num_axes)
-
-
-def profiles_of(question: Question) -> list[Profile]:
-    """The constants of ``question`` as they are, and with every group at its worse end."""
-    return [question.profile, *(perturbed(question, group).profile for group in GROUPS)]
-
-
-def with_profiles(question: Question, profiles: Sequence[Profile], *, num_axes: int) -> Question:
-    """``question`` under several profiles at once: constants as arrays, with ``num_axes`` more axes behind."""
+    profiles = [question.profile, *(perturbed(question, group).profile for group in GROUPS)]
     names = [name for group in GROUPS.values() for name in group]
     changes = {name: _stacked([getattr(profile, name) for profile in profiles], num_axes) for name in names}
     return replace(question, given_profile=replace(question.profile, **changes))
-
-
-def varied_constants(profile: Profile, change: Callable[[NDArray[Any]], Numbers]) -> dict[str, Any]:
-    """Constants of the groups that are arrays, of several profiles side by side, each changed, by name."""
-    names = (name for group in GROUPS.values() for name in group)
-    values = {name: getattr(profile, name) for name in names}
-    return {name: mapped(value, change) for name, value in values.items() if _is_varied(value)}
-
-
-def _is_varied(value: object) -> bool:
-    """Whether a constant, or one of a table, is an array."""
-    return any(map(_is_varied, value.values())) if isinstance(value, Mapping) else isinstance(value, np.ndarray)
 
 
 def _moved(value: Any, constant: Constant, sign: int) -> Any:

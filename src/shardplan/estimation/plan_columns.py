@@ -6,7 +6,7 @@ One plan goes the same way as a thousand: its columns have one element.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ from shardplan.estimation.stage_memory import (
 )
 from shardplan.estimation.step import fixed_time, sharding_time, straggler_factor, whole_step
 from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, work_times
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import ChunkTimes, Passes

@@ -6,7 +6,7 @@ bytes and their traffic) name the degrees, the placement and the sharding; the w
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from shardplan.costs.groups import Group, groups_of, sharding_groups
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig

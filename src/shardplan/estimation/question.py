@@ -6,7 +6,7 @@ Whoever asks, a question is put in one way: what is not given takes the framewor
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from shardplan.arrays import Numbers
 from shardplan.costs.network import Network
 from shardplan.costs.roofline import Machine, MachineRates
 from shardplan.errors import InputError, shown
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.frameworks.defaults import job_in_stack, stated, switches_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import Wanted, chosen_stack

@@ -249,12 +249,14 @@ def straggler_factor(question: Question) -> Numbers:
 
 def least_peak_of(question: Question, states: StateCharge) -> Numbers:
     """What ``peak_of`` is at least, whatever activations are kept: never more than it. [bytes]"""
-    resident = states.resident_bytes + question.profile.framework_bytes
+    busy = least_beside_activations(question, states)
+    return busy if is_zero(states.update_bytes) else np.maximum(busy, held_in_update(question, states))
+
+
+def least_beside_activations(question: Question, states: StateCharge) -> Numbers:
+    """States and gradients at least that are there when activations are at their peak. [bytes]"""
     gone = states.fleeting_gradient_bytes if question.job.software.frees_gradients else 0.0
-    busy = resident + (states.gradient_bytes - gone)
-    if is_zero(states.update_bytes):
-        return busy
-    return np.maximum(busy, resident + states.gradient_bytes + states.update_bytes)
+    return states.resident_bytes + question.profile.framework_bytes + (states.gradient_bytes - gone)
 
 
 def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
@@ -262,7 +264,7 @@ def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> 
     busy = _beside_activations(question, states, kept) + kept.total
     if is_zero(states.update_bytes):
         return busy
-    return np.maximum(busy, _in_update(question, states))
+    return np.maximum(busy, held_in_update(question, states))
 
 
 def holds(question: Question, states: StateCharge, kept: ActivationMemory) -> Flags:
@@ -271,7 +273,7 @@ def holds(question: Question, states: StateCharge, kept: ActivationMemory) -> Fl
     busy = kept.total <= usable - _beside_activations(question, states, kept)
     if is_zero(states.update_bytes):
         return busy
-    return np.logical_and(busy, _in_update(question, states) <= usable)
+    return np.logical_and(busy, held_in_update(question, states) <= usable)
 
 
 def _beside_activations(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
@@ -282,6 +284,6 @@ def _beside_activations(question: Question, states: StateCharge, kept: Activatio
     return states.resident_bytes + question.profile.framework_bytes + gradients
 
 
-def _in_update(question: Question, states: StateCharge) -> Numbers:
+def held_in_update(question: Question, states: StateCharge) -> Numbers:
     """All that is there in the update. [bytes]"""
     return states.resident_bytes + question.profile.framework_bytes + states.gradient_bytes + states.update_bytes

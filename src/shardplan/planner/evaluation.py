@@ -23,8 +23,6 @@ from shardplan.planner.pricing.pieces import PointGroup, TablePiece, pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
 
-KEPT_BYTES = 30 * 2**20
-
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -70,7 +68,6 @@ def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None, *,
 
     Plans whose states alone take more than ``most_bytes``, or than there is where plans have to fit, may be left out.
     """
-    _keep_freed_memory()
     question, family = tables.question, tables.family
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
     num_feasible = 0
@@ -82,15 +79,6 @@ def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None, *,
         num_evaluated=family.num_plans(),
         num_feasible=num_feasible,
     )
-
-
-def _keep_freed_memory() -> None:
-    """Makes the allocator of glibc reuse what arrays of a piece leave behind rather than hand it back to the kernel.
-
-    Freeing a large block once raises the size up to which it does so (``mallopt(3)``, dynamic ``M_MMAP_THRESHOLD``);
-    each piece would cost hundreds of page faults otherwise. The block itself is never touched. No effect elsewhere.
-    """
-    np.empty(KEPT_BYTES, dtype=np.uint8)
 
 
 def _fill(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import columns_coded
-from shardplan.fields import dataclass
+from shardplan.arrays import columns_coded, distinct, first_of
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.space import GRID, Degree, Filling
 
@@ -35,7 +34,8 @@ class Family:
     points: Points
     """Valid combinations of the fields of ``GRID``, sorted by placement: an array for each field, and ``depth`` and
     ``placement``, positions in ``depths`` and ``placements``; ``layout``, a number that points share which differ in
-    the micro-batch alone, and ``position``, that of the micro-batch among its candidates."""
+    the micro-batch alone, and ``degrees``, one of those that differ in the placement as well; and ``position``, that of
+    the micro-batch among its candidates."""
     vps: tuple[tuple[int, ...], ...]
     """Chunks per rank at every depth."""
     shardings: tuple[ShardingPair, ...]
@@ -125,6 +125,17 @@ class Family:
         """For every layout a number, the same where it goes with the same slots of recomputation."""
         num_layouts = sum(len(vps) for vps in self.vps)
         return np.zeros(num_layouts, dtype=np.intp) if self.together is None else columns_coded(self.together)
+
+    def placed_alike(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Points, one for all that differ in placement alone and have the same plans; and which of these each has."""
+        sizes = int(self.points["position"].max()) + 1
+        code = self.points["degrees"] * sizes + self.points["position"]
+        chunks = 2 * self.single + self.interleaves
+        for kinds in (columns_coded(self.shards), self.kinds_of_points, chunks.astype(np.intp)):
+            _, code = distinct(code, int(code.max()) + 1)
+            code = code * (int(kinds.max()) + 1) + kinds
+        values, which = distinct(code, int(code.max()) + 1)
+        return first_of(which, len(values)), which
 
     def num_inner(self) -> NDArray[np.int64]:
         """How many combinations of recomputation and chunks per rank every point may have."""

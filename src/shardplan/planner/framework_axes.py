@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Final, get_args
 
 import numpy as np
 
 from shardplan.arrays import Flags, all_hold, any_holds
 from shardplan.errors import NotRunnableError
+from shardplan.fields import replace
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
 from shardplan.frameworks.defaults import SEARCHED_SWITCHES
 from shardplan.frameworks.entry_rules import MODEL
@@ -27,6 +28,7 @@ from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, deg
 from shardplan.inputs.plan import OP_SAC, CpComm, Plan, TpKind, recompute_modules
 
 Axes = dict[str, tuple[Any, ...]]
+Rules = tuple[FrameworkRule, ...]
 
 MOST_WORDS: Final = 8
 """Combinations of words, each asked of all numbers at once, up to which rules are asked whether they always hold."""
@@ -79,19 +81,26 @@ def closes_by_cost(stack: Stack, restricted: Collection[str]) -> bool:
     return stack.stages_by_cost and stack.can_run is not None and not {"vp", "schedule", "stage_layers"} & {*restricted}
 
 
-def runnable_axes(stack: Stack, setting: Setting, axes: Axes, declared: Axes, given: Collection[str]) -> Axes:
+def binding_rules(stack: Stack, setting: Setting, declared: Axes) -> Rules:
+    """Rules of the framework but those that hold for all candidates ``declared``, in their order."""
+    rules = rules_of(stack)
+    holding = {id(each) for alike in _alike(rules) if _always_hold(alike, setting, declared) for each in alike}
+    return tuple(rule for rule in rules if id(rule) not in holding)
+
+
+def runnable_axes(
+    stack: Stack, setting: Setting, axes: Axes, declared: Axes, given: Collection[str], *, binding: Rules
+) -> Axes:
     """``axes`` without what the framework never runs; of fields that are not searched the first that is left.
 
-    ``declared``: all candidates, those that depend on the depth among them. Raises ``NotRunnableError`` where a rule
-    holds for none of the candidates that are ``given``.
+    ``declared``: all candidates, those that depend on the depth among them; ``binding``: rules that not all keep.
+    Raises ``NotRunnableError`` where a rule holds for none of the candidates that are ``given``.
     """
-    rules = rules_of(stack)
-    if not rules:
+    if stack.can_run is None:
         return axes
-    binding = [each for alike in _alike(rules) if not _always_hold(alike, setting, declared) for each in alike]
     _check(stack, binding, setting, declared, given)
     kept = dict(axes)
-    for name in (name for name in axes if name not in given):
+    for name in (name for name, values in axes.items() if name not in given and len(values) > 1):
         asked = _alike(rule for rule in binding if name in rule.reads)
         at = {**declared, **kept}
         found = tuple(

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import is_zero, one_number
-from shardplan.estimation.layout import Rounds, Shape, pipelines_of
+from shardplan.estimation.layout import Rounds, Shape, kinds_of_pipelines
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.planner.family import Family
-from shardplan.workload.stage import Stage, kinds_of_stage
+from shardplan.workload.stage import Stage
 
 Composition = tuple[float, ...]
 """Layers of every kind, embedding, head and prediction blocks of a stage."""
@@ -35,7 +35,7 @@ class KnownPipelines:
         known = self._of_model(model)
         missing = [shape for shape in shapes if shape not in known]
         if missing:
-            found = pipelines_of(model, missing)
+            found = kinds_of_pipelines(model, missing)
             known |= {shape: _pipelines(*laid) for shape, laid in zip(missing, found, strict=True)}
         return [known[shape] for shape in shapes]
 
@@ -49,8 +49,7 @@ class KnownPipelines:
         return pipelines
 
 
-def _pipelines(all_stages: tuple[Stage, ...], rounds: Rounds) -> Pipelines:
-    kinds = kinds_of_stage(all_stages)
+def _pipelines(kinds: tuple[Stage, ...], rounds: Rounds) -> Pipelines:
     groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
     return tuple(_kind(stage) for stage in kinds), groups
 
@@ -122,8 +121,8 @@ class Layouts:
             rounds=flat.reshape(len(found), -1, max(widest, 1)),
         )
 
-    def stage(self, layouts: NDArray[np.intp], kind: int) -> Stage:
-        """A kind of stage of listed layouts."""
+    def stage(self, layouts: NDArray[np.intp], kind: int | NDArray[np.intp]) -> Stage:
+        """A kind of stage of listed layouts, or one for each."""
         stage = self.composed(self.composition[layouts, kind])
         num_behind = one_number(self.num_behind[layouts, kind])
         return Stage(
@@ -174,5 +173,4 @@ def _padded(rows: list[list[int]]) -> NDArray[np.intp]:
 
 
 def _parts(stage: Stage) -> Composition:
-    parts = (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
-    return tuple(float(part) for part in parts)
+    return tuple(map(float, (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)))

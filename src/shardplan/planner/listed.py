@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, coded, different, distinct, first_of, gather
-from shardplan.costs.groups import groups_of, joined_groups, sharding_groups
+from shardplan.arrays import Numbers, coded, different, distinct, first_of, gather, mapped
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of_loads, whole_step
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.evaluation import Table
@@ -24,6 +22,8 @@ from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Tables
 from shardplan.workload.stage import Stage
+
+Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +103,7 @@ class Outcomes:
 
 def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
-    placements = tables.family.points["placement"][plans.points]
-    order = np.argsort(placements, kind="stable")
-    pieces = [order[start : start + CELLS // 4] for start in range(0, len(order), CELLS // 4)]
-    parts = [pair for index in pieces for pair in _priced(question, tables, plans, index)]
+    parts = [*_priced(question, tables, plans)]
     return Outcomes(
         question=question,
         busiest=_together([(index, step.busiest) for index, step in parts], len(plans)),
@@ -115,40 +112,64 @@ def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     )
 
 
+def times_of(question: Question, tables: Tables, plans: Listed, systems: Index) -> NDArray[np.float64]:
+    """Step times of listed plans in their order, each on one of the systems of ``question``, fitting or not. [s]"""
+    parts = [(index, step.busiest) for index, step in _priced(question, tables, plans, systems)]
+    return np.asarray(whole_step(question, _together(parts, len(plans))))
+
+
 def _priced(
-    question: Question, tables: Tables, plans: Listed, index: NDArray[np.intp]
-) -> Iterator[tuple[NDArray[np.intp], Step]]:
-    """Outcome of plans at some positions, sorted by placement: those with as many kinds of stage together."""
-    here = plans.at(index)
-    columns = _columns(question, tables, here)
+    question: Question, tables: Tables, plans: Listed, systems: Index | None = None
+) -> Iterator[tuple[Index, Step]]:
+    """Outcome of listed plans in pieces, and their positions."""
+    for start in range(0, len(plans), CELLS // 4):
+        index = np.arange(start, min(start + CELLS // 4, len(plans)))
+        on_systems = None if systems is None else systems[index]
+        for chosen, step in _of_piece(question, tables, plans.at(index), on_systems):
+            yield index[chosen], step
+
+
+def _of_piece(question: Question, tables: Tables, here: Listed, systems: Index | None) -> Iterator[tuple[Index, Step]]:
+    """Outcome of plans: those with as many kinds of stage together."""
+    columns = _columns(question, tables, here, systems)
     num_kinds = tables.layouts.num_kinds[here.layouts]
     for number in different(num_kinds):
         chosen = np.flatnonzero(num_kinds == number)
-        some = columns if len(chosen) == len(index) else gather(columns, chosen)
-        yield index[chosen], _step(question, tables, here.at(chosen), some)
+        some = columns if len(chosen) == len(here) else gather(columns, chosen)
+        yield chosen, _step(_on_systems(question, systems, chosen), tables, here.at(chosen), some)
 
 
 Columns = tuple[PlanNumbers, Loads, Around]
 """Plans in numbers, and what their prices put on a rank."""
 
 
-def _columns(question: Question, tables: Tables, plans: Listed) -> Columns:
+def _columns(question: Question, tables: Tables, plans: Listed, systems: Index | None) -> Columns:
     """Prices of plans, those that differ in chunks per rank alone priced once."""
-    _, cell = distinct(*coded(plans.points, plans.slots, plans.shardings))
-    loads, around = _prices(question, tables, plans.at(first_of(cell, int(cell.max()) + 1)))
+    own = () if systems is None else (systems,)
+    _, cell = distinct(*coded(plans.points, plans.slots, plans.shardings, *own))
+    first = first_of(cell, int(cell.max()) + 1)
+    loads, around = _prices(_on_systems(question, systems, first), tables, plans.at(first))
     return _numbers(tables, plans), gather(loads, cell), gather(around, cell)
 
 
+def _on_systems(question: Question, systems: Index | None, index: Index) -> Question:
+    """The question with the rates of the system of each plan at some positions."""
+    if systems is None:
+        return question
+    own, network = systems[index], question.network
+    rates, machine = mapped((network.rates, question.given_rates), lambda array: array.ravel()[own])
+    return replace(question, given_network=replace(network, rates=rates), given_rates=machine)
+
+
 def _prices(question: Question, tables: Tables, plans: Listed) -> tuple[Loads, Around]:
-    """Prices of plans, which are sorted by placement: groups of those of each placement together, all else at once."""
-    family, numbers = tables.family, _numbers(tables, plans)
-    placements = family.points["placement"][plans.points]
-    pieces = [(family.placements[each], np.flatnonzero(placements == each)) for each in different(placements)]
-    alone = len(pieces) == 1
-    placed = [replace(numbers if alone else gather(numbers, at), placement=placement) for placement, at in pieces]
-    lengths = [len(at) for _, at in pieces]
-    groups = joined_groups([groups_of(each, question.network) for each in placed], lengths)
-    sharding = joined_groups([sharding_groups(each, question.network) for each in placed], lengths)
+    """Prices of plans, on the groups of their degrees and placements."""
+    key, numbers = tables.layout_keys[1][plans.points], _numbers(tables, plans)
+
+    def under_own(array: NDArray[Any]) -> NDArray[Any]:
+        kinds = plans.shardings if array.ndim > 1 and len(array) > 1 else 0
+        return array[..., key] if array.ndim < 2 else array[kinds, key if array.shape[1] > 1 else 0]
+
+    groups, sharding = gather(tables.groups, key), mapped(tables.sharding_groups, under_own)
     around = Around(
         handover_time=price_handover(question, numbers, groups).time,
         output_bytes=output_bytes(question, numbers),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Flags, all_hold
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.frameworks.runnable import FrameworkRule
 from shardplan.inputs.degrees import Degrees, Setting, degrees_with
 from shardplan.planner.family import ShardingPair, degrees_at

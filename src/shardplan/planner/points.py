@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import all_hold
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.degrees import Degrees, Setting, degrees_with
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.sharding import kinds_that
@@ -235,10 +234,15 @@ class _Draft:
         index = [np.concatenate(columns) for columns in zip(*found, strict=True)]
         points = {name: values[index[axis]] for axis, (name, values) in enumerate(axes.items())}
         placement = np.repeat(np.arange(len(found)), [len(columns[0]) for columns in found])
-        outer = [placement, *index[:-1]]
-        sizes = (len(found), *(len(values) for values in axes.values()))[:-1]
-        layout = np.ravel_multi_index(outer, sizes)
-        return points | {"depth": index[0], "placement": placement, "layout": layout, "position": index[-1]}
+        sizes = [len(values) for values in axes.values()][:-1]
+        degrees = np.ravel_multi_index(index[:-1], sizes)
+        return points | {
+            "depth": index[0],
+            "placement": placement,
+            "degrees": degrees,
+            "layout": placement * math.prod(sizes) + degrees,
+            "position": index[-1],
+        }
 
     def _valid(self, axes: Points, size: NDArray[np.int64], placement: int) -> NDArray[np.bool_]:
         """Which points of the grid keep every rule under a placement."""

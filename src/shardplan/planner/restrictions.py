@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from typing import Any, Final
 
 from shardplan.arrays import divisors
 from shardplan.errors import InputError, UnknownNameError, check_kind, shown
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, described
+from shardplan.fields import dataclass, described, replace
 from shardplan.inputs.plan import Plan, schedule_meant
 from shardplan.schedules.registry import load_schedule
 from shardplan.words import FLAGS, folded

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from typing import Any
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
 from shardplan.planner.related.sampling import PlanSample

@@ -19,8 +19,9 @@ model chunks on a rank. Where several are as simple, the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -47,6 +48,8 @@ DIMENSIONS: Final = ("tp", "cp", "pp", "vp", "ep", "etp")
 """Degrees that split a model or its work, each a dimension where it is more than one."""
 SIZES: Final = ("micro_batch_size", "sharding_degree", "stage_layers", "microbatch_group_size", "tp_rows")
 """Other fields that are no switches."""
+SWITCHES: Final = {each.name: each.default for each in fields(Plan) if each.name not in (*DIMENSIONS, *SIZES)}
+"""Switches, with their defaults."""
 Complexity = tuple[bool, int, int, int]
 
 
@@ -93,8 +96,7 @@ def complexity_of(plan: Plan, num_layers: int) -> Complexity:
     """Whether stages have unlike numbers of layers, then dimensions, switches that differ from defaults, chunks."""
     is_uneven = plan.stage_layers is not None or num_layers % (plan.pp * plan.vp) != 0
     dimensions = sum(getattr(plan, name) > 1 for name in DIMENSIONS)
-    others = (field for field in fields(Plan) if field.name not in (*DIMENSIONS, *SIZES))
-    return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others), plan.vp
+    return is_uneven, dimensions, sum(getattr(plan, name) != default for name, default in SWITCHES.items()), plan.vp
 
 
 class PlanFacts:
@@ -195,15 +197,41 @@ def ties_of(
 
     ``whole``: the plans of which ties are counted, where they are others than ``priced``.
     """
-    tied, counted = priced.tied, priced if whole is None else whole
-    told = [index for index in dict.fromkeys((*shown, recommended[0])) if index in tied]
+    counted = priced if whole is None else whole
     return Ties(
         factor=priced.factor,
         num_plans=len(counted.tied),
         num_with_headroom=int(np.count_nonzero(has_headroom(question, counted.peak_memory_bytes)[counted.tied])),
         taken=recommended[1],
-        robustness={priced.plan(index): _robustness(question, priced, index) for index in told},
+        robustness=_WhenRead(partial(_robustness_of, question, priced, (*shown, recommended[0]))),
     )
+
+
+class _WhenRead(Mapping[Plan, Robustness]):
+    """What is known of plans, found when the first of them is asked for."""
+
+    def __init__(self, found: Callable[[], dict[Plan, Robustness]]) -> None:
+        self._found = found
+
+    @cached_property
+    def _known(self) -> dict[Plan, Robustness]:
+        return self._found()
+
+    def __getitem__(self, plan: Plan) -> Robustness:
+        return self._known[plan]
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def _robustness_of(question: Question, priced: PricedPlans, plans: Sequence[int]) -> dict[Plan, Robustness]:
+    """Of those that tie."""
+    tied = set(priced.tied.tolist())
+    told = [index for index in dict.fromkeys(plans) if index in tied]
+    return {priced.plan(index): _robustness(question, priced, index) for index in told}
 
 
 def has_headroom(question: Question, peak_memory_bytes: NDArray[np.float64]) -> NDArray[np.bool_]:

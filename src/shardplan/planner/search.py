@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
+from shardplan.fields import replace
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,15 @@ from shardplan.arrays import Numbers, different, divisors
 from shardplan.costs.network import domain_size
 from shardplan.errors import InputError
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.runnable import FrameworkRule, rules_of
+from shardplan.fields import dataclass, replace
+from shardplan.frameworks.runnable import FrameworkRule
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT
 from shardplan.inputs.sharding import kinds_that
-from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
+from shardplan.planner.framework_axes import binding_rules, closes_by_cost, framework_axes, runnable_axes
 from shardplan.planner.restrictions import Restrictions, values_excluded, values_given
 from shardplan.schedules.registry import load_schedule
 
@@ -76,13 +75,10 @@ class Space:
     """Data-parallel degrees that the user allows; all where None."""
     framework: Stack | None = None
     """The framework that plans are for, if one is named."""
+    rules: tuple[FrameworkRule, ...] = ()
+    """Rules of the framework but those that hold for all candidates."""
     closes_by_cost: bool = False
     """Whether stages have the candidates of ``stage_layers`` that are made for their depth."""
-
-    @property
-    def rules(self) -> tuple[FrameworkRule, ...]:
-        """Rules of the framework."""
-        return () if self.framework is None else rules_of(self.framework)
 
     def virtual_stages(
         self, pp: int, schedule: str | None, stage_layers: tuple[int, ...] | None = None
@@ -220,7 +216,9 @@ def declare(question: Question, restrictions: Restrictions, stack: Stack | None 
     )
     if stack is None:
         return space
-    return replace(space, axes=runnable_axes(stack, question.setting, space.axes, space.declared(), given))
+    setting, declared = question.setting, space.declared()
+    rules = binding_rules(stack, setting, declared)
+    return replace(space, axes=runnable_axes(stack, setting, axes, declared, given, binding=rules), rules=rules)
 
 
 def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table, evaluated
 from shardplan.planner.layouts import KnownPipelines

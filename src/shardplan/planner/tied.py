@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from shardplan.arrays import coded, different, distinct
 from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_of, outcomes

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers
+from shardplan.fields import replace
 from shardplan.workload.ops import Collective, CollectiveKind, Copies, Dimension, Matmul, Operator
 from shardplan.workload.shard import Shard
 

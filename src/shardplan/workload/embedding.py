@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from shardplan.arrays import Numbers, where
+from shardplan.fields import replace
 from shardplan.inputs.model import ModelConfig
 from shardplan.workload.communication import tensor_exchange
 from shardplan.workload.mlp import norm

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any, Final, TypeVar
@@ -12,7 +11,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, is_zero, where
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shardplan.arrays import Numbers
+from shardplan.fields import replace
 from shardplan.inputs.layers import MLP
 from shardplan.workload.communication import summa_exchange, tensor_exchange
 from shardplan.workload.ops import Block, Collective, Matmul, Operator, Saved, StreamPass

@@ -13,12 +13,11 @@ The share holds for every precision: torchtitan's published peak memory with and
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
+from shardplan.fields import replace
 from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator, Saved
 from shardplan.workload.shard import Shard
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, any_holds, gather, is_zero, plus
+from shardplan.arrays import Numbers, any_holds, gather, is_zero, plus, scaled
 from shardplan.fields import dataclass
 from shardplan.workload.stage import Stage
 
@@ -62,7 +62,7 @@ class Parts(Generic[Value]):
         total: Numbers = 0.0
         for count, part in self.held(stage):
             number = value(part)
-            total = total if is_zero(number) else plus(count * number, total)
+            total = total if is_zero(number) else plus(scaled(count, number), total)
         return total
 
 

@@ -6,9 +6,8 @@ for an element of their output.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shardplan.arrays import Numbers, is_zero
+from shardplan.fields import replace
 from shardplan.inputs.recurrent import (
     DeltaAttention,
     LightningAttention,

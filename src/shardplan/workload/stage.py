@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,8 @@ from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
 
 Part = TypeVar("Part")
+Held: TypeAlias = tuple[Numbers, ...]
+"""Numbers of all parts that one stage holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +37,16 @@ class Stage:
     behind: Stage | None = None
     """What these hold together; None where there are none."""
 
+    @cached_property
+    def _held(self) -> list[tuple[int, Numbers]]:
+        """Places of the parts that it holds among those of a model, and how many of each."""
+        counts = (*self.counts, self.has_embedding, self.has_head, self.num_mtp_layers)
+        return [(place, count) for place, count in enumerate(counts) if any_holds(count)]
+
     def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
         """How many of each part of a model it holds, those that it does not hold left out."""
-        held: list[tuple[Numbers, Part]] = list(zip(self.counts, layers, strict=True))
-        held += [(self.has_embedding, embedding), (self.has_head, head), (self.num_mtp_layers, mtp)]
-        return [(count, part) for count, part in held if any_holds(count)]
+        parts = (*layers, embedding, head, mtp)
+        return [(count, parts[place]) for place, count in self._held]
 
 
 def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None = None) -> tuple[Stage, ...]:
@@ -45,46 +54,71 @@ def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None 
     return stages_of_chunks(model, chunk_counts(model, pp, vp, layers))
 
 
-def chunk_counts(
-    model: ModelConfig,
-    pp: int,
-    vp: int,
-    layers: tuple[int, ...] | None,
-    *,
-    before: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """Layers of every kind in every chunk: kinds x chunks per rank x ranks.
+def chunk_counts(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None) -> NDArray[np.int64]:
+    """Layers of every kind in every chunk: kinds x chunks per rank x ranks."""
+    return counts_of_chunks(model, [(pp, vp, layers)])[0]
 
-    ``before``: ``layers_before(model)`` where it is at hand already.
-    """
-    sizes = layers or chunk_layers(model.num_hidden_layers, pp * vp, model.num_mtp_layers)
-    before = layers_before(model) if before is None else before
-    ends = np.cumsum(sizes)
-    return (before[:, ends] - before[:, ends - np.asarray(sizes)]).reshape(len(before), vp, pp)
+
+def counts_of_chunks(
+    model: ModelConfig, shapes: Sequence[tuple[int, int, tuple[int, ...] | None]]
+) -> list[NDArray[np.int64]]:
+    """The same of several pipelines."""
+    num_layers, num_mtp_layers = model.num_hidden_layers, model.num_mtp_layers
+    sizes = [layers or chunk_layers(num_layers, pp * vp, num_mtp_layers) for pp, vp, layers in shapes]
+    num_chunks, sums = np.asarray([(len(each), sum(each)) for each in sizes]).T
+    flat = np.asarray([size for each in sizes for size in each])
+    ends = np.cumsum(flat) - np.repeat(np.cumsum(sums) - sums, num_chunks)
+    before = layers_before(model)
+    counts = np.split(before[:, ends] - before[:, ends - flat], np.cumsum(num_chunks)[:-1], axis=1)
+    return [held.reshape(-1, vp, pp) for held, (pp, vp, _) in zip(counts, shapes, strict=True)]
 
 
 def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64]) -> tuple[Stage, ...]:
     """Every stage of a pipeline from the layers of its chunks."""
-    _, vp, pp = counts.shape
-    per_rank = counts.sum(axis=1).T
-    held = [(*counts, int(rank == 0), int(rank == pp - 1)) for rank, counts in enumerate(per_rank.tolist())]
-    last = {parts: rank if vp == 1 else pp - 1 for rank, parts in enumerate(held)}
-    left = per_rank.sum(axis=0) - per_rank.cumsum(axis=0)
-    behind = {rank: _together(left[rank].tolist(), model) for rank in set(last.values()) if rank < pp - 1}
-    return tuple(
-        Stage(
+    loop = _Loop(model, counts)
+    return tuple(loop.stage(rank) for rank in range(len(loop.held)))
+
+
+def kinds_of_chunks(model: ModelConfig, counts: NDArray[np.int64]) -> tuple[Stage, ...]:
+    """``kinds_of_stage`` of this pipeline; its other stages are not made."""
+    loop = _Loop(model, counts)
+    last = len(loop.held) - 1
+    return tuple(loop.stage(rank) for rank in _first_of_kinds(loop.held, lambda parts: loop.last[parts] < last))
+
+
+class _Loop:
+    """A pipeline of which rank r holds the chunks r, r + pp, r + 2 pp ... of the model."""
+
+    def __init__(self, model: ModelConfig, counts: NDArray[np.int64]) -> None:
+        _, vp, pp = counts.shape
+        self._model = model
+        self._per_rank = counts.sum(axis=1).T
+        self.held: list[Held] = [(*held, 0, 0) for held in self._per_rank.tolist()]
+        """Layers of every kind, embedding and head of every rank."""
+        self.held[0] = (*self.held[0][:-2], 1, int(pp == 1))
+        self.held[-1] = (*self.held[-1][:-1], 1)
+        self.last = {parts: rank if vp == 1 else pp - 1 for rank, parts in enumerate(self.held)}
+        """The last rank that holds as much; that of the pipeline where ranks hold several chunks."""
+
+    def stage(self, rank: int) -> Stage:
+        """What a rank holds."""
+        *counts, is_first, is_last = self.held[rank]
+        last = self.last[self.held[rank]]
+        return Stage(
             rank=rank,
             num_layers=sum(counts),
             counts=tuple(counts),
             has_embedding=is_first,
             has_head=is_last,
-            num_mtp_layers=model.num_mtp_layers * is_last,
-            num_behind=pp - 1 - last[parts],
-            behind=behind.get(last[parts]),
+            num_mtp_layers=self._model.num_mtp_layers * is_last,
+            num_behind=len(self.held) - 1 - last,
+            behind=self._behind(last),
         )
-        for rank, parts in enumerate(held)
-        for *counts, is_first, is_last in [parts]
-    )
+
+    def _behind(self, rank: int) -> Stage | None:
+        """All stages behind a rank as one."""
+        counts = self._per_rank[rank + 1 :].sum(axis=0).tolist()
+        return _together(counts, self._model) if rank < len(self.held) - 1 else None
 
 
 def _together(counts: list[int], model: ModelConfig) -> Stage:
@@ -113,24 +147,32 @@ def kinds_of_stage(all_stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     Where ranks hold several chunks, it takes longer as well. Where they hold one, a later stage that exceeds takes
     longer, however few the micro-batches are; a stage is left out where both an earlier and a later one exceed it.
     """
-    kept: list[Stage] = []
-    alike = {_parts(stage): stage for stage in reversed(all_stages)}
-    later: list[Stage] = []
-    slow: dict[int, bool] = {}
-    for stage in alike.values():  # the last of each kind, from the end
-        slow[id(stage)] = bool(stage.num_behind) and not any(_exceeds(other, stage) for other in later)
-        later.append(stage)
-    for stage in reversed(alike.values()):
-        if slow[id(stage)] or not any(_exceeds(other, stage) for other in kept):
-            kept.append(stage)
-    return tuple(kept)
+    parts = [_parts(stage) for stage in all_stages]
+    behind = {held: stage.num_behind for held, stage in zip(parts, all_stages, strict=True)}
+    return tuple(all_stages[rank] for rank in _first_of_kinds(parts, lambda held: bool(behind[held])))
 
 
-def _exceeds(one: Stage, other: Stage) -> bool:
-    return all(a >= b for a, b in zip(_parts(one), _parts(other), strict=True))
+def _first_of_kinds(parts: Sequence[Held], has_behind: Callable[[Held], bool]) -> list[int]:
+    """First ranks of these kinds. ``has_behind``: whether stages count that are behind the last of a kind."""
+    first = {held: rank for rank, held in reversed([*enumerate(parts)])}  # the last of each kind, from the end
+    later: list[Held] = []
+    slow: set[Held] = set()
+    for held in first:
+        if has_behind(held) and not any(_exceeds(other, held) for other in later):
+            slow.add(held)
+        later.append(held)
+    kept: list[Held] = []
+    for held in reversed(first):
+        if held in slow or not any(_exceeds(other, held) for other in kept):
+            kept.append(held)
+    return [first[held] for held in kept]
 
 
-def _parts(stage: Stage) -> tuple[Numbers, ...]:
+def _exceeds(one: Held, other: Held) -> bool:
+    return all(map(operator.ge, one, other))
+
+
+def _parts(stage: Stage) -> Held:
     return (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
 
 

@@ -8,10 +8,10 @@ trained before it. A matrix W with an adapter computes :math:`x W + x A B` with 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from shardplan.arrays import Numbers
+from shardplan.fields import replace
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Gradients
 from shardplan.inputs.plan_numbers import PlanNumbers

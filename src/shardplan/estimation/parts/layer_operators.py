@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from shardplan.arrays import first_number
@@ -12,7 +11,7 @@ from shardplan.costs.block import FIELD, BlockCost, Times, time_of_collective
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.workload.ops import Operator
 
 FASTER: Final = 1.01

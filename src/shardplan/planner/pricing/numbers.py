@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import one_number
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.sharding import sharding_fields

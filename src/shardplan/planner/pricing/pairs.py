@@ -7,18 +7,17 @@ and not the same ones, so a plan is priced for those systems alone to which it m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, columns_coded, gather, mapped, one_number, where
+from shardplan.arrays import Numbers, all_hold, columns_coded, distinct, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
-from shardplan.estimation.perturbation import varied_constants
-from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
+from shardplan.fields import replace
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Reads, Tables
@@ -26,6 +25,8 @@ from shardplan.planner.stopping import Stop, check
 from shardplan.workload.stage import Stage
 
 Index = NDArray[np.intp]
+MORE_KINDS = 4096
+"""Kinds of stage that are priced twice rather than plans in one more round."""
 Record = TypeVar("Record")
 
 
@@ -46,7 +47,7 @@ def least_times(tables: Tables, pairs: Pairs, stop: Stop | None = None) -> NDArr
     """Steps of plans take no less, whatever their sharding. [s]"""
     found = np.empty(len(pairs.systems))
     for part, lookup in _lookups(tables, pairs, np.zeros(len(found), dtype=np.intp), stop):
-        found[part] = whole_step(lookup.asked, lookup.work("times").least_busy)
+        found[part] = whole_step(tables.question, lookup.work("times").least_busy)
     return found
 
 
@@ -67,14 +68,28 @@ def step_times(
         wanted = np.flatnonzero(shardings[:, part].any(axis=1))
         if len(wanted):
             step = lookup.step(wanted, reads)
-            times = whole_step(lookup.asked, step.busiest)
+            times = whole_step(tables.question, step.busiest)
             found[np.ix_(wanted, part)] = times if reads == "times" else where(step.fits, times, np.inf)
     return np.where(shardings, found, np.inf)
 
 
+def peaks(tables: Tables, pairs: Pairs, stop: Stop | None = None, *, on_any_host: bool = False) -> NDArray[np.float64]:
+    """Memory of plans under every kind of sharding: kinds by pairs; infinite where none will do. [bytes]
+
+    ``on_any_host``: also of plans that move more to the memory of a host than it has.
+    """
+    family = tables.family
+    found = np.empty((len(family.shardings), len(pairs.points)))
+    for part, lookup in _lookups(tables, pairs, np.zeros(len(pairs.points), dtype=np.intp), stop):
+        step = lookup.step(np.arange(len(family.shardings)), "memory")
+        valid = all_hold([on_any_host or step.host_fits, family.shards[:, pairs.points[part]]])
+        found[:, part] = where(valid, step.peak_memory_bytes, np.inf)
+    return found
+
+
 def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> Iterator[tuple[Index, _Lookup]]:
-    """Positions of plans whose pipelines have as many kinds of stage, those of a group as neighbours; their prices."""
-    num_kinds = tables.layouts.num_kinds[pairs.layouts]
+    """Positions of plans in pieces, those of a group as neighbours, and their prices."""
+    num_kinds = _together(tables.layouts.num_kinds[pairs.layouts])
     order = np.lexsort((groups, num_kinds))
     for alike in np.split(order, np.flatnonzero(np.diff(num_kinds[order])) + 1) if len(order) else ():
         for start in range(0, len(alike), CELLS // 4):
@@ -83,45 +98,61 @@ def _lookups(tables: Tables, pairs: Pairs, groups: Index, stop: Stop | None) -> 
             yield part, _Lookup(tables, pairs.at(part))
 
 
+def _together(num_kinds: Index) -> Index:
+    """With how many kinds of stage each plan is priced: some more where that saves few plans a round of their own."""
+    counts = np.bincount(num_kinds)
+    found, several = np.arange(len(counts)), np.flatnonzero(counts).tolist()
+    for number, more in pairwise(several):
+        if counts[number] * (more - number) <= MORE_KINDS:
+            found[found == number] = more
+            counts[more] += counts[number]
+    return found[num_kinds]
+
+
 class _Lookup:
-    """Plans whose pipelines have as many kinds of stage, and where in the tables their prices are."""
+    """Plans, and where in the tables their prices are; those with fewer kinds of stage have the last of them again."""
 
     def __init__(self, tables: Tables, pairs: Pairs) -> None:
         self._tables, self._pairs = tables, pairs
         self._depth = tables.family.points["depth"][pairs.points]
-        self.asked = _of_systems(tables.question, pairs.systems)
 
     def work(self, reads: Reads) -> WorkOfStages:
         """What sharding does not change."""
         tables, (_, _, layouts, points), laid = self._tables, self._pairs, self._tables.layouts
         return WorkOfStages(
-            question=self.asked,
+            question=tables.question,
             numbers=self._numbers,
             around=self._picked(tables.around, points),
             kinds=self._stages,
             works=[self._work(each, reads) for each in self._compositions],
             whole=tables.whole[0],
             whole_work=lambda: self._picked(tables.read(tables.whole[1], "times"), tables.block_of_point[points]),
-            behind=lambda kind: self._work(laid.behind[layouts, kind], "times"),
+            behind=lambda kind: self._work(laid.behind[layouts, self._kinds[kind]], "times"),
             rounds=self._rounds,
         )
 
     def step(self, shardings: Index, reads: Reads) -> Step:
         """Outcome under some kinds of sharding: kinds by pairs."""
         charge, _ = self._tables.charge_table(self._tables.depths)
-        charge = charge.times if reads == "times" else charge
+        charge = charge if reads == "both" else charge.times if reads == "times" else charge.memory
         kinds = shardings[:, None]
         return Step(
             work=self.work(reads),
             charges=[self._picked(charge, each, kinds) for each in self._charge_rows],
-            sharding_time=self._picked(self._tables.sharding_time, self._keys, kinds),
+            sharding_time=0.0 if reads == "memory" else self._picked(self._tables.sharding_time, self._keys, kinds),
         )
+
+    @cached_property
+    def _kinds(self) -> list[Index]:
+        """Kinds of stage of every plan."""
+        last = self._tables.layouts.num_kinds[self._pairs.layouts] - 1
+        return [np.minimum(kind, last) for kind in range(int(last.max()) + 1)]
 
     @cached_property
     def _compositions(self) -> list[Index]:
         """Of every kind of stage."""
         laid, layouts = self._tables.layouts, self._pairs.layouts
-        return [laid.composition[layouts, kind] for kind in range(int(laid.num_kinds[layouts[0]]))]
+        return [laid.composition[layouts, kind] for kind in self._kinds]
 
     @cached_property
     def _keys(self) -> Index:
@@ -137,8 +168,9 @@ class _Lookup:
     @property
     def _stages(self) -> list[Stage]:
         """Every kind of stage: made once for plans of one layout."""
-        own, index = np.unique(self._pairs.layouts, return_inverse=True)
-        stages = [self._tables.layouts.stage(own, kind) for kind in range(len(self._compositions))]
+        own, index = distinct(self._pairs.layouts, len(self._tables.layouts.vp))
+        last = self._tables.layouts.num_kinds[own] - 1
+        stages = [self._tables.layouts.stage(own, np.minimum(kind, last)) for kind in range(len(self._kinds))]
         return [gather(each, index) if len(own) > 1 else each for each in stages]
 
     @property
@@ -181,9 +213,3 @@ class _Lookup:
             return np.take(array, known[array.shape])  # by the place in all axes
 
         return mapped(record, taken)
-
-
-def _of_systems(question: Question, systems: Index) -> Question:
-    """The question with the constants of the system of each pair; what prices were made of is in the tables."""
-    changes = varied_constants(question.profile, lambda array: array.ravel()[systems])
-    return replace(question, given_profile=replace(question.profile, **changes)) if changes else question

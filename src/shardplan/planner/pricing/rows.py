@@ -62,12 +62,10 @@ class Rows:
 
     def at(self, depths: Index, compositions: Index, keys: Index) -> Index:
         """Rows of these compositions and keys at these depths; any of them may be one for all."""
-        place = self.place[depths]
-        row: Index = (
-            self.first[place]
-            + self.composition_at[place, compositions] * self.num_keys[place]
-            + self.key_at[place, keys]
-        )
+        place = self.place.take(depths)  # much faster than by brackets
+        composition = self.composition_at.take(place * self.composition_at.shape[1] + compositions)
+        key = self.key_at.take(place * self.key_at.shape[1] + keys)
+        row: Index = self.first.take(place) + composition * self.num_keys.take(place) + key
         return row
 
     def pieces(self, length: int) -> Iterator[slice]:

@@ -8,7 +8,7 @@ composition). A plan picks its own out of these tables.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -24,6 +24,7 @@ from shardplan.arrays import (
     distinct,
     first_of,
     gather,
+    keep_freed_memory,
     mapped,
     without_zeros,
 )
@@ -36,6 +37,7 @@ from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks,
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, least_peak_of, sharding_time
 from shardplan.fields import dataclass
+from shardplan.inputs.plan import Offload
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.pricing.numbers import PointNumbers
@@ -74,8 +76,12 @@ class Tables:
     family: Family
     known: KnownPipelines
     part_of: PartOf | None = None
-    """The tables of a family of which these plans are some: its blocks are priced already."""
+    """The tables of a family of which these plans are some, if they offload the same: its blocks are priced already."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Arrays of one piece are made of the memory that those of the last left behind."""
+        keep_freed_memory()
 
     @of_whole
     def layouts(self) -> Layouts:
@@ -86,6 +92,12 @@ class Tables:
         """Of some of the points, ascending, and of some recomputation there, by slot and point."""
         family = self.family.within(points, recomputes)
         return Tables(question=self.question, family=family, known=self.known, part_of=PartOf(self, points))
+
+    def offloading(self, place: Offload) -> Tables:
+        """Of the same plans that keep something else in host memory: charges alone are others."""
+        family = replace(self.family, switches={**self.family.switches, "offload": place})
+        whole = PartOf(self, np.arange(family.num_points))
+        return Tables(question=self.question, family=family, known=self.known, part_of=whole)
 
     @cached_property
     def numbers(self) -> PointNumbers:
@@ -106,7 +118,7 @@ class Tables:
         return first_of(key, len(values)), key
 
     @of_whole
-    def _groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, Group]:
         """Groups of every set of degrees and placement."""
         numbered = [*self.numbers.by_placement(self.layout_keys[0])]
         groups = [groups_of(numbers, self.question.network) for numbers, _ in numbered]
@@ -124,7 +136,7 @@ class Tables:
         first, key = self.layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
-        for group in (self._groups[name] for name in GROUPS):
+        for group in (self.groups[name] for name in GROUPS):
             columns += [*group.members[:-1], *group.largest[:-1], *group.domains[:-1]]
         code, limit = coded(*(np.broadcast_to(column, first.shape) for column in columns))
         values, code = distinct(code, limit)
@@ -142,7 +154,7 @@ class Tables:
     def blocks(self) -> Parts[BlockLoad]:
         """Work and activations of every part on every block."""
         first, _ = self.block_keys
-        groups = gather({name: self._groups[name] for name in GROUPS}, self.layout_keys[1][first])
+        groups = gather({name: self.groups[name] for name in GROUPS}, self.layout_keys[1][first])
         numbers = self.numbers.of(first, np.arange(len(self.family.policies)))
         return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
 
@@ -154,7 +166,7 @@ class Tables:
             return gather(whole.around, points)
         first, block = self.block_keys
         numbers, every = self.numbers.of(first, None), np.arange(self.family.num_points)
-        groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self.layout_keys[1])
+        groups = gather({name: self.groups[name] for name in ("pp", "tp")}, self.layout_keys[1])
         handover = price_handover(self.question, self.numbers.of(every, None), groups)
         return Around(
             handover_time=_row(handover.time, every),
@@ -199,25 +211,28 @@ class Tables:
 
     def charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        if self.part_of is not None:
+        if self.part_of is not None and self.part_of.tables.family.switches == self.family.switches:
             return self.part_of.tables.charge(compositions, keys)
         points = self.layout_keys[0][keys]
         numbers = self.numbers.under_every_sharding(self.numbers.of(points, None), points)
         stage = self.layouts.composed(compositions)
-        held = StageStates.of(stage, self._states.at(keys, stage))
+        held = StageStates.of(stage, self.states.at(keys, stage))
         return state_charge(self.question, numbers, stage, held)
 
     @of_whole
-    def _states(self) -> Parts[StateLoad]:
+    def sharding_groups(self) -> dict[str, Group]:
+        """Groups over which states are sharded, under every sharding, of every set of degrees and placement."""
+        numbered = [*self.numbers.by_placement(self.layout_keys[0])]
+        placed = [self.numbers.under_every_sharding(*each) for each in numbered]
+        groups = [sharding_groups(numbers, self.question.network) for numbers in placed]
+        return joined_groups(groups, [len(points) for _, points in numbered])
+
+    @of_whole
+    def states(self) -> Parts[StateLoad]:
         """States of every part under every sharding, on every set of degrees."""
-        first, network = self.layout_keys[0], self.question.network
-        placed = [
-            (self.numbers.under_every_sharding(numbers, points), len(points))
-            for numbers, points in self.numbers.by_placement(first)
-        ]
-        groups = joined_groups([sharding_groups(each, network) for each, _ in placed], [length for _, length in placed])
+        first = self.layout_keys[0]
         every = self.numbers.under_every_sharding(self.numbers.of(first, None), first)
-        return price_states(self.question, every, self._groups["pp"], groups).map(StateLoad.of)
+        return price_states(self.question, every, self.groups["pp"], self.sharding_groups).map(StateLoad.of)
 
     @of_whole
     def sharding_times(self) -> tuple[Numbers, ...]:
@@ -228,7 +243,7 @@ class Tables:
     @of_whole
     def sharding_time(self) -> Numbers:
         """The same under every sharding, on an axis of its own."""
-        return without_zeros(sharding_time(self._states, self.whole[0]))
+        return without_zeros(sharding_time(self.states, self.whole[0]))
 
     @of_whole
     def both_passes(self) -> Parts[NDArray[np.float64]]:

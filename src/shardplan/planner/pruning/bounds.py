@@ -20,8 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import gather
+from shardplan.estimation.layout import whole_model
 from shardplan.estimation.parts.pipelines import bubble_of_equal
+from shardplan.estimation.pricing import parameters_of_parts
+from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
+from shardplan.inputs.plan import Offload, Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.memory.states import model_states, update_bytes
 from shardplan.planner.pricing.tables import Tables
 from shardplan.schedules.pipeline import least_bubble
 
@@ -49,3 +55,21 @@ def least_of_exchanges(tables: Tables) -> NDArray[np.float64]:
     time = gather(tables.sharding_time, tables.layout_keys[1])
     passes = tables.numbers.num_microbatches / family.points["pp"]
     return np.broadcast_to(whole_step(tables.question, passes * time), (len(family.shardings), family.num_points))
+
+
+def least_bytes(question: Question, offload: Offload) -> float:
+    r"""What the fullest accelerator holds at least of weights, gradients and optimizer states, s bytes in all.
+
+    .. math:: s / N + b
+
+    with b bytes of the framework. Someone holds each of them, the fullest accelerator no less than the mean. What is
+    gathered or kept comes on top. Gradients count where there is room for them all the time
+    (``Software.frees_gradients``), or where the update needs more than the states; what it needs counts as one of them.
+    """
+    job, numbers = question.job, PlanNumbers.of(Plan(offload=offload), 1, question.job)
+    parts, whole = parameters_of_parts(question, numbers), whole_model(question.model)
+    states = parts.map(lambda held: model_states(held, job, numbers))
+    update = float(parts.total(whole, lambda held: update_bytes(held, job, numbers)))
+    kept = 1.0 if update or not job.software.frees_gradients else 0.0
+    held = float(states.total(whole, lambda each: each.weights + each.optimizer + kept * each.gradients))
+    return (update + held) / question.num_accelerators + float(question.profile.framework_bytes)

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import with_chunks
 from shardplan.planner.objective import FASTEST
 from shardplan.planner.pricing.pairs import Pairs, least_times, step_times
 from shardplan.planner.pricing.pieces import PointGroup, pieces_of
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise, least_of_exchanges
+from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise, least_bytes, least_of_exchanges
 from shardplan.planner.stopping import Stop, check
 
 Bits = NDArray[Any]
@@ -72,8 +73,11 @@ class PrunedFamily:
     def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
         """Those of the cells of which some plans are not priced, may fit, and may be within the limit."""
         limit *= 1 + ROUNDING
+        left = cells & (self.kinds != 0) & (self.reach < limit)
+        if not left.any():
+            return left
         may_fit = (self.kinds & _bits_of(self._exchanges <= limit)) != 0
-        return cells & may_fit & (self.reach < limit) & (self._bound_and_promise[0] <= limit)
+        return left & may_fit & (self._bound_and_promise[0] <= limit)
 
     def most_promising(self, cells: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
         """The best of the cells for ``size`` sets of degrees, by what they promise; all where points are no more."""
@@ -117,16 +121,22 @@ class PrunedFamily:
         return tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), points[plans.points]
 
     def count(self, stop: Stop | None) -> None:
-        """Finds the memory of all plans, and counts those that fit."""
+        """Finds the memory of all plans, which their placement does not change, and counts those that fit."""
         self.kinds, self.num_feasible = np.zeros_like(self.kinds), 0
-        for at, pieces in pieces_of(self.tables, FASTEST.most_bytes(self.tables.question)):
+        self.is_counted, self.num_evaluated = True, self.tables.family.num_plans()
+        most = FASTEST.most_bytes(self.tables.question)
+        if least_bytes(self.tables.question, self.tables.family.switches.get("offload", Plan().offload)) > most:
+            return
+        chosen, which = self.tables.family.placed_alike()
+        times = np.bincount(which)[which]
+        for at, pieces in pieces_of(self.tables, most, chosen):
             fits: Any = False
             for piece in pieces:
                 check(stop)
-                self.num_feasible += piece.num_feasible
+                self.num_feasible += _count(piece.fits, times[at.points])
                 fits = fits | piece.fits
             self._add(at, _bits_of(fits, at.shardings))
-        self.is_counted, self.num_evaluated = True, self.tables.family.num_plans()
+        self.kinds = self.kinds[:, chosen[which]]
 
     def _add(self, at: PointGroup, kinds: Bits) -> None:
         """Adds kinds of sharding under which plans of some points fit."""
@@ -135,6 +145,13 @@ class PrunedFamily:
             kinds = np.bitwise_or.reduceat(kinds, at.starts, axis=1)
         for slot, found in zip(at.slots.tolist(), kinds, strict=True):
             self.kinds[slot, points] |= found
+
+
+def _count(flags: NDArray[np.bool_], times: NDArray[np.intp]) -> int:
+    """How many hold, those of each position of the last axis as many times."""
+    if times[0] == times[-1] and (times == times[0]).all():
+        return int(np.count_nonzero(flags)) * int(times[0])
+    return int(np.count_nonzero(flags, axis=(0, 1)) @ times)
 
 
 def _bits_of(flags: NDArray[np.bool_], kinds: NDArray[np.intp] | None = None) -> Bits:

@@ -22,13 +22,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, different, gather
+from shardplan.arrays import Numbers, gather
 from shardplan.costs.overlap import exposed
-from shardplan.estimation.step import least_peak_of, straggler_factor
+from shardplan.estimation.step import straggler_factor
 from shardplan.estimation.times import once_window, sharding_window
 from shardplan.inputs.profile import Profile
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING
+from shardplan.planner.pruning.first_stages import FirstStages, first_stages
 
 Index = NDArray[np.intp]
 Seconds = NDArray[np.float64]
@@ -57,17 +58,19 @@ class LeastOfStates(NamedTuple):
         return self.sharded + np.minimum(self.single, self.several)
 
 
-def least_of_states(tables: Tables, most_bytes: float) -> LeastOfStates:
-    """That of all plans of a family that need no more than ``most_bytes``."""
+def least_of_states(tables: Tables, most_bytes: float, first: FirstStages | None = None) -> LeastOfStates:
+    """That of all plans of a family that need no more than ``most_bytes``; ``first``: its first stages, if known."""
+    first = first or FirstStages(tables)
     question, profile = tables.question, tables.question.profile
     numbers = tables.numbers.with_most_chunks(np.arange(tables.family.num_points), np.arange(1))
     window = sharding_window(question, numbers) * _free_of_all(tables)
     time = np.asarray(gather(tables.sharding_time, tables.layout_keys[1]))
     sharded = np.asarray(numbers.num_microbatches / numbers.pp * exposed(time, window[..., None, :], profile))
-    held, update, *exchanges = _of_first_stages(tables)
+    charge = first.charge
+    update, *exchanges = (first.least(each) for each in (charge.update_time, charge.gather_time, charge.reduce_time))
     windows = [once_window(question, numbers) * each[..., None, :] for each in _free_of_first_stages(tables)]
     group = np.minimum(numbers.microbatch_group_size, numbers.num_microbatches)
-    may_fit = tables.family.shards & (held <= most_bytes * (1 + ROUNDING))
+    may_fit = tables.family.shards & (first.least_states <= most_bytes * (1 + ROUNDING))
     single = several = np.where(may_fit, update, np.inf)
     for time, own in zip(exchanges, windows, strict=True):
         single = single + exposed(time, own, profile)
@@ -88,42 +91,9 @@ def _with_several(time: Seconds, window: Seconds, most: Numbers, group: Numbers,
     return np.maximum(longest, profile.hidden_slowdown * time)
 
 
-def _firsts(tables: Tables) -> list[Index]:
-    """For every depth the compositions of first stages."""
-    layouts = tables.layouts
-    of_depths = np.split(layouts.composition[:, 0], layouts.first[1:])
-    return [different(each) for each in of_depths]
-
-
-def _emptiest(tables: Tables, compositions: Index) -> Index:
-    """Those of some compositions that hold no less of everything than another one are left out."""
-    held = tables.layouts.compositions[:, compositions]
-    less = (held[:, :, None] <= held[:, None, :]).all(axis=0) & (held[:, :, None] < held[:, None, :]).any(axis=0)
-    return compositions[~less.any(axis=0)]
-
-
-def _of_first_stages(tables: Tables) -> list[Seconds]:
-    """Bytes, update, gathering and reduction of the emptiest first stage of every depth, by sharding and point."""
-    key = tables.layout_keys[1]
-    keys = [different(key[tables.family.points["depth"] == depth]) for depth in range(len(tables.family.depths))]
-    firsts = [_emptiest(tables, each) for each in _firsts(tables)]
-    compositions = np.concatenate([np.repeat(held, len(own)) for held, own in zip(firsts, keys, strict=True)])
-    rows = np.concatenate([np.tile(own, len(held)) for held, own in zip(firsts, keys, strict=True)])
-    charge, order = tables.charge(compositions, rows), np.argsort(rows, kind="stable")
-    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
-
-    def least(values: Numbers) -> Seconds:
-        array = np.asarray(values, dtype=np.float64)
-        whole = np.broadcast_to(array, (*array.shape[:-2], len(tables.family.shardings), len(rows)))
-        return np.minimum.reduceat(whole[..., order], starts, axis=-1)[..., key]
-
-    held = least_peak_of(tables.question, charge)
-    return [least(each) for each in (held, charge.update_time, charge.gather_time, charge.reduce_time)]
-
-
 def _free_of_first_stages(tables: Tables) -> tuple[Seconds, Seconds]:
     """Computation of the fullest first stage of every depth that can hide exchanges, forward and backward. [s]"""
-    most = np.stack([tables.layouts.compositions[:, each].max(axis=1) for each in _firsts(tables)], axis=-1)
+    most = np.stack([tables.layouts.compositions[:, each].max(axis=1) for each in first_stages(tables)], axis=-1)
     counts, block = most[:, tables.family.points["depth"]], tables.block_of_point
     parts = [*tables.blocks.layers, tables.blocks.embedding, tables.blocks.head, tables.blocks.mtp]
     forward = [_row(part.free_forward, block) for part in parts]

@@ -31,12 +31,13 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
-from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families
-from shardplan.planner.pricing.pairs import Index, Pairs, step_times
+from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
+from shardplan.planner.pruning.first_stages import FirstStages
 from shardplan.planner.pruning.states import LeastOfStates, least_of_states
 from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
@@ -99,7 +100,8 @@ def best_of_alike(
     found: dict[int, AlikeAnswer] = {}
     for numbers in by_system(questions):
         asked = Slice.of([questions[number] for number in numbers])
-        search = _Search(asked, every, known, stop, to_take=to_take)
+        tables = [Tables(question=asked.joint, family=family, known=known) for family in every]
+        search = _Search(asked, tables, stop, to_take=to_take)
         plans = search.with_plans_to_take() if to_take else [(fastest, None) for fastest in search.fastest()]
         found |= {
             number: AlikeAnswer(*each, num_plans, space.not_searched)
@@ -108,14 +110,19 @@ def best_of_alike(
     return [found[number] for number in range(len(questions))]
 
 
-def plan_to_take(question: Question, space: Space, known: KnownPipelines, stop: Stop | None = None) -> Answers:
-    """What a search of a space recommends, found when it is read; none where nothing fits.
+def plan_to_take(question: Question, every: Sequence[Tables], stop: Stop | None = None) -> Answers:
+    """What a search of some families recommends, found when it is read; none where nothing fits.
 
     Whether something fits is found at once. Raises ``SearchStopped`` where ``stop`` says so.
     """
-    every = [*families(question, space, Counter())]
-    search = _Search(Slice.of([question]), every, known, stop, to_take=True)
+    search = _Search(Slice.of([question]), every, stop, to_take=True)
     return Answers(int(search.fits), lambda _places: [_estimate(question, search)])
+
+
+def tables_of(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:
+    """The families of a space, to be priced."""
+    every = families(question, space, Counter())
+    return [Tables(question=question, family=family, known=known) for family in every]
 
 
 def _estimate(question: Question, search: _Search) -> Estimate:
@@ -131,21 +138,22 @@ Found = tuple[FoundPlan | None, FoundPlan | None]
 class _Search:
     """A search for the answers to questions side by side."""
 
-    def __init__(
-        self, asked: Slice, every: Sequence[Family], known: KnownPipelines, stop: Stop | None, *, to_take: bool
-    ) -> None:
-        """``to_take``: whether the plan to take will be asked for."""
+    def __init__(self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, to_take: bool) -> None:
+        """``every``: families, not priced yet or in part; ``to_take``: whether the plan to take will be asked for."""
         self._asked, self._stop = asked, stop
-        self._factor = tie_factor() if to_take else 1.0
-        self._families = [_Pools(asked, number, family, known, stop) for number, family in enumerate(every)]
+        self._factor, near = (tie_factor(), NEAR) if to_take else (1.0, 1.0)
+        self._families = [_Pools(asked, number, tables, stop) for number, tables in enumerate(every)]
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
         """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
-        for points in (_Pools.first_points, _Pools.other_points):
-            for each in self._families:
-                each.fill(points(each), self._limits(self._factor))
+        for each in self._families:
+            each.fill(each.first_points(), self._limits(self._factor))
+            if each.has_many:
                 self._price(each, each.promising(self._limits(1.0)))
-                self._price(each, self._limits(1.0))
+            self._price(each, self._limits(near if each.has_many else self._factor))
+        for each in self._families:
+            each.fill(each.other_points(), self._limits(self._factor))
+            self._price(each, self._limits(near if each.has_many else self._factor))
 
     @property
     def fits(self) -> bool:
@@ -223,8 +231,6 @@ class _Search:
         With these ties, and what they lose where constants are worse.
         """
         asked, limits = self._asked, self._limits(tie_factor())
-        for each in self._families:
-            self._kept += each.price(self._limits(NEAR), limits)
         ties = self._found(limits)
         some = [self._some_with_headroom(ties, number) for number in range(len(asked.questions))]
         rows = different(np.concatenate(some))
@@ -269,17 +275,9 @@ class _Search:
     def _lost_of(self, tables: Tables, kept: Fitting) -> NDArray[np.float64]:
         """The same of plans of one family."""
         _, sharding, slot, layout, point = kept.places
-        points = different(point)
-        worse = Tables(
-            question=self._asked.under_every_profile, family=tables.family.within(points), known=tables.known
-        )
-        num_profiles = 1 + len(GROUPS)
-        systems = np.concatenate([kept.systems + n * len(self._asked.of_systems) for n in range(num_profiles)])
-        pairs = Pairs(
-            systems, *(np.tile(each, num_profiles) for each in (slot, layout, np.searchsorted(points, point)))
-        )
-        wanted = np.tile(sharding, num_profiles) == np.arange(len(tables.family.shardings))[:, None]
-        times = step_times(worse, pairs, wanted, self._stop).min(axis=0).reshape(num_profiles, -1)
+        plans = Listed(shardings=sharding, slots=slot, layouts=layout, points=point)
+        times = times_of(self._asked.where_worse, tables, plans, kept.systems)
+        times = np.broadcast_to(times, (1 + len(GROUPS), len(plans)))
         lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
         return lost
 
@@ -291,27 +289,29 @@ def _found(priced: PricedPlans, index: int) -> FoundPlan:
 class _Pools:
     """The plans of a family, of which those that may be of use are priced."""
 
-    def __init__(self, asked: Slice, number: int, family: Family, known: KnownPipelines, stop: Stop | None) -> None:
-        self._number, self._family, self._usable, self._stop = number, family, asked.usable, stop
-        self.times = Tables(question=asked.joint, family=family, known=known)
+    def __init__(self, asked: Slice, number: int, tables: Tables, stop: Stop | None) -> None:
+        self._number, self._family, self._usable, self._stop = number, tables.family, asked.usable, stop
+        self.times, family, self._best = tables, tables.family, asked.best
         shape = len(asked.of_systems), *family.recomputes.shape
-        self._passes, self._promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
-        states = least_of_states(self.times, asked.usable[-1])
+        self._passes, promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
+        states = least_of_states(self.times, most_bytes, first)
         self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
-        least = self._states.least.min(axis=1)[:, None, :]
-        self._bound, self._promise = self._passes + least, self._promise + least
+        self._least_states = self._states.least.min(axis=1)
+        self._may_fit = first.least_memory() <= most_bytes * (1 + ROUNDING)
+        self._promise = np.min(promise, axis=1, where=self._may_fit, initial=np.inf) + self._least_states
         self._seen = np.zeros(family.num_points, dtype=bool)
         self._pools: list[tuple[Index, Pool]] = []
 
     def first_points(self) -> Index:
         """Those that promise most to any system, of small micro-batches, of which most fit; all where they are few."""
-        if self._family.num_points < ENOUGH:
-            return np.arange(self._family.num_points)
-        points = np.flatnonzero(self._family.is_lightest)
+        points = np.flatnonzero(self._may_fit.any(axis=0))
+        if np.count_nonzero(self._may_fit) < ENOUGH:
+            return points
+        points = points[self._family.is_lightest[points]]
         if len(points) <= FIRST:
             return points
-        promise = np.where(self._family.recomputes, self._promise, np.inf).min(axis=1)[:, points]
-        return points[different(np.argpartition(promise, FIRST, axis=1)[:, :FIRST])]
+        return points[different(np.argpartition(self._promise[:, points], FIRST, axis=1)[:, :FIRST])]
 
     def other_points(self) -> Index:
         """Those that have not been looked at."""
@@ -320,16 +320,22 @@ class _Pools:
     def fill(self, points: Index, limits: Limits) -> None:
         """Finds the memory of plans of some points that may be of use."""
         self._seen[points] = True
-        bound = self._bound[:, :, points]
+        bound = self._passes[:, :, points] + self._least_states[:, None, points]
         near = np.isfinite(bound) & (bound <= limits[:, :1, None] * (1 + ROUNDING))
-        cells = near.any(axis=0) & self._family.recomputes[:, points]
+        cells = near.any(axis=0) & self._may_fit[:, points]
         held = np.flatnonzero(cells.any(axis=0))
         if len(held):
             points, cells = points[held], cells[:, held]
             least = self._passes[:, :, points], self._states.at(points)
-            pool = Pool(self.times.within(points, cells), self._usable, *least, self._stop)
+            tables = self.times.within(points, cells)
+            pool = Pool(tables, self._usable, *least, best=self._best, stop=self._stop)
             pool.fill(limits)
             self._pools.append((points, pool))
+
+    @property
+    def has_many(self) -> bool:
+        """Whether many plans have been filled in last."""
+        return bool(self._pools) and self._pools[-1][1].has_many
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which some plans are that have been filled in last; no higher than these."""

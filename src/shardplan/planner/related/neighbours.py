@@ -36,7 +36,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import BestWith, Goal
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.alike import plan_to_take
+from shardplan.planner.related.alike import plan_to_take, tables_of
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
@@ -146,7 +146,7 @@ class _Neighbours:
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
         put = self._put((offer.num_accelerators, offer.global_batch_size))
-        taken = () if put is None else plan_to_take(*put, self.known, self.stop)
+        taken = () if put is None else plan_to_take(put[0], tables_of(*put, self.known), self.stop)
         return taken[0] if taken else offer.estimate
 
     def faster_than(self, rate: float, pairs: Sequence[Pair]) -> list[Offer]:

@@ -2,7 +2,8 @@
 
 A plan is of use to a system and a capacity where its step takes no longer than some limit. Bounds come first: that of
 all plans of a point, then, where it is within the limit, that of the pipeline, both with what its states add under the
-kinds of sharding that fit, and last the step.
+kinds of sharding that fit, and last the step. Where many plans are within the limit, their pipelines are priced under
+the best network first, on which they take no longer than on any other.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.planner.pricing.pairs import Index, Pairs, least_times, step_times
-from shardplan.planner.pricing.pieces import pieces_of
+from shardplan.arrays import different
+from shardplan.planner.listed import with_chunks
+from shardplan.planner.pricing.pairs import Index, Pairs, least_times, peaks, step_times
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING
 from shardplan.planner.pruning.states import LeastOfStates
-from shardplan.planner.stopping import Stop, check
+from shardplan.planner.stopping import Stop
 
 Limits = NDArray[np.float64]
 """The slowest step of use, by system and by the smallest capacity in which a plan fits; minus infinity where it fits
 none. [s]"""
+MANY = 2048
+"""Plans, each under one of the systems, that are priced in about the time of few."""
 SOME = 64
 """Plans of every system and capacity whose closer bound is found first."""
 FEW = 8
@@ -73,36 +77,32 @@ class Pool:
         usable: NDArray[np.float64],
         least: NDArray[np.float64],
         states: LeastOfStates,
+        *,
+        best: int | None,
         stop: Stop | None,
     ) -> None:
         """``least``: what passes of plans take at least, by system, slot and point [s]; ``states``: what states add.
 
-        ``usable``: what tensors can fill of each capacity, ascending. [bytes]
+        ``usable``: what tensors can fill of each capacity, ascending [bytes]; ``best``: the system with the best
+        network, if one has it.
         """
-        self._tables, self._usable, self._stop = tables, usable, stop
+        self._tables, self._usable, self._best, self._stop = tables, usable, best, stop
         self._first, self._several = least, least.shape[-1]
         self._once = np.concatenate([states.single, states.several], axis=-1)
         self._states = self._once + np.concatenate([states.sharded, states.sharded], axis=-1)
 
     def fill(self, limits: Limits) -> None:
         """Finds the memory of all plans that may be within limits."""
-        num_kinds = len(self._tables.family.shardings)
+        slots, points = np.nonzero(self._tables.family.recomputes)
+        plans, _ = with_chunks(self._tables, np.zeros_like(slots), slots, points)
+        peak = peaks(self._tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), self._stop)
+        smallest = np.searchsorted(self._usable, peak.min(axis=0))
         least = np.minimum(*np.split(self._states, 2, axis=-1)).min(axis=1)
         shares = _least_shares(self._first + least[:, None, :], limits)
-        plans = [np.empty((3, 0), dtype=np.intp)]
-        peaks = [np.empty((num_kinds, 0))]
-        for at, pieces in pieces_of(self._tables, float(self._usable[-1])):
-            for piece in pieces:
-                check(self._stop)
-                smallest = np.searchsorted(self._usable, piece.peaks.min(axis=0))
-                slot, point = np.nonzero(shares[smallest, at.slots[:, None], at.points] <= 1 + ROUNDING)
-                layouts = piece.layouts if len(piece.layouts) == 1 else piece.layouts[point]
-                plans.append(np.stack(np.broadcast_arrays(at.slots[slot], layouts, at.points[point])))
-                peaks.append(np.full((num_kinds, len(slot)), np.inf))
-                peaks[-1][at.shardings] = piece.peaks[:, slot, point]
-        self._plans = np.concatenate(plans, axis=-1)
+        near = np.flatnonzero(shares[smallest, plans.slots, plans.points] <= 1 + ROUNDING)
+        self._plans = np.stack([plans.slots, plans.layouts, plans.points])[:, near]
         """Slots of recomputation, layouts and points."""
-        self._peak = np.concatenate(peaks, axis=-1)
+        self._peak = peak[:, near]
         self._smallest = np.searchsorted(self._usable, self._peak)
         self._lay_out()
 
@@ -118,14 +118,26 @@ class Pool:
             np.minimum(self._bound, added, out=self._bound)
         self._bound += self._passes
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
+        self._is_bounded = np.zeros(len(layouts), dtype=bool)
+
+    @property
+    def has_many(self) -> bool:
+        """Whether there are so many plans that those that promise most are priced before others."""
+        return self._bound.size > MANY
 
     def _least(self, systems: Index, columns: Index) -> NDArray[np.float64]:
         """Steps of some plans take no less: by kind of sharding; infinite where they do not fit. [s]"""
         slots, _, points = self._plans[:, columns]
-        place, kinds = self._place[columns], np.arange(len(self._smallest))[:, None]
-        close = self._passes[systems, columns] + self._once[systems, kinds, place]
-        first = self._first[systems, slots, points] + self._states[systems, kinds, place]
-        return np.where(self._smallest[:, columns] < len(self._usable), np.maximum(close, first), np.inf)
+        num_kinds, num_places = self._once.shape[1:]
+        row = systems * num_kinds * num_places + self._place[columns]
+        once, states = self._once.ravel(), self._states.ravel()
+        close, first = self._passes[systems, columns], self._first[systems, slots, points]
+        found = np.empty((num_kinds, len(columns)))
+        for kind, smallest in enumerate(self._smallest):
+            at = row + kind * num_places
+            np.maximum(close + once.take(at), first + states.take(at), out=found[kind])
+            found[kind, smallest[columns] == len(self._usable)] = np.inf
+        return found
 
     def promising(self, limits: Limits) -> Limits:
         """Limits within which, by their bound, are few plans of every system and capacity; no higher than these."""
@@ -144,7 +156,9 @@ class Pool:
 
     def price(self, limits: Limits, kept: Limits) -> Fitting:
         """Plans that have not been priced and may be within limits: those within others, which are no lower."""
-        self._come_closer(limits)
+        if self.has_many:
+            self._bound_by_best(limits)
+            self._come_closer(limits)
         pairs, columns = self._near(limits)
         smallest = self._smallest[:, columns]
         most = kept[pairs.systems, smallest] * (1 + ROUNDING)
@@ -167,6 +181,18 @@ class Pool:
         self._passes[at] = least_times(self._tables, pairs, self._stop)
         self._bound[at] = self._least(*at).min(axis=0)
         self._is_close[at] = True
+
+    def _bound_by_best(self, limits: Limits) -> None:
+        """Bounds plans that may be within limits on all systems by what they take on the best one, if they are many."""
+        _, near = self._near(limits, without=self._is_close)
+        if self._best is None or len(near) <= MANY:
+            return
+        columns = different(near[~self._is_bounded[near]])
+        self._is_bounded[columns] = True
+        pairs = Pairs(np.full_like(columns, self._best), *self._plans[:, columns])
+        once = self._once.min(axis=1).take(self._place[columns], axis=-1)
+        least = least_times(self._tables, pairs, self._stop) + once
+        self._bound[:, columns] = np.maximum(self._bound[:, columns], least)
 
     def _near(self, limits: Limits, without: NDArray[np.bool_] | None = None) -> tuple[Pairs, Index]:
         """Plans and systems whose bound is within limits, and their positions in the pool."""

@@ -12,13 +12,10 @@ from typing import Final
 
 from shardplan.arrays import divisors
 from shardplan.errors import InputError
-from shardplan.estimation.layout import whole_model
-from shardplan.estimation.pricing import parameters_of_parts
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.states import model_states, update_bytes
+from shardplan.planner.pruning.bounds import least_bytes
 from shardplan.planner.restrictions import Restrictions, values_given
 from shardplan.validity.rules import RULES
 
@@ -48,33 +45,9 @@ def can_have_plans(question: Question, restrictions: Restrictions) -> bool:
 
 
 def can_fit(question: Question, restrictions: Restrictions) -> bool:
-    r"""Whether the fullest accelerator can hold its share of weights, gradients and optimizer states, s bytes in all.
-
-    .. math:: s / N + b \le m
-
-    with b bytes of the framework and m bytes that tensors can fill. Someone holds each of them, the fullest
-    accelerator no less than the mean. It is no more than necessary: what is gathered or kept comes on top. Gradients
-    count where there is room for them all the time (``Software.frees_gradients``), or where the update needs more than
-    the states; what it needs counts as one of them.
-    """
-    return least_bytes(question, restrictions) <= float(question.usable_memory)
-
-
-def least_bytes(question: Question, restrictions: Restrictions) -> float:
-    """What the fullest accelerator holds at least."""
+    """Whether the fullest accelerator can hold its share of the states: no more than necessary (``bounds``)."""
     offloads = values_given(restrictions, question).get("offload", (Plan().offload,))
-    least = min(_state_bytes(question, Plan(offload=offload)) for offload in offloads)
-    return least / question.num_accelerators + float(question.profile.framework_bytes)
-
-
-def _state_bytes(question: Question, plan: Plan) -> float:
-    """States of one copy of the model: in the update, where that needs more than they take, or while it waits."""
-    job, numbers = question.job, PlanNumbers.of(plan, 1, question.job)
-    parts, whole = parameters_of_parts(question, numbers), whole_model(question.model)
-    states = parts.map(lambda held: model_states(held, job, numbers))
-    update = float(parts.total(whole, lambda held: update_bytes(held, job, numbers)))
-    kept = 1.0 if update or not job.software.frees_gradients else 0.0
-    return update + float(states.total(whole, lambda each: each.weights + each.optimizer + kept * each.gradients))
+    return any(least_bytes(question, offload) <= float(question.usable_memory) for offload in offloads)
 
 
 def _products(factors: Iterable[Iterable[int]], number: int) -> set[int]:

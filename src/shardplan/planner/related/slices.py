@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardplan.costs.network import Network
 from shardplan.costs.roofline import MachineRates
-from shardplan.estimation.perturbation import GROUPS, profiles_of, with_profiles
+from shardplan.estimation.perturbation import side_by_side
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 
@@ -82,13 +82,21 @@ class Slice:
         )
 
     @cached_property
-    def under_every_profile(self) -> Question:
-        """All systems under the constants as they are, then all under each group of worse ones."""
-        profiles = [each for each in profiles_of(self.alone) for _ in self.of_systems]
-        worse = with_profiles(self.alone, profiles, num_axes=NUM_AXES)
-        joint = _side_by_side(self.alone, [*self.of_systems] * (1 + len(GROUPS)))
-        network = replace(worse.network, rates=joint.network.rates)
-        return replace(worse, given_network=network, given_rates=joint.given_rates)
+    def best(self) -> int | None:
+        """The system whose network is the best in every respect; None where none is, or where accelerators differ."""
+        if len({_rates_of_accelerator(each) for each in self.of_systems}) > 1:
+            return None
+        networks = [each.network for each in self.of_systems]
+        rates = np.asarray([(*each.bandwidth, *(-latency for latency in each.latency)) for each in networks])
+        is_best = (rates == rates.max(axis=0)).all(axis=1)
+        return int(is_best.argmax()) if is_best.any() else None
+
+    @cached_property
+    def where_worse(self) -> Question:
+        """All systems, under the constants as they are and under each group of worse ones, for listed plans."""
+        worse = side_by_side(self.alone, num_axes=1)
+        network = replace(worse.network, rates=self.joint.network.rates)
+        return replace(worse, given_network=network, given_rates=self.joint.given_rates)
 
 
 def _side_by_side(question: Question, systems: Sequence[Question]) -> Question:

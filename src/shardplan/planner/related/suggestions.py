@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.frameworks.runnable import rules_of
 from shardplan.frameworks.stack import Stack
+from shardplan.inputs.degrees import degrees_with
+from shardplan.inputs.plan import Offload
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.related.alike import plan_to_take
+from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.related.alike import plan_to_take, tables_of
 from shardplan.planner.related.lightest import lightest_plan
 from shardplan.planner.related.neighbours import has_enough_layouts, nearest_with_plans, offers_of
-from shardplan.planner.related.possible import can_fit, can_have_plans, least_bytes
+from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey
 
-Change = tuple[str, Question, Restrictions]
-"""In words with its flags, and what is asked then."""
+
+class Change(NamedTuple):
+    """A change of the question."""
+
+    text: str
+    """In words with its flags."""
+    question: Question
+    """What is asked then."""
+    restrictions: Restrictions
+    offload: Offload | None = None
+    """What is kept in host memory then, where nothing else is changed."""
+
 
 MOST_DOUBLINGS = 8
 MOST_TRIALS = 48
 """Batch sizes or world sizes that are tried on either side."""
 
 
-Trial = Callable[[Question, Restrictions], "Suggestion | None"]
-"""The plan to take of a changed question, if one fits."""
+Trial = Callable[[Change], "Suggestion | None"]
+"""The plan to take under a change, if one fits."""
 
 
 def suggest(
@@ -50,7 +67,7 @@ def suggest(
     and world sizes nearby that have some.
     """
     question = result.question
-    trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known, stack, stop)
+    trial = partial(_best, survey, stack, stop)
     if result.num_plans_evaluated == 0:
         return replace(result, suggestions=tuple(_with_plans(question, restrictions, stack, trial, stop)))
     larger = _first(_more_accelerators(question, restrictions), trial)
@@ -58,14 +75,13 @@ def suggest(
     near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)[:1]
     beside = (_beside(question, each) for each in near)
     found = itertools.chain(_freed(question, restrictions, trial), beside, lighter, larger)
-    lightest = Answers(1, lambda _places: [_lightest(survey, restrictions)])
+    lightest = Answers(1, lambda _places: [_lightest(survey)])
     return replace(result, lightest=lightest, suggestions=tuple(found))
 
 
-def _lightest(survey: Survey, restrictions: Restrictions) -> Estimate:
+def _lightest(survey: Survey) -> Estimate:
     """The full answer for the plan that needs least memory."""
-    least = least_bytes(survey.question, restrictions)
-    return estimate_plan(survey.question, lightest_plan([table.tables for table in survey.tables], least))
+    return estimate_plan(survey.question, lightest_plan([table.tables for table in survey.tables]))
 
 
 def _with_plans(
@@ -94,50 +110,51 @@ def _beside(question: Question, best: Offer, *changes: str) -> Suggestion:
 
 def _that_fit(changes: Iterable[Change], trial: Trial, offers: Callable[..., Sequence[Offer]]) -> Iterator[Suggestion]:
     """Changes under which a plan fits, each with the neighbouring count or batch that trains most then, if any does."""
-    for text, question, restrictions in changes:
-        fits = trial(question, restrictions)
+    for change in changes:
+        fits = trial(change)
         if fits is not None:
-            yield replace(fits, change=text)
-            more = [] if has_enough_layouts(question) else offers(question, fits.estimate, restrictions)[:1]
-            yield from (_beside(question, each, text) for each in more)
+            yield fits
+            question = change.question
+            more = [] if has_enough_layouts(question) else offers(question, fits.estimate, change.restrictions)[:1]
+            yield from (_beside(question, each, change.text) for each in more)
 
 
 def _freed(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """Each restricted field left free; all of them where none helps alone."""
     names = restrictions.fields
-    alone = [*_first_of_each(((f"leave {name} free", question, restrictions.without(name)) for name in names), trial)]
+    changes = (Change(f"leave {name} free", question, restrictions.without(name)) for name in names)
+    alone = [each for each in map(trial, changes) if each is not None]
     yield from alone
     if len(names) > 1 and not alone:
-        yield from _first([(f"leave {', '.join(names)} free", question, Restrictions())], trial)
+        yield from _first([Change(f"leave {', '.join(names)} free", question, Restrictions())], trial)
 
 
 def _lighter(question: Question, restrictions: Restrictions) -> Iterator[Change]:
     """States and activations in host memory; states in fewer bits."""
-    for place in ("optimizer", "activations"):
+    for place, name in OFFLOADED.items():
         if "offload" not in restrictions.fields:
-            yield (
-                f"keep {NAMES[place]} in host memory: --fix offload={place}",
-                question,
-                restrictions.fixing("offload", place),
-            )
+            text = f"keep {name} in host memory: --fix offload={place}"
+            yield Change(text, question, restrictions.fixing("offload", place), offload=place)
     job = question.job
     if job.grad_dtype == "fp32" and job.precision != "fp32":
         lighter = replace(job, grad_dtype="bf16")
-        yield "accumulate gradients in bf16: --grad-dtype bf16", replace(question, job=lighter), restrictions
+        text = "accumulate gradients in bf16: --grad-dtype bf16"
+        yield Change(text, replace(question, job=lighter), restrictions)
         if job.moment_dtype == "fp32":
             lighter = replace(lighter, moment_dtype="bf16")
             text = "keep gradients and moments in bf16: --grad-dtype bf16 --moment-dtype bf16"
-            yield text, replace(question, job=lighter), restrictions
+            yield Change(text, replace(question, job=lighter), restrictions)
 
 
-NAMES = {"optimizer": "optimizer states", "activations": "activations"}
+OFFLOADED: Final[Mapping[Offload, str]] = {"optimizer": "optimizer states", "activations": "activations"}
 
 
 def _more_accelerators(question: Question, restrictions: Restrictions) -> Iterator[Change]:
     for doubling in range(1, MOST_DOUBLINGS + 1):
         n = question.num_accelerators * 2**doubling
         if n <= MAX_NUM_ACCELERATORS:
-            yield f"use {n:,} accelerators: --gpus {n}", replace(question, num_accelerators=n), restrictions
+            asked = replace(question, num_accelerators=n)
+            yield Change(f"use {n:,} accelerators: --gpus {n}", asked, restrictions)
 
 
 def _nearest_batches(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
@@ -148,7 +165,7 @@ def _nearest_batches(question: Question, restrictions: Restrictions, trial: Tria
     above = sorted({-(-batch // unit) * unit for unit in units} - {batch})
     for sizes in (below, above):
         changes = [
-            (
+            Change(
                 f"a global batch of {size:,} sequences: --global-batch-size {size}",
                 replace(question, job=replace(question.job, global_batch_size=size)),
                 restrictions,
@@ -164,35 +181,43 @@ def _nearest_worlds(question: Question, restrictions: Restrictions, trial: Trial
     for step in (-1, 1):
         sizes = [n + step * distance for distance in range(1, MOST_TRIALS + 1)]
         changes = [
-            (f"use {size:,} accelerators: --gpus {size}", replace(question, num_accelerators=size), restrictions)
+            Change(f"use {size:,} accelerators: --gpus {size}", replace(question, num_accelerators=size), restrictions)
             for size in sizes
             if 1 <= size <= MAX_NUM_ACCELERATORS
         ]
         yield from _first(changes, trial)
 
 
-def _first_of_each(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
-    for change in changes:
-        yield from _first([change], trial)
-
-
 def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
     """The first change under which a plan fits."""
-    for text, question, restrictions in changes:
-        best = trial(question, restrictions)
-        if best is not None:
-            yield replace(best, change=text)
-            return
+    yield from itertools.islice((each for each in map(trial, changes) if each is not None), 1)
 
 
-def _best(
-    known: KnownPipelines, stack: Stack | None, stop: Stop | None, question: Question, restrictions: Restrictions
-) -> Suggestion | None:
+def _best(survey: Survey, stack: Stack | None, stop: Stop | None, change: Change) -> Suggestion | None:
+    question, restrictions = change.question, change.restrictions
     if not (can_have_plans(question, restrictions) and can_fit(question, restrictions)):
         return None
     try:
-        space = declare(question, restrictions, stack)
+        every = _tables(survey, stack, change)
     except ShardplanError:  # the change contradicts a restriction
         return None
-    taken = plan_to_take(question, space, known, stop)
-    return Suggestion(change="", num_accelerators=question.num_accelerators, taken=taken) if taken else None
+    taken = plan_to_take(question, every, stop)
+    number = question.num_accelerators
+    return Suggestion(change=change.text, num_accelerators=number, taken=taken) if taken else None
+
+
+def _tables(survey: Survey, stack: Stack | None, change: Change) -> list[Tables]:
+    """The families under a change: those of ``survey`` where only what they offload is another."""
+    if change.offload is not None and _offloads_freely(survey, stack, change.offload):
+        return [each.tables.offloading(change.offload) for each in survey.tables]
+    known = survey.tables[0].tables.known if survey.tables else KnownPipelines()
+    return tables_of(change.question, declare(change.question, change.restrictions, stack), known)
+
+
+def _offloads_freely(survey: Survey, stack: Stack | None, offload: Offload) -> bool:
+    """Whether every valid plan stays one, and no other becomes one, where something else is kept in host memory."""
+    if any("offload_num_layers" in each.family.switches for each in survey.tables):
+        return False
+    setting, degrees = survey.question.setting, degrees_with({"offload": offload})
+    rules = [rule for rule in (rules_of(stack) if stack else ()) if "offload" in rule.reads]
+    return all(rule.reads == ("offload",) and np.all(rule.holds(setting, degrees)) for rule in rules)
