@@ -18,8 +18,8 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import with_chunks
+from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times
-from shardplan.planner.pricing.pieces import pieces_of
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, least_of_exchanges
 from shardplan.planner.related.alike import best_of_alike, estimates_of

@@ -24,7 +24,7 @@ from shardplan.planner.evaluation import Table, evaluate, evaluated
 from shardplan.planner.family import Family
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
-from shardplan.planner.pricing import pieces
+from shardplan.planner.pricing import cutting
 from shardplan.planner.related.possible import can_fit
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
@@ -69,8 +69,8 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
         fitting = {position: answer for position, answer in answers.items() if answer.feasible}
         wanted = least(family, {position: answer.step_time for position, answer in fitting.items()})
-        for most in (0, pieces.FEW):  # a layout at a time, or several
-            with mock.patch.object(pieces, "FEW", most):
+        for most in (0, cutting.FEW):  # a layout at a time, or several
+            with mock.patch.object(cutting, "FEW", most):
                 table = evaluate(question, family)
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
             assert table.num_evaluated == times.num_evaluated == len(answers)
@@ -86,7 +86,7 @@ def test_plans_are_left_out_for_their_states_only_where_they_need_more_than_the_
     question, space = asked
     for family in families_of(question, space):
         whole = evaluate(question, family, SMALLEST)
-        with mock.patch.object(pieces, "FEW", few_points):
+        with mock.patch.object(cutting, "FEW", few_points):
             for limit in np.quantile(whole.best[np.isfinite(whole.best)], (0, 0.3, 0.8)).tolist():
                 some = evaluated(whole.tables, SMALLEST, most_bytes=limit)
                 within = whole.best <= limit

@@ -19,7 +19,8 @@ from shardplan.fields import dataclass
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
-from shardplan.planner.pricing.pieces import PointGroup, TablePiece, pieces_of
+from shardplan.planner.pricing.cutting import pieces_of
+from shardplan.planner.pricing.pieces import PointGroup, TablePiece
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
 

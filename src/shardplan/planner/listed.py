@@ -19,8 +19,8 @@ from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_mod
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import FASTEST, Objective
+from shardplan.planner.pricing.cutting import CELLS
 from shardplan.planner.pricing.pairs import kinds_together
-from shardplan.planner.pricing.pieces import CELLS
 from shardplan.planner.pricing.tables import Tables
 from shardplan.workload.stage import Stage
 

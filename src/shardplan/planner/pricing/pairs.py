@@ -19,7 +19,7 @@ from shardplan.estimation.load import StageWork
 from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
 from shardplan.fields import replace
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.planner.pricing.pieces import CELLS
+from shardplan.planner.pricing.cutting import CELLS
 from shardplan.planner.pricing.tables import Reads, Tables
 from shardplan.planner.stopping import Stop, check
 from shardplan.workload.stage import Stage

@@ -40,6 +40,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Offload
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
+from shardplan.planner.pricing.axes import as_row, of_sharding, of_slots
 from shardplan.planner.pricing.numbers import PointNumbers
 from shardplan.planner.pricing.rows import Rows
 from shardplan.workload.parts import Parts
@@ -169,9 +170,9 @@ class Tables:
         groups = gather({name: self.groups[name] for name in ("pp", "tp")}, self.layout_keys[1])
         handover = price_handover(self.question, self.numbers.of(every, None), groups)
         return Around(
-            handover_time=_row(handover.time, every),
-            output_bytes=gather(_row(output_bytes(self.question, numbers), first), block),
-            logits=gather(_row(num_logits(self.question, numbers), first), block),
+            handover_time=as_row(handover.time, every),
+            output_bytes=gather(as_row(output_bytes(self.question, numbers), first), block),
+            logits=gather(as_row(num_logits(self.question, numbers), first), block),
         )
 
     def _work(self, depths: Depths, *, times: bool = True) -> StageWork:
@@ -207,7 +208,7 @@ class Tables:
     def _charges_alone(self, depths: Depths) -> list[StateCharge]:
         """The same for each sharding alone, what is zero left out, for who reads times."""
         charge = self.charge_table(depths)[0].times
-        return [without_zeros(_of_sharding(charge, number)) for number in range(len(self.family.shardings))]
+        return [without_zeros(of_sharding(charge, number)) for number in range(len(self.family.shardings))]
 
     def charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
@@ -238,7 +239,7 @@ class Tables:
     def sharding_times(self) -> tuple[Numbers, ...]:
         """Exchange of sharded states in every micro-batch, in all stages together: for every sharding, by degrees."""
         total = self.sharding_time
-        return tuple(without_zeros(_of_sharding(total, number)) for number in range(len(self.family.shardings)))
+        return tuple(without_zeros(of_sharding(total, number)) for number in range(len(self.family.shardings)))
 
     @of_whole
     def sharding_time(self) -> Numbers:
@@ -249,7 +250,7 @@ class Tables:
     def both_passes(self) -> Parts[NDArray[np.float64]]:
         """Seconds of a micro-batch forward and backward through every part, on every block."""
         first, _ = self.block_keys
-        return self.blocks.map(lambda part: _row(part.forward + part.backward, first))
+        return self.blocks.map(lambda part: as_row(part.forward + part.backward, first))
 
     @cached_property
     def _stage_compositions(self) -> list[set[int]]:
@@ -320,8 +321,8 @@ class Tables:
 
         def found(array: NDArray[Any]) -> Numbers:
             if len(slots) * array.shape[-1] < len(self.family.policies) * len(rows):
-                return gather(_of_slots(array, slots, self.family), rows)
-            return _of_slots(gather(array, rows), slots, self.family)
+                return gather(of_slots(array, slots, self.family), rows)
+            return of_slots(gather(array, rows), slots, self.family)
 
         return mapped(work, found)
 
@@ -329,7 +330,7 @@ class Tables:
         """What the slowest stage of plans of these points takes at least. [s]"""
         stage, work = self.whole
         numbers = self.numbers.with_most_chunks(points, slots)
-        again = _of_slots(work.sum.recomputed, slots, self.family)
+        again = of_slots(work.sum.recomputed, slots, self.family)
         index = self.block_keys[1][points]
         both, again = gather((work.sum.forward + work.sum.backward, again), index)
         return least_passes(numbers, stage, both, again)
@@ -388,31 +389,5 @@ class PartOf(NamedTuple):
     points: NDArray[np.intp]
 
 
-def _of_sharding(charge: Made, number: int) -> Made:
-    """What the states cost under one of the shardings, which lie on the last axis but one."""
-
-    def own(array: NDArray[Any]) -> NDArray[Any]:
-        if array.ndim < 2:
-            return array
-        chosen = array[..., number if array.shape[-2] > 1 else 0, :]
-        return chosen if array.ndim == 2 else chosen[..., None, :]  # networks side by side keep the axis of slots
-
-    return mapped(charge, own)
-
-
-def _row(values: Numbers, like: NDArray[Any]) -> NDArray[np.float64]:
-    """Values along a last axis as long as ``like``; networks side by side keep theirs in front."""
-    array = np.asarray(values, dtype=np.float64)
-    return np.broadcast_to(array, (*array.shape[:-1], *like.shape))
-
-
 def _taken(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values.take(index, axis=-1)
-
-
-def _of_slots(values: Numbers, slots: NDArray[np.intp], family: Family) -> Numbers:
-    """Values of some slots of recomputation, which lie on the last axis but one."""
-    array = np.asarray(values)
-    if array.ndim < 2 or array.shape[-2] != len(family.policies) or len(slots) == len(family.policies):
-        return values
-    return array.take(slots, axis=-2)

@@ -16,8 +16,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import with_chunks
 from shardplan.planner.objective import FASTEST
+from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times, step_times
-from shardplan.planner.pricing.pieces import PointGroup, pieces_of
+from shardplan.planner.pricing.pieces import PointGroup
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise, least_bytes, least_of_exchanges
 from shardplan.planner.stopping import Stop, check
