@@ -129,6 +129,7 @@ def test_distances_by_hand(change: dict[str, Any], squared: float) -> None:
         ({"generation": "ampere"}, 1.0),
         ({"accelerator": "h200"}, 0.5),
         ({"moe": True}, 4.0),
+        ({"trained": "adapters"}, 4.0),
         ({"bits": 8}, 1.0),
         ({"parameters": 8e10}, 1.0),
         ({"accelerators": 640, "global_batch_size": 2560.0}, 1.0),

@@ -55,14 +55,17 @@ def test_breadth_first_counts_the_chunks_that_take_longest_and_are_a_round_apart
 
 @given(works(20))
 def test_no_step_is_faster_than_the_longest_way(work: Work) -> None:
-    """A group of p micro-batches takes as long as the way, once the pipeline is full; some groups fill and empty it."""
+    """A group of p micro-batches takes as long as the way, once the pipeline is full; some groups fill and empty it.
+
+    While it fills another way may be longer: where ways are nearly as long, for more than four groups.
+    """
     pp, longest = work.shape[1], work.sum(axis=0).max()
     (way,) = interleaved_ways([work])
     pace = pace_of(work, way)
-    grown = step_of(Interleaved(), work, 14) - step_of(Interleaved(), work, 4)
-    assert grown >= 10 * pp * pace * longest * (1 - 0.03)
-    grown = step_of(BreadthFirst(), work, 14) - step_of(BreadthFirst(), work, 4)
-    assert grown == pytest.approx(10 * pp * float((breadth_first_way(work) * work).sum()))
+    grown = step_of(Interleaved(), work, 16) - step_of(Interleaved(), work, 15)
+    assert grown >= pp * pace * longest * (1 - 1e-9)
+    grown = step_of(BreadthFirst(), work, 16) - step_of(BreadthFirst(), work, 15)
+    assert grown == pytest.approx(pp * float((breadth_first_way(work) * work).sum()))
 
 
 @pytest.mark.parametrize("seed", [*range(60), 419, 530])
@@ -97,14 +100,17 @@ def _longest_from(work: Work, start: tuple[int, bool]) -> dict[tuple[int, bool],
     vp, pp = work.shape
     reached = {start: 0.0}
     for turn in range(pp * vp):
+        enters = (turn - 2) // pp % vp == vp - 1  # rank 0 runs the model's first chunk
+        ends = (turn + pp - 1) // pp % vp == 0  # the last rank runs its last one backward
         forward = [work[((turn - rank - 2) // pp + 1) % vp, rank] * (1 - BACKWARD_SHARE) for rank in range(pp)]
         backward = [work[vp - 1 - (turn + rank) // pp % vp, rank] * BACKWARD_SHARE for rank in range(pp)]
         ways: dict[tuple[int, bool], list[float]] = {}
         for (rank, is_back), time in reached.items():
             to = rank if is_back else (rank + 1) % pp
-            ways.setdefault((to, False), []).append(time + forward[to])
-            ways.setdefault((to, True), []).append(time + forward[to] + backward[to])
-            if is_back:
+            if is_back or to or not enters:  # a new micro-batch waits for no rank
+                ways.setdefault((to, False), []).append(time + forward[to])
+                ways.setdefault((to, True), []).append(time + forward[to] + backward[to])
+            if is_back and (rank or not ends):  # nor does the gradient of the last chunk
                 ways.setdefault(((rank - 1) % pp, True), []).append(time + backward[rank - 1])
         reached = {place: max(times) for place, times in ways.items()}
     return reached

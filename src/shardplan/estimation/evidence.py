@@ -169,7 +169,7 @@ def _column(respect: Respect, things: Iterable[Any]) -> list[float]:
     return [_number(value) if isinstance(value, str) else value for value in map(respect.value, things)]
 
 
-_NAMES = np.isin(ALL, ("generation", "accelerator", "offload", "schedule", "cp_comm"))
+_NAMES = np.isin(ALL, ("generation", "accelerator", "trained", "offload", "schedule", "cp_comm"))
 """Which of them are names."""
 
 

@@ -13,9 +13,10 @@ turns ahead, so that both neighbours' passes are of the turn before; one turn t,
 
     B_r(t) = \max(F_r(t),\, B_{r+1}(t - 1)) + b_{kr}, \quad k = v - 1 - \lfloor (t + r) / p \rfloor \bmod v
 
-and p micro-batches take p v turns. A way may stay on a rank, where it counts both passes of every turn, or move to the
-next rank with one pass in a turn. Moving pays where the passes on the way are longer than both on a rank that waits:
-backward passes of long chunks, while first ranks wait that run short ones.
+and p micro-batches take p v turns. The model's first chunk waits for no other rank, as a new micro-batch enters there;
+nor does the gradient of its last one, which begins there. A way may stay on a rank, where it counts both passes of
+every turn, or move to the next rank with one pass in a turn. Moving pays where the passes on the way are longer than
+both on a rank that waits: backward passes of long chunks, while first ranks wait that run short ones.
 
 **Breadth-first**: all micro-batches pass a chunk before the next chunk of its rank starts, so that a way counts chunks
 that are p or more apart in the model.
@@ -142,27 +143,29 @@ class _Loops:
         """
         before, after = self._neighbours
         sources = np.concatenate([before, after + len(after)])
-        ends = self._ends(forward, backward, sources)
-        sent, gradients = np.split(ends[:-1].take(sources, axis=1), 2, axis=1)
+        waits = np.concatenate([forward != self.first, backward != self.first + self.pp * self.vp - 1], axis=1)
+        ends = self._ends(forward, backward, sources, waits.astype(np.float64))
+        sent, gradients = np.split(ends[:-1].take(sources, axis=1) * waits, 2, axis=1)
         own, passed = np.split(ends, 2, axis=1)
         stops, turns = [*self.starts[1:], len(after)], self.turns[self.starts]
         each = zip(self.starts, stops, turns, strict=True)
         last = [start + int(np.argmax(passed[turn, start:stop])) for start, stop, turn in each]
         return sent > passed[:-1], gradients > own[1:], np.array(last)
 
-    def _ends(self, forward: Ints, backward: Ints, sources: NDArray[np.intp]) -> Work:
+    def _ends(self, forward: Ints, backward: Ints, sources: NDArray[np.intp], waits: Work) -> Work:
         """When the passes of every turn end, first those of all ranks forward; before the first turn none has begun.
 
-        ``sources``: the passes of the turn before that they wait for.
+        ``sources``: the passes of the turn before that they wait for; ``waits``: one where they do, else zero.
         """
         count, turns = len(self.rank), len(forward)
         ends, come = np.zeros((turns + 1, 2 * count)), np.empty(2 * count)
         np.multiply(1 - BACKWARD_SHARE, self.work[forward], out=ends[1:, :count])
         np.multiply(BACKWARD_SHARE, self.work[backward], out=ends[1:, count:])
         sent, gradient = come[:count], come[count:]
-        each = zip(ends[:-1], ends[:-1, count:], ends[1:, :count], ends[1:, count:], strict=True)
-        for former, before, own, passed in each:
+        each = zip(ends[:-1], ends[:-1, count:], ends[1:, :count], ends[1:, count:], waits, strict=True)
+        for former, before, own, passed, does_wait in each:
             former.take(sources, out=come, mode="clip")  # in half the time of one that checks
+            np.multiply(come, does_wait, out=come)
             np.add(own, np.maximum(before, sent, out=sent), out=own)
             np.add(passed, np.maximum(own, gradient, out=gradient), out=passed)
         return ends

@@ -74,6 +74,7 @@ def test_a_degree_in_a_programs_own_word_is_asked_for(tmp_path: Path, option: st
         ("srun --ntasks 4 --ntasks-per-node 1 torchrun --nnodes 4 --nproc_per_node 8 train.py", (4, 8, 32)),
         ("srun --nodes 4 --ntasks-per-node 1 accelerate launch --num_processes 32 train.py", (4, 8, 32)),
         ("srun --nodes 2 --ntasks-per-node 1 accelerate launch train.py", (2, None, None)),
+        ("srun --ntasks 2 --ntasks-per-node 1 own_launcher --nnodes 2 --nproc-per-node 4 train.py", (2, 4, 8)),
         ("mpirun -np 32 -npernode 8 python train.py", (4, 8, 32)),
     ],
 )
@@ -140,6 +141,11 @@ def test_an_option_whose_value_is_open_is_on(tmp_path: Path) -> None:
 def test_a_program_that_samples_does_not_train(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="trains nothing"):
         read(tmp_path, "a.sh", "torchrun --nproc_per_node 8 sample.py --job.config_file a.toml")
+
+
+def test_a_line_of_deepspeed_that_generates_text_trains_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="generates text"):
+        read(tmp_path, "a.sh", "deepspeed --num_gpus 8 run_model.py --model some/model --batch_size 8 --gen-len 32")
 
 
 def test_a_kind_of_mlp_of_a_fork_is_asked_for(tmp_path: Path) -> None:

@@ -16,23 +16,21 @@ RANKS: Final = ("lora_rank", "lora_r", "lora_dim", "actor_lora_dim")
 TARGETS: Final = ("lora_target_modules", "target_modules", "lora_target", "lora_modules")
 """Names of the rank and of the matrices in trainers; ms-swift has hyphens on the line."""
 SCRIPT: Final = "the training script"
-_FROZEN: Final = re.compile(r"(?:.*[._])?(?:freeze|frozen|unfrozen)_\w+|tune_mm_mlp_adapter")
+_FROZEN: Final = r"(?:.*[._])?(?:freeze|frozen|unfrozen)_\w+|tune_(?:\w+_)?mm_mlp_adapter"
 """Switches and lists that keep parts of a model as they are."""
-_TRAINED: Final = re.compile(r"tune_(?:mm_)?(?:vision|mlp|llm|language|audio)\w*|tune_mm_projector")
+_TRAINED: Final = r"tune_(?:mm_)?(?:vision|mlp|llm|language|audio)\w*|tune_mm_projector"
 """Switches without which a part of a model keeps its weights."""
 BESIDES: Final = ("modules_to_save", "lora_modules_to_save", "additional_target", "lora_target_parameters")
 """What trains besides the matrices of adapters."""
 
 
-_FOUR_BITS: Final = re.compile(r"load_in_4_?bit|use_4_?bit\w*")
-_BITS: Final = re.compile(r"quantization_bits?|quant_bits|load_in_bits|bits")
-_QUANTISED: Final = re.compile(
-    rf"{_FOUR_BITS.pattern}|{_BITS.pattern}|load_in_\w+|use_8_?bit\w*|(?:use_)?q_?lora|quantize"
-)
+_FOUR_BITS: Final = r"load_in_4_?bit|use_4_?bit\w*"
+_BITS: Final = r"quantization_bits?|quant_bits|load_in_bits|bits"
+_QUANTISED: Final = rf"{_FOUR_BITS}|{_BITS}|load_in_\w+|use_8_?bit\w*|(?:use_)?q_?lora|quantize"
 """Switches and numbers of bits of weights next to adapters, mostly of bitsandbytes."""
 DOUBLED: Final = ("bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant", "use_nested_quant")
 """Whether scales are quantised too."""
-_FEW_BITS: Final = re.compile(r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?")
+_FEW_BITS: Final = r"(?i).*[-_](?:gptq|awq|aqlm|hqq|bnb|int[48]|[48]bit)(?:[-_].*)?"
 """Names of models whose weights are stored so."""
 
 
@@ -41,17 +39,17 @@ def packed_facts(facts: Facts, settings: Settings, *, doubled: bool) -> None:
 
     ``doubled``: whether scales are quantised too where nothing is said of that.
     """
-    given = [each for name, each in settings.items() if _QUANTISED.fullmatch(_plain(name))]
+    given = [each for name, each in settings.items() if re.fullmatch(_QUANTISED, _plain(name))]
     settings.seen.update(each.name.replace("-", "_") for each in given)
     few = next((each for each in given if _is_few(each.value)), None)
     model = facts.value("model")
     if few is None:
-        if _FEW_BITS.fullmatch(str(model or "")):
+        if re.fullmatch(_FEW_BITS, str(model or "")):
             facts.doubt(f"{model}: quantised weights are not priced")
             facts.miss("train", (f"{model}: weights of few bits are trained by adapters next to them",))
         return
     name, bits = _plain(few.name), degree(few.value)
-    is_four = _FOUR_BITS.fullmatch(name) or (_BITS.fullmatch(name) and bits == 4)  # bits
+    is_four = re.fullmatch(_FOUR_BITS, name) or (re.fullmatch(_BITS, name) and bits == 4)  # bits
     if not is_four or facts.value("train") != "lora" or facts.value("precision") in ("fp8", "mxfp8", "nvfp4"):
         facts.doubt(f"{few.place}: quantised weights are not priced")
         return
@@ -117,7 +115,7 @@ def frozen_facts(facts: Facts, settings: Settings) -> None:
     """Says of parts that are frozen that they are priced as trained."""
     for name, each in settings.items():
         plain, is_on = name.replace("-", "_"), switch(each.value) is not False and each.value not in (None, "", ())
-        frozen, trained = _FROZEN.fullmatch(plain), _TRAINED.fullmatch(plain)
+        frozen, trained = re.fullmatch(_FROZEN, plain), re.fullmatch(_TRAINED, plain)
         if frozen or trained:
             settings.seen.add(name)
         if (frozen and is_on) or (trained and switch(each.value) is False):

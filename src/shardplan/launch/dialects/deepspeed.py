@@ -8,7 +8,7 @@ from typing import Final
 from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.unread_names import unsaid
+from shardplan.launch.dialects.unread_names import unsaid, without_effect
 from shardplan.launch.dialects.values import (
     ATTENTION,
     attention,
@@ -62,7 +62,6 @@ TRAINER: Final[Table] = {
         ),
         degree,
     ),
-    "model": (("model_name_or_path", "model_id", "model", "model_name", "model_path"), text),
     "optimizer": (("optim",), optimizer),
     "sharding": (("zero_stage", "actor_zero_stage", "deepspeed_stage"), zero_stage),
     "global_batch_size": (("batch_size", "global_batch_size"), degree),
@@ -71,6 +70,10 @@ TRAINER: Final[Table] = {
     "ep": (("ep", "ep_size", "ep_world_size", "expert_parallel_size"), degree),
 }
 """Options of trainers, with underscores."""
+NAMED: Final = ("model_name_or_path", "pretrained_model_name_or_path", "from_pretrained", "model_id")
+"""Options that name the model that is loaded."""
+VAGUE: Final = ("base_model", "model", "model_name", "model_path")
+"""Options that name it in some programs; in others one of them is a family, a class or where the result is written."""
 MCORE_ADAPTER: Final[Table] = {
     "tp": (("tensor_model_parallel_size",), degree),
     "pp": (("pipeline_model_parallel_size",), degree),
@@ -89,6 +92,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     """Options of a training script in the manner of Hugging Face's Trainer."""
     state_all(facts, options, MCORE_ADAPTER)
     state_all(facts, options, {key: entry for key, entry in TRAINER.items() if key != "global_batch_size"})
+    _model(facts, options)
     for name, word in (("bf16", "bf16"), ("fp16", "fp16")):
         setting = options.first(name)
         if setting is not None and switch(setting.value):
@@ -116,6 +120,14 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     _adapters(facts, options)
 
 
+def _model(facts: Facts, options: Settings) -> None:
+    """The model that is loaded; asked for where two options may name it."""
+    vague = [each for each in map(options.first, VAGUE) if each is not None]
+    if options.first(*NAMED) is None and len({each.value or each.shown for each in vague}) > 1:
+        facts.miss("model", (" or ".join(f"{each.place} {each.value or each.shown}" for each in vague),))
+    state(facts, "model", options.first(*NAMED, *VAGUE), text)
+
+
 def _has_stage(options: Settings) -> bool:
     """Whether a line is in the manner of DeepSpeed-Chat, whose ``--offload`` is that of the optimizer."""
     return any(name in options for name in TRAINER["sharding"][0])
@@ -129,12 +141,11 @@ def _adapters(facts: Facts, options: Settings) -> None:
     """Adapters alone where a switch says so; a rank without one is understood by the script only."""
     rank = options.first(*RANKS)
     kind = options.first("tuner_type", "train_type", "sft_type", "finetuning_type", "peft_type")
-    if kind is not None and str(kind.value).lower() in {"lora", "qlora", "full"}:
-        facts.state("train", "full" if kind.value == "full" else "lora", kind.place, kind.name)
+    state(facts, "train", kind, lambda value: KINDS.get(str(value).lower()))
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
-    parts = next((each for name, each in options.items() if PARTS.fullmatch(name) and whole(each.value)), None)
+    parts = next((each for name, each in options.items() if re.fullmatch(PARTS, name) and whole(each.value)), None)
     if parts is not None:
         options.seen.add(parts.name.replace("-", "_"))
         facts.miss("train", (f"{parts.place} {parts.value}: adapters in a part of the model",))
@@ -146,24 +157,29 @@ def _adapters(facts: Facts, options: Settings) -> None:
         facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
 
 
-PARTS: Final = re.compile(r"use_\w+_lora")
+KINDS: Final = {
+    "full": "full", "fft": "full", "lora": "lora", "qlora": "lora", "use_lora": "lora", "adalora": "lora",
+}  # fmt: skip
+"""What a program's word for adapters says; another one is asked for."""
+PARTS: Final = r"use_\w+_lora"
 """Ranks of adapters in parts of a model (``--use_backbone_lora 16``)."""
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 """Programs of transformers, whose options have the defaults of its Trainer."""
 
 
-MODELS: Final = re.compile(r"train|tun(?:e|ing)|sft|\brun|main|po\b|lora|lm\b|superv")
+MODELS: Final = r"train|tun(?:e|ing)|sft|\brun|main|po\b|lora|lm\b|superv"
 """What programs are called that train a model; others may train something else, in another way."""
 
 
-def program_defaults(facts: Facts, program: str) -> None:
-    """What options of a program of transformers are where a line leaves them out."""
+def program_defaults(facts: Facts, options: Settings, program: str) -> None:
+    """What options of a program of transformers are where a line leaves them out; one with other options is a copy."""
     name = program.lower().rpartition("/")[2].removesuffix(".py")
-    if facts.framework == "hf-trainer" and not MODELS.search(name):
+    if facts.framework == "hf-trainer" and not re.search(MODELS, name):
         facts.miss("optimizer", (f"the program {program}",))
     elif facts.framework == "hf-trainer" and not facts.open:
         facts.assume_because("optimizer", "adam", "optim of TrainingArguments is adamw")
-    if program.rpartition("/")[2] in PROGRAMS and not facts.open:
+    is_copy = any(each not in options.seen and not without_effect(each) for each in options)
+    if program.rpartition("/")[2] in PROGRAMS and not facts.open and not is_copy:
         facts.assume_because("recompute", "none", "gradient_checkpointing of TrainingArguments is off")
         if "precision" not in facts:
             facts.assume_because("precision", "fp32", "neither bf16 nor fp16 of TrainingArguments is on")
@@ -218,6 +234,10 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     """A configuration of DeepSpeed; ``facts`` may know world, degrees and the trainer's options already."""
     _batch(facts, config)
     state(facts, "sharding", config.first("zero_optimization.stage"), zero_stage)
+    tuned = config.first("autotuning.enabled")
+    if tuned is not None and switch(tuned.value):
+        for key in ("sharding", "micro_batch_size", "gradient_accumulation"):
+            facts.miss(key, (f"{tuned.place}: what the search for it finds",))
     if "sharding" not in facts:
         facts.assume("sharding", "ddp", "stage 0")
     _precision(facts, config)
@@ -347,13 +367,15 @@ def _precision(facts: Facts, config: Settings) -> None:
             facts.state("precision", name, setting.place, setting.name)
         elif setting.needs:
             facts.miss("precision", setting.needs)
-    if any(config.has(name) for name in ("bf16", "bfloat16", "fp16", *SIZES)):
+    sizes = [config.value(name) for name in SIZES]
+    is_whole = any(each not in (None, "auto") for each in sizes)
+    if is_whole or any(config.has(name) for name in ("bf16", "bfloat16", "fp16")):
         facts.assume("precision", "fp32", "neither bf16 nor fp16 is enabled")
     facts.miss("precision", ("the program, which completes the file",))
 
 
 SIZES: Final = ("train_batch_size", "train_micro_batch_size_per_gpu")
-"""Sizes of which DeepSpeed needs one: a program completes a file without them."""
+"""Sizes of which DeepSpeed needs one: a program completes a file without them, or with ``auto`` in their place."""
 
 
 def _offload(facts: Facts, config: Settings) -> None:

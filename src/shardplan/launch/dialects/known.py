@@ -30,6 +30,8 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
     "SwissArmyTransformer": ("args.model_parallel_size",),
     "Megatron-LM's own YAML": ("language_model.num_layers",),
+    "PaddlePaddle": ("sharding_parallel_degree",),
+    "Weights & Biases, the record of a run": ("_wandb",),
     "MaxDiffusion": ("diffusion_scheduler_config",),
 }
 """Keys by which a file is recognised."""
@@ -52,6 +54,9 @@ COMMANDS: Final[Mapping[str, str]] = {
     "maxtext.trainers.post_train.rl.train_rl": "MaxText's reinforcement learning",
     "maxdiffusion": "MaxDiffusion",
     "src.maxdiffusion": "MaxDiffusion",
+    "paddle": "PaddlePaddle",
+    "oneflow": "OneFlow",
+    "oneflow_gpt.training": "OneFlow",
     "chatlearn_entrypoint.py": "ChatLearn",
     "tinyllama.py": "TinyLlama",
 }
@@ -85,6 +90,8 @@ def refused_options(options: Options, command: Command) -> str | None:
     """The framework of options that look like Megatron-LM's and mean something else."""
     mode = options.get("mode")
     is_of_sat = mode is not None and mode.value in MODES and options.get("model-parallel-size", "experiment-name")
+    if "actor_num_nodes" in options and "vllm_num_engines" in options:
+        return "OpenRLHF"
     is_of_sat = is_of_sat or options.get("inner-hidden-size", "max-sequence-length", "layernorm-order")
     return "SwissArmyTransformer" if is_of_sat or "SAT_HOME" in {**command.exported, **command.assignments} else None
 

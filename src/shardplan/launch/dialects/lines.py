@@ -16,11 +16,12 @@ from shardplan.launch.dialects.megatron_core import overrides, performance, swif
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.options import Option, Options, options_of, take_open
+from shardplan.launch.dialects.own_words import own_degrees
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
-from shardplan.launch.dialects.unread_names import own_degrees, unsaid
+from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
@@ -56,7 +57,7 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         facts = _swift(ask, script, launch)
     elif "torchtitan" in launch.program or options.get("job.config_file", "module") is not None:
         facts = _torchtitan(ask, script, launch, options)
-    elif NEMO.owns(pairs) or OF_NEMO.fullmatch(name):
+    elif NEMO.owns(pairs) or re.fullmatch(OF_NEMO, name):
         facts = _nemo(ask, script, launch, options)
     elif name.startswith("main_training"):
         facts = begin(ask, FMS_FSDP.name, FMS_FSDP.version)
@@ -69,7 +70,7 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
     return facts
 
 
-OF_NEMO: Final = re.compile(r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py")
+OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py"
 """Programs of NeMo 1."""
 
 
@@ -259,9 +260,9 @@ def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, pr
     accelerate_with_files(facts, ask, settings, script.documents, program)
 
 
-OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation")
+OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation", "gen_len")
 """Options of programs that generate text."""
-OF_ADAPTERS: Final = re.compile(r"(?:^|[_/.-])q?lora(?:[_.-]|$)")
+OF_ADAPTERS: Final = r"(?:^|[_/.-])q?lora(?:[_.-]|$)"
 """Names of programs that may train adapters by themselves."""
 
 
@@ -304,7 +305,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     front = Settings.of_options(launch.options)
     _loose_pairs(facts, parsed)
     deepspeed.trainer_facts(facts, options)
-    own_degrees(facts, options)
+    own_degrees(facts, options, options.seen)
     if "accelerate" in launch.launchers:
         _accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")
@@ -314,11 +315,11 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         _own_file(facts, ask, script, options)
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
-    deepspeed.program_defaults(facts, launch.program)
+    deepspeed.program_defaults(facts, options, launch.program)
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)
-    if "train" not in facts and OF_ADAPTERS.search(launch.program.lower()):
+    if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):
         facts.miss("train", (f"the program {launch.program}: full or lora",))
     evaluates = options.first("do_eval", "do_predict")
     if evaluates is not None and switch(evaluates.value) and "do_train" not in options:

@@ -16,16 +16,16 @@ ROLLOUTS: Final = frozenset(
 )
 HEADS: Final = frozenset({"embedding", "reranker", "seq_cls", "prm"})
 """Values, by what training needs besides one pass over single sequences."""
-_PROGRAM: Final = re.compile(
+_PROGRAM: Final = (
     r"(?i)(?:^|[/_.-])(dpo|ipo|kto|orpo|simpo|cpo|ppo|grpo|rloo|gkd|reward\w*|distill\w*|rlhf)(?:[/_.-]|$)"
 )
 """Programs that are named by it: ``trl/scripts/dpo.py``."""
 
 
-_ROLLOUT: Final = re.compile(
-    r"vllm_\w+|\w*rollout\w*|num_generations|reward_\w+|kl_(?:estimator|coef|beta)|init_kl_coef"
+_ROLLOUT: Final = (
+    r"vllm_\w+|\w*rollout\w*|num_generations|reward_\w+|kl_(?:estimator|coef|beta)|init_kl_coef|teacher_model.*"
 )
-"""Options of trainers that generate answers."""
+"""Options of trainers that generate answers, or that have models beside the one that trains."""
 
 
 def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None:
@@ -37,10 +37,13 @@ def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None
     for section in sorted({name.split(".")[1] for name in settings if name.startswith("trainer.")}):
         if text := _beside(section):
             facts.doubt(f"the section trainer.{section}: {text}")
-    named = _PROGRAM.search(program)
-    rolled = next((each for name, each in settings.items() if _ROLLOUT.fullmatch(name.replace("-", "_"))), None)
+    named = re.search(_PROGRAM, program)
+    rolled = next((each for name, each in settings.items() if re.fullmatch(_ROLLOUT, name.replace("-", "_"))), None)
     if rolled is not None:
         facts.doubt(f"{rolled.place}: {_beside('ppo')}")
+    prompts = settings.first("max_prompt_length")
+    if prompts is not None and rolled is None:
+        facts.doubt(f"{prompts.place}: {_beside('dpo')}")
     if named is not None:
         text = _beside(named[1].lower()) or _beside("ppo")
         facts.doubt(f"the program {program}: {text}")

@@ -53,7 +53,7 @@ def _combined(operator: ast.operator, left: int | list[int], right: int | list[i
     raise ValueError
 
 
-_REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})")
+_REPEATED: Final = r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})"
 
 
 def pipeline_layout(text: str) -> tuple[int, ...] | None:
@@ -63,8 +63,8 @@ def pipeline_layout(text: str) -> tuple[int, ...] | None:
     (3, 2, 2, 1)
     """
     pattern = text.strip().strip("'\"").replace(",", "")
-    while _REPEATED.search(pattern) and len(pattern) <= MOST:
-        pattern = _REPEATED.sub(lambda m: (m[1] if m[1] is not None else m[3]) * int(m[2] or m[4]), pattern)
+    while re.search(_REPEATED, pattern) and len(pattern) <= MOST:
+        pattern = re.sub(_REPEATED, lambda m: (m[1] if m[1] is not None else m[3]) * int(m[2] or m[4]), pattern)
     if len(pattern) > MOST or not re.fullmatch(r"[EtmL|]+", pattern):
         return None
     return tuple(stage.count("t") for stage in pattern.split("|"))

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from shardplan.launch.dialects.own_words import own_choices
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings
-from shardplan.launch.dialects.values import degree
 
 
 def _words(text: str) -> frozenset[str]:
@@ -137,28 +137,12 @@ OFF: Final = frozenset({"false", "no", "none", "null", "0", "", "[]", "()", "{}"
 def unread_names(facts: Facts, values: Mapping[str, object], seen: set[str], sign: str = "", *, all_of: bool) -> None:
     """Lists the names that no rule looked for and that are on: ``all_of`` them, or those with a word that matters."""
     on = [name for name, value in values.items() if name not in seen and str(value).lower() not in OFF]
-    left = [f"{sign}{name}" for name in on if not without_effect(name) and (all_of or _matters(name))]
+    found = {name: values[name] for name in on if not without_effect(name)}
+    own_choices(facts, found, sign)
+    left = [f"{sign}{name}" for name in found if all_of or _matters(name)]
     if left:
         more = f" and {len(left) - MOST} more" if len(left) > MOST else ""
         facts.doubt(f"{', '.join(left[:MOST])}{more} may change time or memory")
-
-
-_DEGREE: Final = re.compile(
-    r"(?!.*(?:data|vllm|rollout|infer|gen|ref|reward|critic)).*(?:parallel\w*|mp_size|mp|[tpce]p_(?:size|degree))"
-)
-_AXES: Final[Mapping[str, str]] = {
-    "pipeline": "pp", "pipe": "pp", "pp": "pp", "context": "cp", "sequence": "cp", "seq": "cp", "cp": "cp",
-    "expert": "ep",
-}  # fmt: skip
-"""Words of axes; a degree without one is of tensors."""
-
-
-def own_degrees(facts: Facts, settings: Settings) -> None:
-    """A program's own word for a degree, which no table has: that axis is not at one."""
-    for name, each in settings.items():
-        if name not in settings.seen and _DEGREE.fullmatch(name) and (degree(each.value) or 1) > 1:
-            axis = next((_AXES[word] for word in name.split("_") if word in _AXES), "tp")
-            facts.miss(axis, (f"{each.place} {each.value}, as the program reads it",))
 
 
 def unsaid(facts: Facts, settings: Settings, pattern: str = ".*", sign: str = "", *, all_of: bool = True) -> None:

@@ -53,8 +53,9 @@ def on_off(on: str, off: str) -> Convert:
 
 
 def text(value: object) -> str | None:
-    """A text that is not empty."""
-    return str(value).strip() or None if isinstance(value, str | int | float) else None
+    """A text that is not empty; a bare option, which is true, has none."""
+    is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value).strip() or None if is_text else None
 
 
 def precision(value: object) -> str | None:

@@ -146,14 +146,12 @@ class _Search:
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
         """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
-        for each in self._families:
-            each.fill(each.first_points(), self._limits(self._factor))
-            if each.has_many:
-                self._price(each, each.promising(self._limits(1.0)))
-            self._price(each, self._limits(near if each.has_many else self._factor))
-        for each in self._families:
-            each.fill(each.other_points(), self._limits(self._factor))
-            self._price(each, self._limits(near if each.has_many else self._factor))
+        for points in (_Pools.first_points, _Pools.other_points):
+            for each in self._families:
+                each.fill(points(each), self._limits(self._factor))
+                if each.has_many:
+                    self._price(each, each.promising(self._limits(1.0)))
+                self._price(each, self._limits(near if each.has_many else self._factor))
 
     @property
     def fits(self) -> bool:
@@ -320,9 +318,11 @@ class _Pools:
     def fill(self, points: Index, limits: Limits) -> None:
         """Finds the memory of plans of some points that may be of use."""
         self._seen[points] = True
-        bound = self._passes[:, :, points] + self._least_states[:, None, points]
-        near = np.isfinite(bound) & (bound <= limits[:, :1, None] * (1 + ROUNDING))
-        cells = near.any(axis=0) & self._may_fit[:, points]
+        cells = np.zeros((len(self._may_fit), len(points)), dtype=bool)
+        most = np.minimum(limits[:, 0] * (1 + ROUNDING), np.finfo(np.float64).max)  # what is infinite is not valid
+        for passes, states, limit in zip(self._passes, self._least_states, most, strict=True):
+            cells |= passes[:, points] + states[points] <= limit
+        cells &= self._may_fit[:, points]
         held = np.flatnonzero(cells.any(axis=0))
         if len(held):
             points, cells = points[held], cells[:, held]

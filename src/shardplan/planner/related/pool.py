@@ -9,6 +9,7 @@ the best network first, on which they take no longer than on any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +121,11 @@ class Pool:
         self._is_close = np.zeros(self._bound.shape, dtype=bool)
         self._is_bounded = np.zeros(len(layouts), dtype=bool)
 
+    @cached_property
+    def _least_once(self) -> NDArray[np.float64]:
+        """What states add once a step, whatever the sharding: by system and place. [s]"""
+        return self._once.min(axis=1)
+
     @property
     def has_many(self) -> bool:
         """Whether there are so many plans that those that promise most are priced before others."""
@@ -190,8 +196,7 @@ class Pool:
         columns = different(near[~self._is_bounded[near]])
         self._is_bounded[columns] = True
         pairs = Pairs(np.full_like(columns, self._best), *self._plans[:, columns])
-        once = self._once.min(axis=1).take(self._place[columns], axis=-1)
-        least = least_times(self._tables, pairs, self._stop) + once
+        least = least_times(self._tables, pairs, self._stop) + self._least_once.take(self._place[columns], axis=-1)
         self._bound[:, columns] = np.maximum(self._bound[:, columns], least)
 
     def _near(self, limits: Limits, without: NDArray[np.bool_] | None = None) -> tuple[Pairs, Index]:

@@ -28,6 +28,8 @@ LAUNCHERS: Final = {
     "msrun": "msrun",
     "composer": "composer",
     "colossalai": "colossalai",
+    "paddle.distributed.launch": "paddle",
+    "oneflow.distributed.launch": "oneflow",
     "swift": "swift",
     "megatron": "swift",
     "nemo": "nemo",

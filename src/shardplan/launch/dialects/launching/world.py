@@ -13,13 +13,14 @@ from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read.facts import Script, Word
 
-SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
+SLICE: Final = r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)"
 TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
 """Generations of TPUs whose slices are named by cores, two of a chip."""
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
+PROCESSES: Final = ("nproc_per_node", "nproc-per-node")
+"""Processes that a launcher, one in the manner of torchrun included, starts for every task of a scheduler."""
 PER_NODE: Final = (
-    "nproc_per_node",
-    "nproc-per-node",
+    *PROCESSES,
     "num_gpus",
     "gpus-per-node",
     "local_worker_num",
@@ -34,7 +35,8 @@ TASKS: Final = ("ntasks", "n", "np")
 def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     """Nodes and processes: of the launcher, else of the scheduler's directives, else of the variables that it reads."""
     options = {} if launch is None else launch.options
-    are_ranks = launch is None or set(launch.launchers) <= SCHEDULERS
+    starts_more = _first(options, PROCESSES) is not None
+    are_ranks = launch is None or (set(launch.launchers) <= SCHEDULERS and not starts_more)
     total = _first(options, TASKS if are_ranks else TOTAL)
     for key in ("nodes", "per_node", "num_accelerators") if launch is not None and launch.open else ():
         facts.miss(key, launch.open if launch is not None else ())
@@ -63,7 +65,7 @@ def _included(facts: Facts, options: Mapping[str, Option]) -> None:
 def slices(facts: Facts, options: Mapping[str, Option]) -> None:
     """Chips of the slices that xpk is asked for. A chip of tpu7x has two devices: what counts is asked for."""
     kind, number = _first(options, ("device-type", "tpu-type")), _first(options, ("num-slices",))
-    found = None if kind is None or kind.value is None else SLICE.fullmatch(kind.value)
+    found = None if kind is None or kind.value is None else re.fullmatch(SLICE, kind.value)
     count = 1 if number is None else degree(number.value)
     if kind is None or found is None or count is None:
         return

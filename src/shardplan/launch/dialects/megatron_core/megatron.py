@@ -13,7 +13,9 @@ from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SH
 from shardplan.launch.dialects.megatron_core.megatron_recompute import recompute
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.options import Option, Options, take, take_open
+from shardplan.launch.dialects.own_words import own_degrees
 from shardplan.launch.dialects.reading import Fact, Facts
+from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.dialects.unread_names import unread_names
 from shardplan.launch.dialects.values import number, whole
 
@@ -75,6 +77,7 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
     facts.open = (*facts.open, *_files(options))
     for rule in (fork_rules, *RULES):
         rule(facts, options)
+    own_degrees(facts, Settings.of_options(options), options.seen)
     model_rules(facts, options)
     fork_stages(facts, options)
     stages(facts, options)

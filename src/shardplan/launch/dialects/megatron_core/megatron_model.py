@@ -13,6 +13,8 @@ from shardplan.launch.dialects.values import degree
 UNSUPPORTED: Final = {
     "hybrid-layer-pattern": "a hybrid of Mamba and attention layers",
     "hybrid-override-pattern": "a hybrid of Mamba and attention layers",
+    "hybrid-attention-ratio": "a hybrid of Mamba and attention layers",
+    "retro-add-retriever": "layers that attend to what a retriever finds",
     "enable-dsa-indexer": "attention to tokens that an indexer chooses",
     "kv-compress": "attention to compressed keys",
     "enable-mhc": "several streams between layers",
@@ -21,6 +23,8 @@ UNSUPPORTED: Final = {
     "full-attention-interval": "layers of linear attention",
     "moe-latent-size": "experts of a smaller hidden size",
     "mlp-type": "experts next to a dense MLP",
+    "use-la-module": "layers of linear attention",
+    "sliding-window": "attention within a window",
     "window-size": "attention within a window",
     "window-attn-skip-freq": "attention within a window",
     "sliding-window-size": "attention within a window",

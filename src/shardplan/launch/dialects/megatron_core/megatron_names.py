@@ -22,13 +22,13 @@ VERSION: Final = "main of 2026-08-22 (d98e8a64)"
 
 VALUES: Final[Mapping[str, tuple[tuple[str, ...], Convert]]] = {
     "tp": (("tensor-model-parallel-size", "model-parallel-size"), degree),
-    "pp": (("pipeline-model-parallel-size",), degree),
+    "pp": (("pipeline-model-parallel-size", "pipe-parallel-size"), degree),
     "cp": (("context-parallel-size", "ds-sequence-parallel-size"), degree),
     "ep": (("expert-model-parallel-size", "moe-expert-parallel-size"), degree),
     "etp": (("expert-tensor-parallel-size",), degree),
     "micro_batch_size": (("micro-batch-size", "batch-size"), degree),
     "global_batch_size": (("global-batch-size",), degree),
-    "gradient_accumulation": (("gradient-accumulation-steps",), degree),
+    "gradient_accumulation": (("gradient-accumulation-steps", "gas"), degree),
     "sequence_length": (("seq-length", "encoder-seq-length"), degree),
     "num_hidden_layers": (("num-layers", "encoder-num-layers"), degree),
     "hidden_size": (("hidden-size",), degree),

@@ -90,11 +90,16 @@ def _layers(facts: Facts, config: Settings) -> None:
         facts.assume("moe_intermediate_size", width)
 
 
+SCHEME: Final = "model.peft.peft_scheme"
+SCHEMES: Final = {"none": "full", "null": "full", "lora": "lora", "qlora": "lora"}
+"""``peft_scheme``; others train something else next to the weights."""
+
+
 def _adapters(facts: Facts, config: Settings) -> None:
-    scheme: NamedSetting | None = config.first("model.peft.peft_scheme")
-    if scheme is None or str(scheme.value).lower() in {"none", "null"}:
-        return
-    state(facts, "train", scheme, lambda value: "lora" if str(value) == "lora" else None)
+    scheme: NamedSetting | None = config.first(SCHEME)
+    if scheme is None and SCHEME in config:
+        facts.derive("train", "full", f"{config[SCHEME].place}: null", SCHEME)
+    state(facts, "train", scheme, lambda value: SCHEMES.get(str(value).lower()))
     own = "model.peft.lora_tuning"
     adapter_facts(facts, config, ranks=(f"{own}.adapter_dim",), targets=(f"{own}.target_modules",), source=own)
 

@@ -18,7 +18,7 @@ from shardplan.launch.dialects.values import degree, precision, text, whole
 from shardplan.words import folded
 
 VERSION: Final = "0.7.0, scripts/performance"
-PROGRAM: Final = re.compile(r"(?:.*/)?scripts/performance/(?:\w+_)?(?:run_script|setup_experiment)\.py")
+PROGRAM: Final = r"(?:.*/)?scripts/performance/(?:\w+_)?(?:run_script|setup_experiment)\.py"
 VALUES: Final = {
     "num_accelerators": (("num_gpus", "ng"), degree),
     "per_node": (("gpus_per_node", "gn"), degree),
@@ -45,7 +45,7 @@ LEFT: Final = (
 
 def is_performance(program: str) -> bool:
     """Whether a program is one of the performance scripts."""
-    return PROGRAM.fullmatch(program) is not None
+    return re.fullmatch(PROGRAM, program) is not None
 
 
 def performance_facts(facts: Facts, options: Options) -> None:

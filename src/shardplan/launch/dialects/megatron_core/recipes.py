@@ -20,7 +20,7 @@ from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
 from shardplan.words import folded
 
-_CODE: Final = re.compile(r"(?:code:)?(?:\w+\.)*(\w+)\(\)")
+_CODE: Final = r"(?:code:)?(?:\w+\.)*(\w+)\(\)"
 """A call without arguments, such as ``bf16_mixed()``."""
 
 
@@ -171,7 +171,7 @@ def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
 
 def _with_calls(settings: Settings) -> Settings:
     """Settings where a call without arguments is its name: ``trainer.plugins = bf16_mixed()``."""
-    named = {key: _CODE.fullmatch(each.needs[0]) for key, each in settings.items() if len(each.needs) == 1}
+    named = {key: re.fullmatch(_CODE, each.needs[0]) for key, each in settings.items() if len(each.needs) == 1}
     own = {key: found for key, found in named.items() if found and key in ("mixed_precision", "trainer.plugins")}
     return Settings({**settings, **{key: replace(settings[key], value=m[1], needs=()) for key, m in own.items()}})
 
@@ -210,7 +210,7 @@ def _software(facts: Facts, settings: Settings) -> None:
         dispatch(facts, Options(given=given, repeated={}))
     state(facts, "software.cuda_graphs", settings.first("model.cuda_graph_impl"), lambda value: GRAPHS.get(str(value)))
     both = [settings.first(f"optimizer.{name}") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
-    words = {_FORMAT.sub("", (*each.needs, str(each.value))[0]) for each in both if each is not None}
+    words = {re.sub(_FORMAT, "", (*each.needs, str(each.value))[0]) for each in both if each is not None}
     facts.asked_places.update(each.place for each in both if each is not None)
     aware = switch(settings.value("optimizer.use_precision_aware_optimizer"))
     if aware and len(words) == 1 and (word := precision(words.pop())) is not None:
@@ -228,7 +228,7 @@ def _as_option(settings: Settings, key: str) -> Option | None:
 DISPATCH: Final = ("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep")
 APPLY: Final = "apply_flex_dispatcher_backend"
 """A function of Megatron-Bridge that sets the flex dispatcher (``training/flex_dispatcher_backend.py``)."""
-_FORMAT: Final = re.compile(r"^(?:code:)?(?:torch\.)?")
+_FORMAT: Final = r"^(?:code:)?(?:torch\.)?"
 RECOMPUTE: Final = ("model.recompute_granularity", "model.config.recompute_granularity", "recompute_granularity")
 
 
@@ -248,17 +248,17 @@ def _sharding(facts: Facts, settings: Settings) -> None:
     state(facts, "offload", offload, on_off("optimizer", "none"))
 
 
-HUB: Final = re.compile(r"""AutoBridge\.from_hf_pretrained\(['"]([\w./-]+)['"]""")
-CONFIGURATION: Final = re.compile(r"(?:code:)?(?:\w+\.)*(Llama|Mixtral|Mistral|Qwen|Gemma)(\d*)Config(\w+)")
+HUB: Final = r"""AutoBridge\.from_hf_pretrained\(['"]([\w./-]+)['"]"""
+CONFIGURATION: Final = r"(?:code:)?(?:\w+\.)*(Llama|Mixtral|Mistral|Qwen|Gemma)(\d*)Config(\w+)"
 
 
 def _model(facts: Facts, settings: Settings) -> None:
     """The checkpoint that a recipe of Megatron-Bridge names; NeMo's class of a configuration has size and family."""
     made, config = settings.first("model.__class__"), settings.first("model.config.__0__")
-    named = None if made is None else HUB.search(str(made.value))
+    named = None if made is None else re.search(HUB, str(made.value))
     if made is not None and named is not None:
         facts.state("model", named[1], made.place, made.name)
-    found = None if config is None or not config.needs else CONFIGURATION.fullmatch(config.needs[0])
+    found = None if config is None or not config.needs else re.fullmatch(CONFIGURATION, config.needs[0])
     if config is not None and found is not None:
         version = ".".join(found[2])
         name = "-".join(filter(None, (found[1].lower(), version, found[3].lower())))

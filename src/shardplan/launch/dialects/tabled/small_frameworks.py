@@ -12,6 +12,7 @@ from typing import Final
 
 from shardplan.launch.dialects.adapters import adapter_facts, targets_of
 from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
@@ -115,6 +116,9 @@ def _lingua(facts: Facts, config: Settings) -> None:
         state(facts, "sharding_degree", config.first("distributed.dp_shard"), degree)
         facts.derive("sharding", "hsdp" if "sharding_degree" in facts.facts else "ddp", copies.place, copies.name)
     state(facts, "sharding", config.first("distributed.fsdp_type"), SHARDS)
+    whole_blocks = config.first("distributed.full_activation_checkpointing")
+    if whole_blocks is not None and switch(whole_blocks.value):
+        facts.replace_where_none("recompute", "full", whole_blocks.place)
     config.seen.update(OTHER_APPS)
     kind = next((config[name] for name in OTHER_APPS if name in config), None)
     if kind is not None:
@@ -130,9 +134,10 @@ OTHER_APPS: Final = (
     "model.lru_dim",
     "model.n_future_head",
     "model.patch_size",
+    "model.vision_model.layers",
     "entropy_model.dim",
 )
-"""Keys of apps besides ``apps/main``: recurrent layers, and heads for later tokens."""
+"""Keys of apps besides ``apps/main`` and of forks: recurrent layers, heads for later tokens, vision in front."""
 
 LINGUA: Final = TableDialect(
     name="lingua",
@@ -162,15 +167,15 @@ LINGUA: Final = TableDialect(
     watched=r"model\..*",
 )  # fmt: skip
 
-PAGED: Final = re.compile(r"(?:bitsandbytes|bnb|torchao)\.(?:\w+\.)*(?:Paged)?AdamW?(?:8bit|32bit)?", re.IGNORECASE)
+PAGED: Final = r"(?i)(?:bitsandbytes|bnb|torchao)\.(?:\w+\.)*(?:Paged)?AdamW?(?:8bit|32bit)?"
 """Adam of other packages."""
-BUILDER: Final = re.compile(r"(?:\w+\.)*(q?lora_)?([a-z]+)(\d+)(?:_(\d))?_(\d+(?:_\d+)?b)(?:_base|_instruct)?")
+BUILDER: Final = r"(?:\w+\.)*(q?lora_)?([a-z]+)(\d+)(?:_(\d))?_(\d+(?:_\d+)?b)(?:_base|_instruct)?"
 
 
 def _torchtune(facts: Facts, config: Settings) -> None:
     """The model by the name of its builder, adapters, copies, and host memory."""
     builder = config.first("model._component_")
-    found = None if builder is None else BUILDER.fullmatch(str(builder.value))
+    found = None if builder is None else re.fullmatch(BUILDER, str(builder.value))
     if builder is not None and found is not None:
         version = found[3] if found[4] is None else f"{found[3]}.{found[4]}"
         names = [
@@ -194,6 +199,7 @@ def _torchtune(facts: Facts, config: Settings) -> None:
         state(facts, "sharding_degree", config.first("data_parallel_shard_dim"), degree)
         facts.derive("sharding", "hsdp", copies.place, copies.name)
     _formats(facts, config)
+    objective_facts(facts, config)
     _host(facts, config.first("fsdp_cpu_offload"), config.first("enable_activation_offloading"))
 
 
@@ -211,7 +217,7 @@ def _adapters(facts: Facts, config: Settings) -> None:
 
 
 def _adam_or_other(value: object) -> str | None:
-    return "adam" if PAGED.fullmatch(str(value)) else optimizer(value)
+    return "adam" if re.fullmatch(PAGED, str(value)) else optimizer(value)
 
 
 def _formats(facts: Facts, config: Settings) -> None:

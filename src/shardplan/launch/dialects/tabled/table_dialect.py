@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from shardplan.fields import dataclass
+from shardplan.launch.dialects.own_words import own_degrees
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, assume_all, batch_of, state_all, world_of
 from shardplan.launch.dialects.unread_names import unsaid
@@ -55,6 +56,7 @@ class TableDialect:
             self.rule(facts, settings)
         if beside is not None:
             beside()
+        own_degrees(facts, settings, settings.seen)
         _nodes(facts)
         for key in self.table if facts.open else ():
             facts.miss(key, facts.open)

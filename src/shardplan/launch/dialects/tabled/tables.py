@@ -98,6 +98,8 @@ LLM_FOUNDRY: Final = TableDialect(
 
 STRATEGIES: Final = words_of({"whole_layer": "full"})
 """``activation_checkpointing``; one layer in several has no counterpart."""
+BLOCKS: Final = ("sequential", "llama")
+"""``block_type`` of attention and one MLP, one after the other; ``moe`` has experts, forks have more."""
 
 
 def _of_olmo(facts: Facts, config: Settings) -> None:
@@ -118,9 +120,9 @@ def _of_olmo(facts: Facts, config: Settings) -> None:
     facts.derive("normalization", norm, "layer_norm_type")
     moved = any(switch(config.value(name)) for name in ("model.rope", "model.alibi"))
     facts.derive("position_embedding_type", "rope" if moved else "learned_absolute", "rope and alibi")
-    experts = config.first("model.block_type")
-    if experts is not None and experts.value == "moe":
-        facts.miss("model", (f"{experts.place} = moe: layers with experts: --model",))
+    block = config.first("model.block_type")
+    if block is not None and block.value not in BLOCKS:
+        facts.miss("model", (f"{block.place} = {block.value}: layers of another kind: --model",))
     strategy = config.first("distributed_strategy")
     if strategy is not None and strategy.value in ("ddp", "single"):
         facts.state("sharding", "ddp", strategy.place, strategy.name)

@@ -19,7 +19,7 @@ from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
 
-FEW_BITS: Final = re.compile(r"(?:paged_)?adamw?_(?:\w+_)?[48]bit")
+FEW_BITS: Final = r"(?:paged_)?adamw?_(?:\w+_)?[48]bit"
 """Adam whose moments have four or eight bits."""
 ADAPTERS: Final[Mapping[str, tuple[int | None, str | None]]] = {"llama-factory": (8, "all"), "hf-trainer": (16, None)}
 """Rank and matrices of adapters where a file does not name them; PEFT chooses matrices by the model's type."""
@@ -85,7 +85,7 @@ def _trained(facts: Facts, config: Settings) -> None:
 
 def _optimizer(facts: Facts, config: Settings) -> None:
     setting = config.first("optimizer", "optim")
-    if setting is not None and FEW_BITS.fullmatch(str(setting.value)):
+    if setting is not None and re.fullmatch(FEW_BITS, str(setting.value)):
         facts.state("optimizer", "adam", setting.place, setting.name)
         facts.doubt(f"{setting.place} = {setting.value}: moments of few bits are priced as fp32")
     else:
@@ -221,6 +221,7 @@ TRAINER: Final = TableDialect(
         "num_train_epochs", "gradient_checkpointing", "max_seq_length", "max_length",
     ),
     least_marks=4,
+    must=("model_name_or_path", "per_device_train_batch_size", "per_gpu_train_batch_size"),
     table={
         "model": (("model_name_or_path",), text),
         "sequence_length": (

@@ -159,14 +159,14 @@ def _switched(settings: Settings) -> Settings:
     return Settings({**{key: each for key, each in settings.items() if key not in off}, **named})
 
 
-REGISTRY: Final = re.compile(r"code:model_registry\(['\"]([\w.+-]{1,40})['\"]\)")
+REGISTRY: Final = r"code:model_registry\(['\"]([\w.+-]{1,40})['\"]\)"
 """A call that only names a flavor: a reader of Python leaves it as it is."""
 
 
 def _with_flavor(settings: Settings) -> Settings:
     """Settings with the flavor that ``model_registry("32B")`` names."""
     spec = settings.get("model_spec")
-    named = None if spec is None or len(spec.needs) != 1 else REGISTRY.fullmatch(spec.needs[0])
+    named = None if spec is None or len(spec.needs) != 1 else re.fullmatch(REGISTRY, spec.needs[0])
     if spec is None or named is None:
         return settings
     return Settings({**settings, "model_spec.__0__": replace(spec, value=named[1], needs=())})
@@ -355,19 +355,19 @@ def _every(facts: Facts, option: object, place: str) -> None:
 
 def _optimizer(facts: Facts, settings: Settings) -> None:
     """What builds it, or the optimizers of its groups; Muon leaves vectors and embeddings to AdamW."""
-    groups = {key: each for key, each in settings.items() if _GROUP.fullmatch(key)}
+    groups = {key: each for key, each in settings.items() if re.fullmatch(_GROUP, key)}
     kinds = {optimizer(each.value) for each in groups.values()}
     made = settings.first("optimizer.__class__", "optimizer")
     if groups and (len(kinds) == 1 or kinds == {"adam", "muon"}) and None not in kinds:
         first = next(iter(groups.values()))
         facts.state("optimizer", "muon" if "muon" in kinds else kinds.pop(), first.place, first.name)
-    elif groups or (made is not None and not _ADAM.search(str(made.value or made.needs))):
+    elif groups or (made is not None and not re.search(_ADAM, str(made.value or made.needs))):
         facts.miss("optimizer", (made.needs or (f"{made.place} {made.value}",)) if made else tuple(groups))
     facts.assume("optimizer", "adam")
 
 
-_GROUP: Final = re.compile(r"optimizer\.param_groups\.\d+\.optimizer_name")
-_ADAM: Final = re.compile(r"(?i)adamw|OptimizersContainer")
+_GROUP: Final = r"optimizer\.param_groups\.\d+\.optimizer_name"
+_ADAM: Final = r"(?i)adamw|OptimizersContainer"
 EXCHANGES: Final = words_of({"standard": "alltoall", "deepep": "deepep", "hybridep": "hybridep"})
 """How tokens reach their experts."""
 
