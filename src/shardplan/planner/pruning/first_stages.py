@@ -41,17 +41,18 @@ class FirstStages:
         depth = tables.family.points["depth"]
         keys = [different(self._key[depth == number]) for number in range(len(tables.family.depths))]
         pairs = [*zip(self._held, keys, strict=True)]
-        self._rows = np.concatenate([np.tile(own, len(held)) for held, own in pairs])
-        self.charge = tables.charge(np.concatenate([np.repeat(held, len(own)) for held, own in pairs]), self._rows)
+        rows = np.concatenate([np.tile(own, len(held)) for held, own in pairs])
+        self._order = np.argsort(rows, kind="stable")
+        self._starts = np.flatnonzero(np.diff(rows[self._order], prepend=-1))
+        self.charge = tables.charge(np.concatenate([np.repeat(held, len(own)) for held, own in pairs]), rows)
 
     def least(self, values: Numbers) -> NDArray[np.float64]:
         """The least of values of these stages, by sharding and point; systems side by side in front."""
-        order = np.argsort(self._rows, kind="stable")
-        starts = np.flatnonzero(np.diff(self._rows[order], prepend=-1))
         array = np.asarray(values, dtype=np.float64)
-        shape = *array.shape[:-2], len(self._tables.family.shardings), len(self._rows)
-        whole = np.broadcast_to(array, shape)[..., order]
-        return np.minimum.reduceat(whole, starts, axis=-1)[..., self._key]
+        shape = *array.shape[:-2], len(self._tables.family.shardings), len(self._order)
+        whole = np.broadcast_to(array, shape).take(self._order, axis=-1)
+        found: NDArray[np.float64] = np.minimum.reduceat(whole, self._starts, axis=-1).take(self._key, axis=-1)
+        return found
 
     @property
     def least_states(self) -> NDArray[np.float64]:
