@@ -102,12 +102,9 @@ def runnable_axes(
     kept = dict(axes)
     for name in (name for name, values in axes.items() if name not in given and len(values) > 1):
         asked = _alike(rule for rule in binding if name in rule.reads)
-        at = {**declared, **kept}
-        found = tuple(
-            value
-            for value in axes[name]
-            if all(_ever_hold(alike, setting, {**at, name: (value,)}, name) for alike in asked)
-        )
+        found = axes[name]
+        for alike in asked:
+            found = _runnable(alike, setting, {**declared, **kept, name: found}, name)
         kept[name] = found or axes[name]
     for name in (name for name in ALTERNATIVES if name in kept and name not in given):
         kept[name] = kept[name][:1]
@@ -188,6 +185,23 @@ def _refused(
     )
 
 
+def _runnable(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: str) -> tuple[Any, ...]:
+    """Candidates of a field with which rules that read the same fields ever hold, or where it never matters."""
+    reads, candidates = rules[0].reads, axes[name]
+    numbers = _numbers(reads)
+    if name not in numbers:
+        return tuple(each for each in candidates if _ever_hold(rules, setting, {**axes, name: (each,)}, name))
+    shape = [len(axes.get(each) or (1,)) for each in numbers]
+    others = tuple(place for place, each in enumerate(numbers) if each != name)
+    ever = matters = np.zeros(len(candidates), dtype=bool)
+    for degrees in _combinations(reads, axes):
+        counts = _in_effect(reads, setting, degrees, name)
+        held = all_hold([counts, *(rule.holds(setting, degrees) for rule in rules)])
+        ever = ever | np.broadcast_to(held, shape).any(axis=others)
+        matters = matters | np.broadcast_to(counts, shape).any(axis=others)
+    return tuple(each for each, kept in zip(candidates, (ever | ~matters).tolist(), strict=True) if kept)
+
+
 def _ever_hold(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: str | None) -> bool:
     """Whether rules that read the same fields hold for any candidates of these, where the field ``name`` matters."""
     matters = False
@@ -208,9 +222,14 @@ def _always_hold(rules: list[FrameworkRule], setting: Setting, axes: Axes) -> bo
     return all(bool(np.all(all_hold(rule.holds(setting, degrees) for rule in rules))) for degrees in every)
 
 
+def _numbers(reads: tuple[str, ...]) -> list[str]:
+    """Those of some fields whose candidates are asked for all at once."""
+    return [name for name in NUMBERS if name in reads and not (name == "pp" and "stage_layers" in reads)]
+
+
 def _combinations(reads: tuple[str, ...], axes: Axes) -> Iterator[Degrees]:
     """Candidates of some fields, numbers along axes of their own."""
-    numbers = [name for name in NUMBERS if name in reads and not (name == "pp" and "stage_layers" in reads)]
+    numbers = _numbers(reads)
     words = [name for name in reads if name not in numbers]
     columns: dict[str, Any] = {
         name: np.asarray(axes.get(name) or (1,)).reshape([-1 if each == name else 1 for each in numbers])
