@@ -96,7 +96,18 @@ def test_the_plan_is_given_as_flags_that_work() -> None:
 def test_the_table_shows_every_field_in_which_plans_differ() -> None:
     fix = ("--fix", "pp=1", "--fix", "recompute=none", "--limit", "tp=2,4", "--fix", "cp=1", "--fix", "sharding=zero1")
     text = run(
-        "plan", *SMALL, *fix, "--limit", "tp_kind=1d,summa", "--limit", "tp_rows=1,2", "--stack", "any", columns=120
+        "plan",
+        *SMALL,
+        *fix,
+        "--limit",
+        "tp_kind=1d,summa",
+        "--limit",
+        "tp_rows=1,2",
+        "--stack",
+        "any",
+        "--top",
+        "30",
+        columns=120,
     ).stdout
     table = text[text.index("Best plans") : text.index("  * take")].strip().splitlines()[1:]
     assert "rows" in table[0]

@@ -175,24 +175,44 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "heavier ends and single chunks make no way longer than the slowest rank: the condition saves work",
     (
         "estimation/layout.py",
-        "found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]",
-        "found = [ways[one] for one in own if (pace_of(works[one], ways[one]) >= 1 + SAME)]",
+        "slow = [pace_of(work, way) > 1 + SAME for work, way in zip(works, ways, strict=True)]",
+        "slow = [(pace_of(work, way) >= 1 + SAME) for work, way in zip(works, ways, strict=True)]",
     ): "the ways of whole layers are as long as the slowest rank but for rounding, or longer by far more",
     (
         "estimation/layout.py",
-        "found = [ways[one] for one in own if pace_of(works[one], ways[one]) > 1 + SAME]",
-        "found = [ways[one] for one in own if pace_of(works[one], ways[one]) > (1)]",
+        "slow = [pace_of(work, way) > 1 + SAME for work, way in zip(works, ways, strict=True)]",
+        "slow = [pace_of(work, way) > (1) for work, way in zip(works, ways, strict=True)]",
     ): "the ways of whole layers are as long as the slowest rank but for rounding, or longer by far more",
     (
         "estimation/layout.py",
-        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(9).tolist() for way in found])",
-        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(10).tolist() for way in found])",
+        "_group([(_in_rows(held) @ ways[one].ravel()).round(9).tolist() for one in own if slow[one]])",
+        "_group([(_in_rows(held) @ ways[one].ravel()).round(10).tolist() for one in own if slow[one]])",
     ): "counts are fractions with denominators of a few hundred at most, wrong by rounding alone",
     (
         "estimation/layout.py",
-        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(9).tolist() for way in found])",
-        "rounds[at] = _group([(_in_rows(held) @ way.ravel()).round(8).tolist() for way in found])",
+        "_group([(_in_rows(held) @ ways[one].ravel()).round(9).tolist() for one in own if slow[one]])",
+        "_group([(_in_rows(held) @ ways[one].ravel()).round(8).tolist() for one in own if slow[one]])",
     ): "counts are fractions with denominators of a few hundred at most, wrong by rounding alone",
+    (
+        "estimation/layout.py",
+        "if len(_KNOWN) > MOST_KNOWN:",
+        "if (len(_KNOWN) >= MOST_KNOWN):",
+    ): "ways that are not kept are found again",
+    (
+        "estimation/layout.py",
+        "if len(_KNOWN) > MOST_KNOWN:",
+        "if (len(_KNOWN) <= MOST_KNOWN):",
+    ): "ways that are not kept are found again",
+    (
+        "estimation/layout.py",
+        "MOST_KNOWN: Final = 4096",
+        "MOST_KNOWN: Final = 4097",
+    ): "ways that are not kept are found again",
+    (
+        "estimation/layout.py",
+        "MOST_KNOWN: Final = 4096",
+        "MOST_KNOWN: Final = 4095",
+    ): "ways that are not kept are found again",
     (
         "estimation/layout.py",
         "return parts.reshape(len(parts), -1)",

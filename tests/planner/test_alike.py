@@ -61,8 +61,8 @@ def test_each_answer_is_that_of_a_search(asked: list[Question], limit: dict[str,
             best_of_alike(asked, restrictions=Restrictions(limit=limit))
         return
     with pytest.MonkeyPatch.context() as patch:  # many small pieces, so that earlier ones bound later ones
-        patch.setattr("shardplan.planner.pricing.pieces.CELLS", 16)
-        patch.setattr("shardplan.planner.pricing.pieces.FEW", 4)
+        patch.setattr("shardplan.planner.pricing.cutting.CELLS", 16)
+        patch.setattr("shardplan.planner.pricing.cutting.FEW", 4)
         found = _together(asked, limit)
     assert found == expected
 
@@ -82,8 +82,8 @@ def test_capacities_and_networks_decide() -> None:
 @pytest.mark.parametrize("cells", [64, 4096])
 def test_what_bounds_leave_out_is_slower(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
     """Of a space of thousands of plans in pieces, of which earlier ones bound later ones."""
-    monkeypatch.setattr("shardplan.planner.pricing.pieces.CELLS", cells)
-    monkeypatch.setattr("shardplan.planner.pricing.pieces.FEW", 4)
+    monkeypatch.setattr("shardplan.planner.pricing.cutting.CELLS", cells)
+    monkeypatch.setattr("shardplan.planner.pricing.cutting.FEW", 4)
     limit = LIMIT | {"tp": [1, 2, 4, 8], "micro_batch_size": [1, 2, 4], "sharding": ["ddp", "zero1", "zero3"]}
     asked = [_of_size(question(64, network=n), memory) for n in (0.5, 5, 50) for memory in (80.0, 6.0, 2.5)]
     assert _together(asked, limit) == [_alone(each, limit) for each in asked]
