@@ -90,7 +90,10 @@ def test_zero_latency_leaves_bandwidth_only(kind: CollectiveKind, size: float, n
 
 @given(kinds, sizes)
 def test_a_single_rank_is_free(kind: CollectiveKind, size: float) -> None:
-    launched = network(tier("node", 8, 1), tier("network", None, 1), collective_launch_time=1.0)
+    """It starts no kernel, and copies no chunk."""
+    launched = network(
+        tier("node", 8, 1), tier("network", None, 1), collective_launch_time=1.0, own_chunk_time={"other": 0.5}
+    )
     assert collective_time(kind, size, ALONE, launched) == 0
     assert collective_bytes(kind, size, ALONE) == (0, 0)
 

@@ -380,6 +380,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "no clock is below zero",
     (
         "workload/balance.py",
+        "return found[0] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
+        "return found[-1] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
+    ): "ranks that are one number are one distinct number, the first and the last",
+    (
+        "workload/balance.py",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(1 * np.pi * second)",
     ): "cosines over half a turn are distributed as those over a whole one: other draws from the same lengths",

@@ -35,6 +35,7 @@ def test_the_slowest_rank_is_that_of_the_mask(ranks: int, piece: int, document: 
 def test_by_hand() -> None:
     """Two ranks, pieces of 2 in 8 tokens. Documents of 6 and 2: 2, 6, 10 and 2 pairs, 4 and 16 of ranks, mean 10."""
     assert slowest_rank(2, 8, causal=True, documents=Documents(length=6)) == 16 / 10
+    assert isinstance(slowest_rank(2, 8, causal=True, documents=Documents(length=6)), float)
     assert slowest_rank(2, 8, causal=True, documents=Documents(length=2)) == 1
     assert slowest_rank(2, 8, causal=True, documents=Documents(length=8)) == 1
     assert slowest_rank(2, 8, causal=True, documents=None) == 1

@@ -179,6 +179,11 @@ def test_stages_by_hand() -> None:
     )  # fmt: skip
     together = stacked(pipeline)
     assert [np.asarray(each).tolist() for each in together.counts] == [[3, 0, 0, 0], [0, 2, 2, 1]]
+    assert together.behind is not None
+    assert [np.asarray(each).tolist() for each in together.behind.counts] == [0, [5, 1, 1, 0]]
+    assert np.asarray(together.behind.has_head).tolist() == [1, 1, 1, 0]
+    assert np.asarray(together.behind.num_mtp_layers).tolist() == [1, 1, 1, 0]
+    assert together.behind.has_embedding == 0
     for name, values in (
         ("rank", [0, 1, 2, 3]), ("num_layers", [3, 2, 2, 1]), ("has_embedding", [1, 0, 0, 0]),
         ("has_head", [0, 0, 0, 1]), ("num_mtp_layers", [0, 0, 0, 1]), ("num_behind", [3, 1, 1, 0]),

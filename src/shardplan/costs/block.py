@@ -190,7 +190,7 @@ class _Repeats:
     @classmethod
     def of(cls, numbers: PlanNumbers) -> _Repeats:
         """Recomputation of plans."""
-        by_operator = numbers.recompute.get(OP_SAC, False)
+        by_operator = numbers.recompute[OP_SAC]
         return cls(numbers.recompute, numbers.recompute_full, by_operator if any_holds(by_operator) else None)
 
     def share_of(self, item: Item) -> Numbers:
