@@ -379,6 +379,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'arrival = -1.0 if kind == "W" else self.arrival(kind, rank)',
     ): "no clock is below zero",
     (
+        "workload/muon.py",
+        "one = Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(), 1, job))",
+        "one = Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(), 2, job))",
+    ): "replicas leave every matrix as large as it is",
+    (
+        "workload/stage.py",
+        "counts=(0,) * len(all_stages[0].counts),",
+        "counts=(0,) * len(all_stages[-1].counts),",
+    ): "all stages of a model have as many kinds of layers",
+    (
         "workload/balance.py",
         "return found[0] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
         "return found[-1] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
