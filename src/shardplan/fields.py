@@ -278,7 +278,6 @@ def _init(cls: type) -> Callable[..., None]:
     defaults = {field.name: field.default for field in each if field.default is not MISSING}
     makers = [(field.name, field.default_factory) for field in each if field.default_factory is not MISSING]
     has_more = hasattr(cls, CHECKS)
-
     every = frozenset(field.name for field in each)
     has_late = every != taken
 
