@@ -100,7 +100,7 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 def _search(asked: Question) -> SearchResult:
     """A search of its own, without suggestions, as for a question of ``search_many``."""
     stack, _ = chosen_stack(USUAL, asked.cluster.accelerator.vendor, Wanted.of(asked.model, {}))
-    return search_question(asked, top=1, suggestions=False, stack=stack)
+    return search_question(asked, top=1, suggestions=False, stack=stack, use_all=True)
 
 
 def _check(answer: ManyAnswer, alone: SearchResult) -> None:

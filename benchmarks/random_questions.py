@@ -1,4 +1,4 @@
-"""Random questions, odd counts among them: does every answer run, is it believable, and do more accelerators help?
+"""Random questions, odd counts among them: does every answer run, is it the plan to take, do more accelerators help?
 
 python benchmarks/random_questions.py [--questions 200] [--seed 0] [--json FILE]
 
@@ -6,6 +6,8 @@ The record is benchmarks/records/random_questions.json where no other file is na
 
 Each question is a built-in model on a built-in cluster with a count from 8 to 100,000 and its default job, asked twice:
 with that count and, the job unchanged, with up to a fifth more. An answer is the best of the search and what it offers.
+Of the plan to take it is asked whether a listed one is both faster and smaller, whether it may not fit where a listed
+one that takes little longer is safe, and whether anything shows that its framework runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +36,11 @@ from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
+from shardplan.inputs.software import CHOSEN, Software
 from shardplan.planner.result import SearchResult
+from shardplan.planner.tied import ROOM_FACTOR
 
 RECORD = Path(__file__).parent / "records" / "random_questions.json"
 MODELS = (
@@ -54,6 +59,10 @@ MOST_BEYOND_MEASURED = 0.05
 ENOUGH_MODELS = 3
 """Measured models of one kind, part and precision from which their best MFU tells what can be reached: B200 has a dense
 one in bf16, 8B on one node with the optimizer in host memory; H200 has one too."""
+LISTED = 10
+"""Plans of an answer that are compared with the one to take."""
+SAME = 1e-9
+"""Share by which numbers differ that are the same."""
 LEAST_OF_FEWER = 0.98
 """Share of the tokens per second with fewer accelerators that more of them train at least."""
 
@@ -81,6 +90,24 @@ class Asked:
     """To the nearest measured run."""
     band: float | None = None
     """90th over 10th percentile of the step time."""
+    is_dominated: bool = False
+    """Whether a listed plan is both faster and smaller than the plan to take."""
+    is_dominated_by_tested: bool = False
+    """Whether such a plan is of a kind that something shows to run, where that one is too, or neither is."""
+    gives_up_room: bool = False
+    """Whether the plan to take may not fit though a listed plan that takes little longer fits for sure."""
+    is_untested: bool = False
+    """Whether nothing shows that the framework runs the plan to take."""
+    software: tuple[str, ...] = ()
+    """What is not plain in the answer's software."""
+    cause: str | None = None
+    """Why the MFU may be above all that was measured, where it is."""
+
+    @property
+    def is_above_measured(self) -> bool:
+        """Whether the MFU is above all that was measured on the part in this precision."""
+        known = self.mfu is not None and self.best_measured_mfu is not None
+        return known and self.mfu > self.best_measured_mfu  # type: ignore[operator]
 
     @property
     def is_too_good(self) -> bool:
@@ -123,23 +150,71 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
         return put
     best, tokens = found
     near = best.evidence
-    measured = measured_mfus().get((fewer_answer.question.cluster.accelerator.name, best.peak_format), [])
-    return replace(
+    asked = fewer_answer.question
+    measured = measured_mfus().get((asked.cluster.accelerator.name, best.peak_format), [])
+    put = replace(
         put,
         fits=True,
         refusals=sum(_refusals(each) for each in (fewer_answer, more_answer) if each is not None),
         mfu=best.mfu,
-        best_measured_mfu=max((mfu for mfu, _, _ in measured), default=None),
-        models_measured=len({name for _, is_moe, name in measured if is_moe == fewer_answer.question.model.is_moe}),
+        best_measured_mfu=max((each.mfu for each in measured), default=None),
+        models_measured=len({each.model for each in measured if each.is_moe == asked.model.is_moe}),
         tokens_of_more=None if more_found is None else more_found[1] / tokens,
         distance=near[0].distance if near else None,
         band=best.step_time_p90 / best.step_time_p10,
+        software=software_of(asked.running(vars(best.plan)).job.software, best.plan),
+        **_choice(fewer_answer),
     )
+    return replace(put, cause=_cause(put, measured, is_moe=asked.model.is_moe) if put.is_above_measured else None)
+
+
+def _choice(result: SearchResult) -> dict[str, Any]:
+    """What is wrong with the plan to take beside those that are listed."""
+    taken = result.recommended
+    if taken is None:
+        return {}
+    room = float(result.question.usable_memory)
+    better = [each for each in result.estimates if _is_faster_and_smaller(each, taken)]
+    longest = ROOM_FACTOR * min(each.step_time for each in result.estimates)
+    near = [each for each in result.estimates if each.step_time <= longest]
+    return {
+        "is_dominated": bool(better),
+        "is_dominated_by_tested": any(taken.untested or not each.untested for each in better),
+        "gives_up_room": taken.peak_memory_p90_bytes > room
+        and any(each.peak_memory_p90_bytes <= room for each in near),
+        "is_untested": bool(taken.untested),
+    }
+
+
+def _is_faster_and_smaller(one: Estimate, other: Estimate) -> bool:
+    is_faster = one.step_time < other.step_time * (1 - SAME)
+    return is_faster and one.peak_memory_bytes < other.peak_memory_bytes * (1 - SAME)
+
+
+def software_of(software: Software, plan: Plan) -> tuple[str, ...]:
+    """Choices that are not plain, as words; overlaps where they make a difference."""
+    overlaps = {"overlap_tp": plan.overlap_tp and plan.tp > 1, "overlap_ep": plan.overlap_ep and plan.ep > 1}
+    own = (f"{name} {getattr(software, name)}" for name, plain in CHOSEN.items() if getattr(software, name) != plain)
+    return (*(name for name, is_on in overlaps.items() if is_on), *own)
+
+
+def _cause(found: Asked, measured: Sequence[Measured], *, is_moe: bool) -> str:
+    """Why an answer may be above what was measured: what runs of the part lack, the first that is so."""
+    kind, known = "mixtures" if is_moe else "dense models", [each for each in measured if each.is_moe == is_moe]
+    new = [each for each in found.software if not any(each in run.software for run in known)]
+    best = max(measured, key=lambda each: each.mfu)
+    if found.models_measured < ENOUGH_MODELS:
+        return f"{found.models_measured} {kind} measured on it in this precision"
+    if new:
+        return f"no {kind} measured on it with {', '.join(new)}"
+    if found.num_accelerators < best.num_accelerators:
+        return f"fewer accelerators than the {best.num_accelerators:,} of the best run ({best.model})"
+    return f"another model than that of the best run ({best.model}), at distance {found.distance or 0.0:.1f} from all"
 
 
 def _answer(model: str, cluster: str, count: int, job: Job | None = None) -> SearchResult | None:
     try:
-        return search(load_model(model), load_cluster(cluster), count, job=job, top=3)
+        return search(load_model(model), load_cluster(cluster), count, job=job, top=LISTED)
     except ShardplanError:  # a count that the cluster does not have
         return None
 
@@ -175,16 +250,28 @@ def _refusals(result: SearchResult) -> int:
     return sum(len(refusals(stack, each.plan, setting)) for each in result.estimates)
 
 
+class Measured(NamedTuple):
+    """A measured run."""
+
+    mfu: float
+    is_moe: bool
+    model: str
+    num_accelerators: int
+    software: tuple[str, ...]
+    """What is not plain in it."""
+
+
 @cache
-def measured_mfus() -> Mapping[tuple[str, str], Sequence[tuple[float, bool, str]]]:
-    """Measured MFU, kind of model (mixture of experts or not) and model, by accelerator and number format."""
-    found: dict[tuple[str, str], list[tuple[float, bool, str]]] = defaultdict(list)
+def measured_mfus() -> Mapping[tuple[str, str], Sequence[Measured]]:
+    """Measured runs by accelerator and number format."""
+    found: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     for each in ask_all([run for run in shipped_runs() if run.step_time is not None])[0]:
         q = each.question
         part, form = q.cluster.accelerator, q.job.recipe.matmul
         flops = model_flops_per_token(q.model, q.job.sequence_length) * q.job.tokens_per_step
         mfu = flops / (each.run.step_time * q.num_accelerators * part.peak(form))  # type: ignore[operator]
-        found[part.name, form].append((mfu, q.model.is_moe, each.run.model))
+        software = software_of(q.running(vars(each.plan)).job.software, each.plan)
+        found[part.name, form].append(Measured(mfu, q.model.is_moe, each.run.model, q.num_accelerators, software))
     return found
 
 
@@ -203,6 +290,11 @@ def record_of(asked: Sequence[Asked], seed: int) -> dict[str, Any]:
         "too_good_where_models_were_measured": sum(each.is_too_good and each.is_well_measured for each in answered),
         "with_well_measured_mfu": sum(each.is_well_measured for each in answered),
         "with_measured_mfu": sum(each.best_measured_mfu is not None for each in answered),
+        "above_measured": [_short(each) for each in answered if each.is_above_measured],
+        "dominated": sum(each.is_dominated for each in answered),
+        "dominated_by_tested": [_short(each) for each in answered if each.is_dominated_by_tested],
+        "gives_up_room": [_short(each) for each in answered if each.gives_up_room],
+        "untested": [_short(each) for each in answered if each.is_untested],
         "slower_with_more": [_short(each) for each in answered if each.is_slower_with_more],
         "asked_with_more": sum(each.tokens_of_more is not None for each in answered),
         "rank_correlation_of_distance_and_band": round(float(order), 3) if len(known) > 2 else None,
@@ -226,6 +318,11 @@ def report(record: dict[str, Any]) -> str:
     rows = {
         "questions, and those with a plan that fits": f"{record['questions']}, {record['answered']}",
         "listed plans that their framework refuses": record["refused_plans"],
+        "plans to take than which a listed one is faster and smaller": record["dominated"],
+        "of these where that one is as well tested": len(record["dominated_by_tested"]),
+        "plans to take that may not fit, though a listed one within 15 % is safe": len(record["gives_up_room"]),
+        "plans to take that no test, recipe or run shows": len(record["untested"]),
+        "MFU above the best measured of part and precision": f"{len(record['above_measured'])} of {good}",
         "MFU more than 5 points above the best measured of part and precision": f"{len(record['too_good'])} of {good}",
         f"the same where {ENOUGH_MODELS} models of the kind or more were measured": f"{well} of {known}",
         "tokens/s that fall by more than 2 % as accelerators are added": f"{len(record['slower_with_more'])} of {more}",

@@ -18,6 +18,7 @@ MEASURED = {
     "validate_rows": "kinds",
     "pruning": "questions",
     "many": "rows",
+    "software_choices": "rows",
 }
 
 
@@ -67,6 +68,9 @@ def test_random_questions_have_answers_that_run() -> None:
     assert record["refused_plans"] == 0
     assert record["too_good"] == []
     assert record["slower_with_more"] == []
+    assert record["dominated_by_tested"] == []
+    assert record["gives_up_room"] == []
+    assert all(each["cause"] for each in record["above_measured"])
     assert program.report(record).startswith("| ")
 
 

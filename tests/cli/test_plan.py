@@ -134,7 +134,7 @@ def test_a_file_gets_the_same_as_standard_output(tmp_path: Path) -> None:
     assert f"shardplan estimate --from {path} " in unwrapped(result.stdout)
     written, shown = json.loads(path.read_text()), answer("plan", *SMALL, *FEW)
     for record in (written, shown):
-        del record["search_time_s"]
+        del record["search_time_s"], record["fewer"]["search_time_s"]
     assert written == shown
     assert list(tmp_path.iterdir()) == [path]
     assert read_plan_file(path).pick(1).feasible
@@ -152,7 +152,8 @@ def test_where_nothing_fits_the_answer_is_no_and_says_what_would() -> None:
     assert result.exit_code == 1
     parts = ("Nothing fits.", "Least    tp", "What would fit", "Searched", "Assumptions")
     assert sorted(parts, key=result.stdout.index) == list(parts)
-    assert "global batch 512 sequences" in unwrapped(result.stdout)
+    of_maker = "global batch 2,048 sequences (16.8 M tokens): that of the model's maker, arXiv 2407.21783"
+    assert of_maker in unwrapped(result.stdout)
     assert "--gpus 128" in unwrapped(result.stdout)
     record = answer("plan", *big, status=1)
     assert record["plans"] == []
@@ -214,7 +215,7 @@ def test_the_recommended_plan_is_shown_with_its_reason_and_its_flags() -> None:
 def test_the_answer_is_one_screen_and_starts_with_the_plan_to_take() -> None:
     asked = ("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--tokens", "15T")
     lines = run(*asked).stdout.splitlines()
-    assert len(lines) <= 44
+    assert len(lines) <= 45
     record = answer(*asked)
     best = record["recommended"]["plan"]
     assert lines[3].startswith("Fits ")
@@ -272,3 +273,20 @@ def test_pruning_is_of_one_framework() -> None:
     """All frameworks side by side are compared with their counts."""
     refused = answer("plan", *SMALL, "--prune", "--stack", "all", status=2)
     assert "both --stack all and --prune are given" in json.dumps(refused)
+
+
+def test_idle_accelerators_are_in_the_first_line_and_in_the_file(tmp_path: Path) -> None:
+    """40 accelerators have a factor of five, which suits neither the model nor the batch."""
+    path, of_batch = str(tmp_path / "plans.json"), ("--global-batch-size", "128", "--fix", "cp=1")
+    asked = ("llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "40", *of_batch, "--limit", "sharding=zero1")
+    text = unwrapped(run("plan", *asked, "--json", path).stdout)
+    assert "uses 32 of 40: 4 of 5 nodes; 8 idle" in text.partition("parameters")[0]
+    file = read_plan_file(path)
+    assert (file.question.num_accelerators, file.question.num_idle) == (32, 8)
+    again = answer("estimate", "--from", path, "--pick", "recommended")["plans"][0]
+    wanted = file.pick("recommended")
+    assert (again["step_time_s"], again["mfu"]) == (wanted.step_time, wanted.mfu)
+    assert answer("estimate", "--from", path, "--gpus", "32")["num_idle"] == 0
+    everything = answer("plan", *asked, "--use-all")
+    assert (everything["num_accelerators"], everything["num_idle"], everything["fewer"]) == (40, 0, None)
+    assert everything["plans"][0]["step_time_s"] > wanted.step_time

@@ -24,11 +24,11 @@ ARGUMENTS = (
 def test_money_is_price_times_accelerators_times_time_and_the_front_is_that_of_brute_force() -> None:
     cluster = shardplan.load_cluster("dgx-h100", price=3.6)
     found = shardplan.pareto_sizes("llama-3.2-1b", cluster, SIZES, fix=ONE_STAGE, **JOB)
-    scaled = shardplan.scale("llama-3.2-1b", cluster, SIZES, fix=ONE_STAGE, **JOB)
     values = []
-    for size, point in zip(found.sizes, scaled.points, strict=True):
-        assert point.answered.estimate is not None
-        time, number = point.answered.estimate.step_time, point.num_accelerators
+    for size, number in zip(found.sizes, sorted(SIZES), strict=True):
+        alone = shardplan.search("llama-3.2-1b", cluster, number, fix=ONE_STAGE, use_all=True, **JOB)
+        assert alone.recommended is not None
+        time = alone.recommended.step_time
         money = 3.6 * number * time / 3600 / (240 * 2048) * 1e9
         assert size.time == time
         assert size.money is None

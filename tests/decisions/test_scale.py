@@ -52,7 +52,10 @@ def test_more_accelerators_stop_paying_where_the_batch_is_used_up() -> None:
     found = shardplan.scale("llama-3.2-1b", "dgx-h100", doubling(8, 512), fix={"tp": 1, "pp": 1, "cp": 1}, **JOB)
     assert found.pays_up_to is not None
     assert found.pays_up_to <= 64  # 64 sequences are at most 64 replicas
-    assert [each.num_accelerators for each in found.points if each.answered.reason is not None] == [128, 256, 512]
+    used = [each.answered.estimate.num_accelerators_used for each in found.points if each.answered.estimate]
+    assert used == [8, 16, 32, 64, 64, 64, 64]
+    assert len({each.answered.tokens_per_second for each in found.points[3:]}) == 1
+    assert found.question.num_accelerators == 512
 
 
 def test_a_smaller_least_gain_pays_further() -> None:

@@ -10,8 +10,8 @@ import pytest
 from tests.estimation.test_times import HIDDEN, LENGTH, LINK, priced
 from tests.examples import deepseek_v3
 
-from shardplan.estimation.chunk_times import chunk_ranks, chunk_stages
 from shardplan.estimation.layout import Chunk
+from shardplan.estimation.parts.chunk_times import chunk_ranks, chunk_stages
 from shardplan.inputs.plan import Plan
 
 HANDOVER = 2 * LENGTH * HIDDEN / LINK

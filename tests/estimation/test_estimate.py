@@ -15,7 +15,7 @@ from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Job, Precision
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
 from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.software import Software
 
@@ -223,7 +223,9 @@ def test_assumptions_are_stated() -> None:
     assert any("every copy of a token" in text for text in texts)
     assert "64 of the 72" in of(SMALL, rack, 512)
     assert "more than the largest known" in of(SMALL, replace(cluster(), max_num_accelerators=64), 128)
-    assert of(SMALL, cluster(part=accelerator(name="h100-sxm-80gb")), 8) == ""
+    plain = of(SMALL, cluster(part=accelerator(name="h100-sxm-80gb")), 8)
+    assert plain.startswith("plan fields at their defaults: tp 1, ")
+    assert plain.endswith(f"placement {DEFAULT_PLACEMENT}")
 
 
 def test_uneven_routing_takes_time_and_memory_but_no_flop() -> None:

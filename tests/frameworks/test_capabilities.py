@@ -167,7 +167,7 @@ def test_a_record_of_ones_own_that_is_like_a_shipped_one(tmp_path: Path) -> None
 
 
 def test_every_field_of_a_record_has_a_form() -> None:
-    head = {"version", "date", "repository", "commit", "refuses", "sources", "from_memory"}
+    head = {"version", "date", "repository", "commit", "refuses", "libraries", "shown", "sources", "from_memory"}
     assert {*Capabilities.__dataclass_fields__} - head == {*FORMS}
 
 
@@ -185,3 +185,14 @@ def test_software_lists_values_that_its_fields_have() -> None:
     for malformed in MALFORMED:
         with pytest.raises(InputError):
             record(malformed)
+
+
+def test_software_lists_switches_as_well() -> None:
+    def record(values: object) -> Capabilities:
+        return read_capabilities({**HEAD, "software": {"value": {"fused_loss": values}, "source": "a.py"}}, "test")
+
+    assert record([False, True]).software == {"fused_loss": (False, True)}
+    with pytest.raises(UnknownNameError, match="off, on"):
+        record(["yes"])
+    with pytest.raises(InputError):
+        record([1])

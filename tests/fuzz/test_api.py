@@ -89,6 +89,7 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "energy": 1e9,
             "operations": {"pue": 1.2},
             "batch_ramp": "16:1e9",
+            "batch_limits": "16..32",
             "fix": {"tp": 1, "pp": 1, "cp": 1},
             "tokens": 1e10,
             "global_batch_size": 16,

@@ -32,7 +32,8 @@ def _job(**fields: Any) -> Job:
         ("precision", "float16", "fp16"), ("precision", "float8", "fp8"), ("precision", "torch.bfloat16", "bf16"),
         ("optimizer", "AdamW", "adam"), ("optimizer", "fused_adam", "adam"), ("grad_dtype", "float32", "fp32"),
         ("moment_dtype", "bfloat16", "bf16"), ("attention", "sdpa", "flash"), ("attention", "eager", "unfused"),
-        ("train", "qlora", "lora"), ("lora_targets", "q_proj, v_proj", "q,v"), ("lora_targets", "all-linear", "all"),
+        ("train", "peft", "lora"), ("train", "QLoRA", "lora"),
+        ("lora_targets", "q_proj, v_proj", "q,v"), ("lora_targets", "all-linear", "all"),
     ],
 )  # fmt: skip
 def test_words_of_a_job(field: str, word: str, meant: str) -> None:

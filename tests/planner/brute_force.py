@@ -25,13 +25,14 @@ def valid_plans(asked: Question, candidates: Candidates) -> list[Plan]:
     """Every valid plan of the product of candidates; of plans that are one in other words the first, simplest first."""
     setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
     found: dict[Plan, Plan] = {}
-    for plan in _product(candidates):
+    for plan in product_of(candidates):
         if broken_rule(setting, plan) is None:
             found.setdefault(meaning(asked, plan), plan)
     return list(found.values())
 
 
-def _product(candidates: Candidates) -> Iterator[Plan]:
+def product_of(candidates: Candidates) -> Iterator[Plan]:
+    """Every combination of candidates, valid or not, the simplest sharding first."""
     kinds = get_args(Sharding)
     simplest_first = {**candidates}
     if "sharding" in candidates:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.cli.commands import SMALL as SMALL_FLAGS
+from tests.cli.commands import answer
 from tests.examples import LLAMA_70B, SMALL, cluster
 
 import shardplan
 from shardplan import load_model, search_frameworks
+from shardplan.api.questions import ask
 from shardplan.errors import InputError, NotRunnableError
 from shardplan.frameworks.stack import load_stack
 from shardplan.frameworks.usual_stack import (
@@ -20,6 +24,8 @@ from shardplan.frameworks.usual_stack import (
     usual_stack,
 )
 from shardplan.inputs.job import Job
+from shardplan.planner.related.frameworks import under_fastest
+from shardplan.units import format_time
 
 JOB = Job(sequence_length=2048, global_batch_size=64)
 
@@ -134,3 +140,80 @@ def test_large_models_are_compared_too() -> None:
     stacks = [load_stack("megatron-lm"), load_stack("llm-foundry")]
     answers = search_frameworks(LLAMA_70B, cluster(), 64, stacks=stacks)
     assert answers[0].best is not None
+
+
+LORA: dict[str, Any] = {"train": "lora", "sequence_length": 2048, "global_batch_size": 64}
+FEW = {"pp": [1, 2], "cp": [1]}
+
+
+def test_adapters_take_the_framework_that_is_fastest_with_them() -> None:
+    """Brute force: the search of every framework that has adapters, each whole."""
+    found = shardplan.search("llama-3.2-1b", "dgx-h100", 8, limit=FEW, **LORA)
+    wanted = Wanted.of(load_model("llama-3.2-1b"), LORA)
+    stacks = [stack for stack in published_stacks("NVIDIA") if wanted.is_run_by(stack)]
+    every = {
+        stack.name: shardplan.search("llama-3.2-1b", "dgx-h100", 8, limit=FEW, stack=stack, **LORA).recommended
+        for stack in stacks
+    }
+    times = {name: each.step_time for name, each in every.items() if each is not None}
+    assert len(times) > 2
+    assert found.recommended is not None
+    assert found.recommended.step_time == min(times.values())
+    assert found.recommended.framework is not None
+    assert times[found.recommended.framework.partition(" ")[0]] == min(times.values())
+
+
+def test_the_choice_names_both_times_and_every_other_framework() -> None:
+    found = shardplan.search("llama-3.2-1b", "dgx-h100", 8, limit=FEW, **LORA)
+    assert found.recommended is not None
+    line = next(each for each in found.recommended.assumptions if each.startswith("framework "))
+    assert "megatron-lm, which is usual on NVIDIA, has no low-rank adapters" in line
+    assert f"{format_time(found.recommended.step_time)} a step" in line
+    first = shardplan.search("llama-3.2-1b", "dgx-h100", 8, limit=FEW, stack="deepspeed", **LORA).recommended
+    assert first is not None
+    assert f"{format_time(first.step_time)} under deepspeed" in line
+    wanted = Wanted.of(load_model("llama-3.2-1b"), LORA)
+    assert all(each.name in line for each in published_stacks("NVIDIA") if wanted.is_run_by(each))
+
+
+def test_one_answer_of_search_many_questions_budget_and_command_line() -> None:
+    found = shardplan.search("llama-3.2-1b", "dgx-h100", 8, limit=FEW, **LORA).recommended
+    asked = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": 8, **LORA}
+    many = next(iter(shardplan.search_many([asked], limit=FEW))).recommended
+    flags = ("--train", "lora", "--limit", "pp=1,2", "--limit", "cp=1")
+    theirs = answer("plan", *SMALL_FLAGS, *flags)["recommended"]["plan"]
+    assert found is not None
+    assert many is not None
+    assert found.step_time == many.step_time == theirs["step_time_s"]
+    assert found.framework == many.framework == theirs["framework"]
+
+
+def test_one_plan_takes_the_first_by_name_and_says_so() -> None:
+    one = shardplan.estimate("llama-3.2-1b", "dgx-h100", 8, {}, **LORA)
+    assert one.framework is not None
+    assert one.framework.startswith("deepspeed ")
+    assert any("the first by name of the 6 that have; a search takes the fastest" in each for each in one.assumptions)
+
+
+def test_frameworks_are_compared_where_something_fits() -> None:
+    """The fewest accelerators are sought from one on, where nothing of a large model fits."""
+    found = shardplan.fit("llama-3.1-70b", "dgx-h100", smallest="gpus", train="lora", sequence_length=2048)
+    assert found.answered.estimate is not None
+    assert any("a step on " in each for each in found.assumptions)
+
+
+@pytest.mark.parametrize("stack", ["deepspeed", "torchtitan", None])
+def test_a_framework_that_is_named_is_kept(stack: str | None) -> None:
+    put = ask("llama-3.2-1b", "dgx-h100", 8, stack=stack, **LORA)
+    assert under_fastest(put) is put
+    assert put.under == {}
+
+
+def test_where_nothing_fits_anywhere_the_first_is_taken() -> None:
+    put = ask("llama-3.1-405b", "dgx-h100", 1, train="lora", sequence_length=131_072, global_batch_size=1)
+    assert under_fastest(put, fix={"tp": 1, "pp": 1, "cp": 1, "sharding": "ddp"}).stack == put.stack
+
+
+def test_what_no_framework_takes_is_refused_as_ever() -> None:
+    with pytest.raises(InputError, match="unknown field of a plan 'tq'"):
+        shardplan.search("llama-3.2-1b", "dgx-h100", 8, fix={"tq": 1}, **LORA)

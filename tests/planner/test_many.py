@@ -60,7 +60,7 @@ def test_many_questions_have_the_answers_of_each(top: int) -> None:
     """In their order, also where they differ in the model, whose pipelines they do not share then."""
     for one, together in zip(QUESTIONS, search_many(QUESTIONS, top=top, limit=LIMIT, stack=None), strict=True):
         assert together.question is one
-        alone = SearchAnswer.of(search_question(one, top=top, limit=LIMIT, suggestions=False))
+        alone = SearchAnswer.of(search_question(one, top=top, limit=LIMIT, suggestions=False, use_all=True))
         _same(together, alone)
 
 
@@ -69,7 +69,10 @@ def test_many_questions_have_the_answers_of_each(top: int) -> None:
 def test_all_that_is_read_of_an_answer_is_what_its_own_search_gives(data: st.DataObject) -> None:
     asked, limit = data.draw(alike()), data.draw(limits())
     try:
-        alone = [SearchAnswer.of(search_question(each, top=1, limit=limit, suggestions=False)) for each in asked]
+        alone = [
+            SearchAnswer.of(search_question(each, top=1, limit=limit, suggestions=False, use_all=True))
+            for each in asked
+        ]
     except shardplan.ShardplanError as error:
         with pytest.raises(type(error)):
             next(search_many(asked, limit=limit, stack=None))
@@ -189,7 +192,7 @@ def test_questions_may_be_mappings_and_are_answered_as_search_answers_them() -> 
     limit = {"tp": [1, 2], "pp": [1]}
     one, other = search_many([asked, {**asked, "stack": "torchtitan"}], limit=limit)
     for found, stack in ((one, "megatron-lm"), (other, "torchtitan")):
-        alone = shardplan.search(**asked, limit=limit, stack=stack, top=1)  # type: ignore[arg-type]  # a mapping
+        alone = shardplan.search(**asked, limit=limit, stack=stack, top=1, use_all=True)  # type: ignore[arg-type]  # a mapping
         assert found.recommended is not None
         assert alone.recommended is not None
         assert found.recommended.plan == alone.recommended.plan

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.planner.brute_force import meaning
 from tests.planner.small import plans_of
 
 from shardplan import load_cluster, load_model, search
 from shardplan.errors import InputError
+from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.frameworks.runnable import refusals
@@ -21,6 +24,7 @@ from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.planner.framework_axes import CHOICES
 from shardplan.planner.points import families
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
@@ -67,7 +71,29 @@ def num_combinations(space: Space) -> int:
 
 
 def plans(question: Question, space: Space, rejected: Counter[str]) -> list[Plan]:
-    return [plan for family in families(question, space, rejected) for plan in plans_of(family)]
+    """Every plan once, whatever software of the search's choice runs it."""
+    found = families(question, space, rejected)
+    return [plain(plan) for family in found if family.counts for plan in plans_of(family.whole)]
+
+
+def plain(plan: Plan) -> Plan:
+    """The plan without what the search chooses for it."""
+    return replace(plan, **{name: getattr(Plan(), name) for name in CHOICES})
+
+
+def in_choices(plans: Iterable[Plan], space: Space) -> Iterator[Plan]:
+    """Each plan under all software that a search may choose."""
+    return (replace(plan, **software) for plan in plans for software in space.chosen())
+
+
+def no_slower(question: Question, plan: Plan, others: Collection[Plan]) -> bool:
+    """Whether the plan under some other software takes no longer, in no more memory."""
+    own = estimate_plan(question, plan)
+    found = (estimate_plan(question, each) for each in others)
+    return any(
+        each.step_time <= own.step_time * (1 + 1e-9) and each.peak_memory_bytes <= own.peak_memory_bytes * (1 + 1e-9)
+        for each in found
+    )
 
 
 def has_replicas(question: Question, plan: Plan) -> bool:
@@ -92,18 +118,25 @@ def test_a_search_lists_what_the_framework_runs_and_accounts_for_the_rest(name: 
     question = asked(model, stack)
     space = declare(question, Restrictions(limit=limits(model, _possible(stack, question, OPEN[opened]))), stack)
     rejected: Counter[str] = Counter()
-    found = plans(question, space, rejected)
-    free = replace(space, framework=None)
-    every = plans(question, free, Counter())
+    counted = plans(question, space, rejected)
+    found = [plan for family in families(question, space, Counter()) for plan in plans_of(family)]
+    free = replace(space, framework=None, rules=())
+    every = {*in_choices(plans(question, free, Counter()), space)}
     setting = question.setting
     runs = {plan: refusals(stack, plan, setting) == () for plan in {*every, *found}}
     runnable = {plan for plan in every if runs[plan]}
     assert found
     assert len(found) == len(set(found))
+    assert len(counted) == len(set(counted))
     assert all(runs[plan] for plan in found)
-    assert {plan for plan in runnable if _is_limited(space, plan)} <= {*found}
+    assert {plain(plan) for plan in found} == {*counted}
+    assert {plain(plan) for plan in runnable if _is_limited(space, plan)} <= {*counted}
     assert {plan for plan in found if has_replicas(question, plan) and _is_limited(free, plan)} <= runnable
-    assert len(found) + sum(rejected.values()) == num_combinations(space)
+    assert len(counted) + sum(rejected.values()) == num_combinations(space)
+    left_out = [plan for plan in runnable if plan not in {*found} and _is_limited(space, plan)]
+    some = np.random.default_rng(len(name + model)).permutation(len(left_out))[:12]
+    for plan in (sorted(left_out, key=repr)[place] for place in some):
+        assert no_slower(question, plan, [other for other in found if plain(other) == plain(plan)]), plan
 
 
 def _possible(stack: Stack, question: Question, more: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +171,8 @@ def test_the_usual_plan_of_a_framework_is_among_its_candidates(name: str) -> Non
         num_accelerators=16,
     )
     found = plans(question, space, Counter())
-    assert meaning(question, usual) in {meaning(question, plan) for plan in found}
+    assert meaning(question, plain(usual)) in {meaning(question, plan) for plan in found}
+    assert all(getattr(usual, name) in (None, *space.axes.get(name, (getattr(Plan(), name),))) for name in CHOICES)
 
 
 def test_stages_of_nanotron_are_closed_by_cost() -> None:

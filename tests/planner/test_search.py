@@ -348,14 +348,20 @@ def test_where_nothing_fits_the_smallest_plan_and_changes_that_fit_are_told() ->
 def test_a_restriction_that_keeps_plans_from_fitting_is_named() -> None:
     job = Job(sequence_length=4096, global_batch_size=64)
     result = search(
-        LLAMA_70B, cluster(), 64, job=job, fix={"sharding": ["ddp"], "tp": [1]}, exclude={"pp": [16, 32, 64]}
+        LLAMA_70B,
+        cluster(),
+        64,
+        job=job,
+        fix={"sharding": ["ddp"], "tp": [1]},
+        exclude={"pp": [16, 32, 64]},
+        use_all=True,
     )
     assert result.estimates == ()
     assert any(suggestion.change == "leave tp free" for suggestion in result.suggestions)
 
 
 def test_where_no_plan_is_valid_a_neighbouring_count_or_batch_is_named() -> None:
-    result = search(SMALL, cluster(), 97, job=Job(sequence_length=2048, global_batch_size=100))
+    result = search(SMALL, cluster(), 97, job=Job(sequence_length=2048, global_batch_size=100), use_all=True)
     assert result.num_plans_evaluated == 0
     assert result.rejected
     changes = [each.change for each in result.suggestions]

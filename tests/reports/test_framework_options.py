@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.cli.commands import run, unwrapped
 
+import shardplan
 from shardplan import Plan, load_cluster, load_model
 from shardplan.frameworks.options import OptionsOfPlan, options_of
 from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
-from shardplan.reports.forms.framework_options import grouped_options
+from shardplan.launch.export.targets import export_plan
+from shardplan.reports.forms.framework_options import framework_options, grouped_options
 
 
 def _options(stack: str, plan: Plan) -> OptionsOfPlan:
@@ -41,16 +44,58 @@ def test_options_share_the_shortest_path_that_several_have() -> None:
 
 def test_flags_can_be_pasted() -> None:
     """Those of torchtitan share their paths, and each is whole."""
-    groups = grouped_options(_options("torchtitan", Plan(tp=2, pp=2)).of_plan)
+    groups = grouped_options(_options("torchtitan", Plan(tp=2, pp=2)).in_effect)
     assert set(groups) == {""}
     assert "--parallelism.tensor_parallel_degree 2" in groups[""]
 
 
-def test_the_options_of_the_plan_leave_out_the_job_and_what_is_off() -> None:
+def test_the_options_in_effect_have_the_job_and_leave_out_what_is_off() -> None:
     found = _options("nemo", Plan(tp=2, sharding="zero1"))
     assert "trainer.strategy.context_parallel_size=1" in found.options
-    shown = " ".join(found.of_plan)
-    for absent in ("context_parallel", "global_batch_size", "seq_length", "bf16"):
-        assert absent not in shown
-    for present in ("tensor_model_parallel_size=2", "use_distributed_optimizer=true", "micro_batch_size=1"):
+    shown = " ".join(found.in_effect)
+    assert "context_parallel" not in shown
+    for present in (
+        "data.global_batch_size=64",
+        "data.seq_length=8192",
+        "trainer.plugins=bf16_mixed",
+        "tensor_model_parallel_size=2",
+        "use_distributed_optimizer=true",
+        "micro_batch_size=1",
+    ):
         assert present in shown
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "megatron-bridge", "nemo", "maxtext"])
+def test_what_is_shown_is_written_by_an_export(name: str) -> None:
+    """Precision, length and batch among it."""
+    question = shardplan.search("llama-3.1-8b", "dgx-h100", 64, stack=name, precision="fp8", top=1)
+    found = framework_options(question.question, question.estimates[0])
+    assert found is not None
+    made = export_plan(
+        name, model=question.question.model, cluster=question.question.cluster, num_accelerators=64,
+        job=question.question.job, plan=question.estimates[0].plan,
+    )  # fmt: skip
+    text = " ".join(" ".join(made.files.values()).replace("\\\n", " ").replace("'", "").replace('"', "").split())
+    for option in found.in_effect:
+        for word in option.replace("'", "").split():
+            assert word in text
+    shown = " ".join(found.in_effect)
+    assert "8192" in shown
+    assert "fp8" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("megatron-lm", ("--global-batch-size 512", "--seq-length 8192", "--bf16 --fp8-format hybrid")),
+        ("nemo", ("global_batch_size=512", "seq_length=8192", "plugins=bf16_with_fp8_mixed")),
+        ("megatron-bridge", ("global_batch_size=512", "seq_length=8192", "mixed_precision=bf16_with_fp8")),
+        ("deepspeed", ("train_batch_size: 512", "mixed_precision: fp8")),
+    ],
+)
+def test_a_first_screen_says_the_job_in_the_words_of_the_framework(name: str, words: tuple[str, ...]) -> None:
+    asked = ("llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 64, "--precision", "fp8", "--stack", name)
+    text = unwrapped(run("plan", *asked).stdout)
+    shown = text[text.index("Runs on") : text.index("Speed")]
+    for each in words:
+        assert each in shown

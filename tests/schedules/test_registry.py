@@ -81,7 +81,7 @@ def test_plans_can_name_it() -> None:
 
     def answer(batch: int, **fields: str) -> Estimate:
         job, plan = Job(sequence_length=4096, global_batch_size=batch), Plan(tp=8, pp=4, **fields)  # type: ignore[arg-type]
-        return estimate(LLAMA_70B, cluster(), 64, plan, job=job)
+        return estimate(LLAMA_70B, cluster(), 64, plan, job=job, stack=None)
 
     assert answer(64, schedule="theirs").step_time == answer(64).step_time
     with pytest.raises(PlanError, match="schedule theirs with pp 4") as refusal:

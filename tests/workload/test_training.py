@@ -258,7 +258,7 @@ def test_a_search_prices_adapters_and_frozen_parts_as_the_estimate_does() -> Non
     for fields in (LORA, {"freeze": "embedding,layers:0-1"}):
         question = Question(model=model, cluster=cluster(), num_accelerators=8, job=job(**fields))
         for sharding in ("zero1", "zero3"):
-            found = search_question(question, top=3, limit={"pp": [1, 2], "sharding": [sharding]})
+            found = search_question(question, top=3, limit={"pp": [1, 2], "sharding": [sharding]}, use_all=True)
             for each in found.estimates:
                 alone = estimate_plan(question, each.plan)
                 assert each.step_time == pytest.approx(alone.step_time, rel=1e-12)

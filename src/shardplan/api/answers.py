@@ -12,6 +12,7 @@ from shardplan.api.saving import AsTable
 from shardplan.estimation import estimate as priced
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.inputs.plan import StatedPlan
 from shardplan.planner import result as searched
 from shardplan.reports.forms.frames import plan_rows
 from shardplan.reports.forms.html import estimate_html, search_html
@@ -29,7 +30,7 @@ class PlanAnswer(priced.Estimate, AsTable):
     @classmethod
     def of(cls, estimate: priced.Estimate, question: Question) -> PlanAnswer:
         """``estimate``, which answers ``question``."""
-        return cls(**values_of(priced.Estimate, estimate), question=question)
+        return cls(**values_of(priced.Estimate, estimate) | {"plan": StatedPlan.of(estimate.plan)}, question=question)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan file of this estimate, which :func:`shardplan.load` and the command line read, as a mapping."""
@@ -96,6 +97,8 @@ def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:
     if file.search is None:
         return PlanAnswer.of(file.estimates[0], file.question)
     account = values_of(SearchAccount, file.search)
+    without = account.pop("without_libraries")
+    account["without_libraries"] = lambda: without
     return SearchAnswer.of(searched.SearchResult(question=file.question, estimates=file.estimates, **account))
 
 

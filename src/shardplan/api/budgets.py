@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, is_given, put_search
 from shardplan.api.saving import AsTable
+from shardplan.decisions.batches import BatchLimits, parse_batch_limits, wrong_limits
 from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, UnknownNameError, check_kind
@@ -49,6 +50,7 @@ def budget(
     energy: float | None = None,
     operations: Operations | Mapping[str, Any] | None = None,
     batch_ramp: str | None = None,
+    batch_limits: tuple[int, int] | str | None = None,
     progress: Progress | None = None,
     **asked: Unpack[SearchFields],
 ) -> BudgetAnswer:
@@ -58,7 +60,8 @@ def budget(
     worked out: the fewest accelerators that are done within the days, or the run that is done soonest for the money or
     the energy. Without any of them the run may take 90 days. ``cluster``: one, or a list to set side by side.
     ``operations`` says how the cluster is run: failures, checkpoints and energy; its defaults are data and among
-    the assumptions. ``batch_ramp``: a batch that grows, ``"512x4096:252M,1024:2.87T"``. Other arguments are those of
+    the assumptions. ``batch_ramp``: a batch that grows, ``"512x4096:252M,1024:2.87T"``. ``batch_limits``: the batch of
+    every size is chosen within them, ``(1024, 4096)`` or ``"1024..4096"``. Other arguments are those of
     :func:`search`. A limit that nothing meets is an answer: the option that comes nearest says what it misses.
 
     Raises ``InputError`` for what is unknown or malformed, and for money where no price is known.
@@ -70,16 +73,29 @@ def budget(
     has_batch = is_given("global_batch_size", asked)
     if not has_batch:  # that of each size takes its place
         asked["global_batch_size"] = 1
+    batches = _batch_limits(batch_limits)
     if not clusters:
         raise InputError("no cluster is given", rule="a budget is for one cluster or more", hint='write "dgx-h100"')
 
     def asked_of(each: ClusterLike) -> RunQuestion:
         put, searches = put_search(model, each, num_accelerators or 1, asked)
-        return RunQuestion(put.question, searches, put.assumptions, has_batch)
+        return RunQuestion(put.question, searches, put.assumptions, has_batch, batches)
 
     questions = [asked_of(each) for each in clusters]
     found = (budget_of(each, limits, known, batch_ramp=batch_ramp, progress=progress) for each in questions)
     return BudgetAnswer(budgets=tuple(found))
+
+
+def _batch_limits(given: tuple[int, int] | str | None) -> BatchLimits | None:
+    """Least and most sequences per step. Raises InputError."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return parse_batch_limits(given)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise wrong_limits(given)
+    low, high = given
+    return BatchLimits(low=low, high=high)
 
 
 def _operations(given: Operations | Mapping[str, Any] | None) -> Operations:

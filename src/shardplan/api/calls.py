@@ -21,15 +21,15 @@ from shardplan.api.questions import (
     plan_of,
 )
 from shardplan.errors import InputError, check_kind, shown
-from shardplan.estimation.estimate import estimate_plan, in_framework
 from shardplan.estimation.question import Question
+from shardplan.estimation.written import estimate_written
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
 from shardplan.launch.export.saving import ExportTarget
 from shardplan.launch.export.targets import export_estimate
 from shardplan.launch.export.written import Export
-from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
+from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of, under_fastest
 from shardplan.planner.restrictions import Given
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
@@ -45,6 +45,7 @@ def search(
     fix: Given | None = None,
     limit: Given | None = None,
     exclude: Given | None = None,
+    without: str | Sequence[str] | None = None,
     top: int = 10,
     stack: StackLike = USUAL,
     profile: ProfileLike | None = None,
@@ -52,24 +53,28 @@ def search(
     stop: Stop | None = None,
     simulate_top: int | None = None,
     prune: bool = False,
+    use_all: bool = False,
     **fields: Unpack[JobFields],
 ) -> SearchAnswer:
     """Finds the fastest plans that fit: ``search("llama-3.1-70b", "dgx-h100", 512, global_batch_size=512)``.
 
     Fields of the job are keywords, or those of ``job``; what is not given takes the framework's default or that of
     ``default_job``, and the answer's assumptions say so. ``fix`` and ``limit`` replace the candidates of a field of the
-    plan, ``exclude`` takes values away: ``fix={"tp": 8}``, ``limit={"tp": [4, 8]}``. That nothing fits is an answer: no
+    plan, ``exclude`` takes values away: ``fix={"tp": 8}``, ``limit={"tp": [4, 8]}``;
+    libraries ``without`` which plans must run: ``["deepep"]``. That nothing fits is an answer: no
     estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
     the accelerator; with ``stack=None`` no framework limits them. ``stop`` is asked between pieces of work, such as a
     ``Deadline``. ``simulate_top``: at most this many of the best plans are simulated, and ranked by that
     (``ties.retimed`` has the times); 50 is enough for most questions. ``prune``: plans that a bound shows to be too
-    slow are left out (``num_plans_pruned``); it is the same answer, but how many plans fit is not known.
+    slow are left out (``num_plans_pruned``); it is the same answer, but how many plans fit is not known. Where
+    fewer accelerators take less time, the answer is for these (``question.num_idle``, ``fewer``), but with ``use_all``.
 
     Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,
     ``SearchStopped`` where ``stop`` says yes.
     """
+    choices = choices_of(without, fix=fix, limit=limit, exclude=exclude)
     asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
+    asked = under_fastest(asked, **choices, stop=stop)
     found = search_question(
         asked.question,
         top=top,
@@ -78,6 +83,7 @@ def search(
         stack=asked.stack,
         simulate_top=simulate_top,
         prune=prune,
+        use_all=use_all,
         **choices,
     )
     return SearchAnswer.of(found.assuming(asked.restricted(choices).assumptions))
@@ -96,12 +102,16 @@ def estimate(
 ) -> PlanAnswer:
     """Predicts one plan: ``estimate("llama-3.1-70b", "dgx-h100", 64, {"tp": 4, "pp": 4}, global_batch_size=128)``.
 
-    A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why. It is
-    priced as it stands; ``refusals`` say why the framework ``stack`` cannot run it. Fields of the job are as for
-    :func:`search`. Raises ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
+    A field of ``plan`` that is left out, or that is at its default in a ``Plan``, is as usual in the framework, as on
+    the command line; the answer's assumptions say so. The plan of an answer or of a plan file is priced as it stands.
+
+    A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
+    ``refusals`` say why the framework ``stack`` cannot run it. Fields of the job are as for :func:`search`. Raises
+    ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
     """
     asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    answer = in_framework(estimate_plan(asked.question, plan_of(plan)), asked.stack, asked.question)
+    written, given = plan_of(plan)
+    answer = estimate_written(asked.question, written, asked.stack, given)
     return PlanAnswer.of(replace(answer, assumptions=(*asked.assumptions, *answer.assumptions)), asked.question)
 
 
@@ -143,6 +153,7 @@ def search_frameworks(
     fix: Given | None = None,
     limit: Given | None = None,
     exclude: Given | None = None,
+    use_all: bool = False,
     profile: ProfileLike | None = None,
     stop: Stop | None = None,
     **fields: Unpack[JobFields],
@@ -161,7 +172,7 @@ def search_frameworks(
         return asked.question, asked.restricted(choices).assumptions
 
     named = published_stacks(vendor) if stacks is None else [_framework(each, vendor) for each in stacks]
-    found = answers_of(named, put, stop=stop, **choices)
+    found = answers_of(named, put, use_all=use_all, stop=stop, **choices)
     return tuple(each if each.result is None else replace(each, result=SearchAnswer.of(each.result)) for each in found)
 
 

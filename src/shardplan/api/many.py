@@ -14,9 +14,10 @@ from shardplan.errors import InputError, ShardplanError, check_kind, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import PutQuestion, Question
 from shardplan.frameworks.defaults import stated
-from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
+from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
+from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.related.grouping import in_groups
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.search import check_top, search_question
@@ -66,7 +67,7 @@ class ManyAnswer(SearchAnswer):
 
     @cached_property
     def recommended(self) -> PlanAnswer | None:
-        """The most robust of the plans that tie with the fastest; None where nothing fits."""
+        """The plan to take, as ``search`` recommends it; None where nothing fits."""
         if self.found_to_take is None:
             return None
         return self.fastest if self.found_to_take == self.found_fastest else self._estimate(self.found_to_take)
@@ -108,7 +109,7 @@ class _Asked(NamedTuple):
         """The answer of a search of its own."""
         question, stack = self.put.question, self.put.stack
         found = search_question(
-            question, top=self.top, known=self.known, suggestions=False, stack=stack, **self.choices
+            question, top=self.top, known=self.known, suggestions=False, stack=stack, use_all=True, **self.choices
         )
         return SearchAnswer.of(found.assuming(self.assumptions))
 
@@ -123,7 +124,7 @@ def search_many(
     stop: Stop | None = None,
     stack: StackLike = USUAL,
 ) -> Iterator[ManyAnswer]:
-    """The answer to every question, in their order; the same as :func:`search` gives.
+    """The answer to every question, in their order; the same as :func:`search` gives with ``use_all``.
 
     A question is a mapping of arguments of :func:`search`, such as ``{"model": "llama-3.1-70b", "cluster": "dgx-h100",
     "num_accelerators": 512, "global_batch_size": 512}``, or a :func:`question`, whose job stays as it is. Plans are
@@ -176,7 +177,7 @@ def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]
 
 
 def _asked(each: object, *, choices: dict[str, Any], stack: StackLike, top: int, known: KnownPipelines) -> _Asked:
-    return _Asked(_put(each, stack), choices, top, known)
+    return _Asked(under_fastest(_put(each, stack), **choices), choices, top, known)
 
 
 def _put(asked: object, stack: StackLike) -> PutQuestion:
@@ -184,7 +185,8 @@ def _put(asked: object, stack: StackLike) -> PutQuestion:
     if isinstance(asked, Question):
         wanted = Wanted.of(asked.model, stated(asked.job))
         known, chosen = chosen_stack(stack, asked.cluster.accelerator.vendor, wanted)
-        return PutQuestion(asked, known, chosen)
+        model, left_out = without_prediction_blocks(asked.model, known)
+        return PutQuestion(asked if model is asked.model else replace(asked, model=model), known, (*chosen, *left_out))
     check_kind("each of questions", asked, Mapping, Question, hint="a mapping of arguments of search")
     assert isinstance(asked, Mapping)
     missing = [name for name in NEEDED if name not in asked]

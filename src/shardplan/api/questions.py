@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypedDict, Unpack
 
@@ -11,6 +11,7 @@ from shardplan.decisions.searching import Searches
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.estimation.question import PutQuestion, Question, put_question
 from shardplan.fields import described, in_our_words
+from shardplan.frameworks.defaults import stated
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL
 from shardplan.inputs.cluster import Cluster
@@ -20,7 +21,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.inputs.software import Software
-from shardplan.planner.restrictions import Given
+from shardplan.planner.related.frameworks import under_fastest
+from shardplan.planner.restrictions import LIBRARY, Given
 from shardplan.planner.stopping import Stop
 
 ModelLike = ModelConfig | Mapping[str, Any] | str | os.PathLike[str]
@@ -28,7 +30,8 @@ ModelLike = ModelConfig | Mapping[str, Any] | str | os.PathLike[str]
 ClusterLike = Cluster | str | os.PathLike[str]
 """A cluster, a name or the path of a file."""
 PlanLike = Plan | Mapping[str, Any]
-"""A plan, or its fields; those left out are at their default."""
+"""Fields of a plan, or a plan. What is left out, or is at its default in a :class:`Plan` that no answer holds, is as
+usual in the framework."""
 ProfileLike = Profile | str | os.PathLike[str]
 """A profile, the name of a generation or the path of a file."""
 StackLike = Stack | str | None
@@ -64,6 +67,7 @@ class SearchFields(JobFields, total=False):
     fix: Given | None
     limit: Given | None
     exclude: Given | None
+    without: str | Sequence[str] | None
     stack: StackLike
     profile: ProfileLike | None
     stop: Stop | None
@@ -102,8 +106,8 @@ def put_search(
     """The question, with all that was assumed for it and its search, and how it is searched. Raises InputError."""
     fields: dict[str, Any] = {**asked}
     stop = fields.pop("stop", None)
-    choices = choices_of(**{name: fields.pop(name, None) for name in ("fix", "limit", "exclude")})
-    put = ask(model, cluster, num_accelerators, **fields)
+    choices = choices_of(**{name: fields.pop(name, None) for name in ("fix", "limit", "exclude", "without")})
+    put = under_fastest(ask(model, cluster, num_accelerators, **fields), **choices, stop=stop)
     return put.restricted(choices), Searches(stack=put.stack, stop=stop, **choices)
 
 
@@ -150,13 +154,13 @@ def cluster_of(cluster: ClusterLike) -> Cluster:
     raise _wrong("cluster", cluster, "a name, the path of a file, or a Cluster", '"dgx-h100"')
 
 
-def plan_of(plan: PlanLike) -> Plan:
-    """The plan that is meant. Raises InputError."""
+def plan_of(plan: PlanLike) -> tuple[Plan, Collection[str]]:
+    """The plan that is meant, and which of its fields are given. Raises InputError."""
     if isinstance(plan, Plan):
-        return plan
+        return plan, stated(plan)
     if not isinstance(plan, Mapping):
         raise _wrong("plan", plan, "a mapping of its fields, or a Plan", '{"tp": 4, "pp": 2}')
-    return Plan(**_known(plan, Plan, "plan"))
+    return Plan(**_known(plan, Plan, "plan")), {*plan}
 
 
 def profile_of(profile: ProfileLike) -> Profile:
@@ -170,11 +174,17 @@ def profile_of(profile: ProfileLike) -> Profile:
     raise _wrong("profile", profile, "a generation, the path of a file, or a Profile", '"hopper"')
 
 
-def choices_of(**choices: object) -> dict[str, Any]:
-    """``fix``, ``limit`` and ``exclude``, each a mapping or None. Raises InputError."""
+def choices_of(without: str | Sequence[str] | None = None, **choices: Any) -> dict[str, Any]:
+    """``fix``, ``limit`` and ``exclude``, each a mapping or None; libraries ``without`` which plans must run.
+
+    Raises InputError.
+    """
     for name, value in choices.items():
         if not isinstance(value, Mapping | None):
             raise _wrong(name, value, "a mapping of fields of the plan to values", '{"tp": 4}')
+    if without is not None:
+        names = without.split(",") if isinstance(without, str) else without
+        choices["exclude"] = {**(choices.get("exclude") or {}), LIBRARY: tuple(names)}
     return choices
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +12,13 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags, PickFlag, PlanFlags, QuestionFlags
 from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError
+from shardplan.inputs.plan import Plan
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
+    from shardplan.cli.question import Asked
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
-    from shardplan.frameworks.stack import Stack
-    from shardplan.inputs.plan import Plan
     from shardplan.reports.plan_file import PlanFile
 
 
@@ -45,32 +45,22 @@ def estimate(
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
-    Fields of the plan that are left out take their defaults; nothing is searched.
+    Fields of the plan that are left out take the framework's defaults; nothing is searched.
     """
     target = output.checked_target(*flags.reads, file)
     from shardplan.cli.question import ask, ask_again, given_by_user, plan_from
-    from shardplan.estimation.estimate import estimate_plan, in_framework
-    from shardplan.frameworks.defaults import SWITCHES, plan_in_stack
+    from shardplan.estimation.written import estimate_written
 
     if file is None:
-        asked, base = ask(flags), None
+        asked, base, given = ask(flags), None, {*plan}
     else:
         found = _read(file, flags.model)
         before = picked_from(found, pick)
         asked, base = ask_again(found, flags, before.framework), before.plan
-    stated = set(plan) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*plan}
+        given = _stated(asked) | {*plan}
     question = asked.question
-    wanted, of_stack = plan_in_stack(
-        plan_from(plan, base),
-        asked.stack if asked.is_stack_named else None,
-        model=question.model,
-        job=question.job,
-        num_accelerators=question.num_accelerators,
-        given=stated,
-    )
-    answer = in_framework(estimate_plan(question, wanted), asked.stack, question)
-    taken = _taken(wanted, {*stated, *_of_stack(asked.stack, wanted)}) if file is None else ()
-    answer = replace(answer, assumptions=(*asked.assumptions, *of_stack, *taken, *answer.assumptions))
+    answer = estimate_written(question, plan_from(plan, base), asked.stack, given)
+    answer = replace(answer, assumptions=(*asked.assumptions, *answer.assumptions))
     _answer(question, answer, target, details, (*given_by_user(flags), *asked.warnings))
     return 0 if answer.feasible else 1
 
@@ -88,16 +78,12 @@ def _read(file: Path, model: str | None) -> PlanFile:
     return read_plan_file(file)
 
 
-def _of_stack(stack: Stack | None, plan: Plan) -> tuple[str, ...]:
-    """Fields that the stack has filled."""
-    return () if stack is None else (*stack.plan_fields(), *(["vp"] if plan.vp > 1 else []))
+def _stated(asked: Asked) -> set[str]:
+    """Fields that a plan of a file states: all but those that a framework named anew does otherwise."""
+    from shardplan.frameworks.defaults import SWITCHES
 
-
-def _taken(plan: Plan, stated: Collection[str]) -> tuple[str, ...]:
-    """The fields that took their defaults; those without one follow from others."""
-    names = [field.name for field in fields(plan) if field.name not in stated]
-    texts = [f"{name} {getattr(plan, name)}".lower() for name in names if getattr(plan, name) is not None]
-    return (f"plan fields at their defaults: {', '.join(texts)}",) if texts else ()
+    others = asked.stack.plan_fields() if asked.is_stack_named and asked.stack is not None else ()
+    return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
 
 
 def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> None:

@@ -53,7 +53,7 @@ def plan(
         return plan_with_method(method, lambda: ask(of_none), search, target)
     if (flags.stack or "").lower() == ALL:
         return _compare_frameworks(flags, search, details, target)
-    asked = ask(flags)
+    asked = ask(flags, search)
     result, of_stack = _search(asked, search)
     stated = result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack))
     _answer(stated, target, details, (*given_by_user(flags, search), *asked.warnings), _num_listed(search, details))
@@ -83,7 +83,7 @@ def _compare_frameworks(flags: QuestionFlags, search: SearchFlags, details: Deta
 
     with progress_bar("searching for each framework") as progress:
         stacks = published_stacks(question.cluster.accelerator.vendor)
-        answers = answers_of(stacks, put, **restricted, progress=progress)
+        answers = answers_of(stacks, put, **restricted, use_all=search.use_all, progress=progress)
     if target.where is not None:
         target.write(frameworks_record(question, answers))
     if not target.is_stdout:
@@ -128,6 +128,7 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
             simulate_top=most,
             simulated=simulated,
             prune=flags.prune,
+            use_all=flags.use_all,
             **restricted,
         )
     return result, of_stack

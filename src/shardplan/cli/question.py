@@ -16,7 +16,7 @@ from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ALL, USUAL, stack_for, stack_of_label
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import Job, in_full
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
@@ -58,8 +58,8 @@ def given(flags: OverrideFlags) -> dict[str, Any]:
     return values
 
 
-def ask(flags: QuestionFlags) -> Asked:
-    """The question that the flags put. Raises InputError."""
+def ask(flags: QuestionFlags, space: SpaceFlags | None = None) -> Asked:
+    """The question that the flags put; ``space``: that of the searches that answer it. Raises InputError."""
     from shardplan.estimation.question import put_question
 
     _check_all_given(flags.model, flags.cluster)
@@ -73,6 +73,10 @@ def ask(flags: QuestionFlags) -> Asked:
     profile, of_profile = _profile(flags.profile, hardware)
     software, stack = software_of(flags.software), USUAL if flags.stack is None else flags.stack
     put = put_question(config, hardware, num_accelerators, fields, software=software, stack=stack, profile=profile)
+    if space is not None and put.under:
+        from shardplan.planner.related.frameworks import under_fastest
+
+        put = under_fastest(put, **restrictions(space))
     assumed = (*of_nodes, *put.assumptions, *of_profile)
     return Asked(question=put.question, assumptions=assumed, warnings=of_profile, stack=put.stack)
 
@@ -89,7 +93,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None) -> As
     elif given(flags.overrides):
         hardware = override(hardware, _overrides(flags.overrides))
     num_accelerators, of_nodes = _world(hardware, _stated_world(flags.cluster))
-    fields = values_of(Job, flags.job)
+    fields = in_full(values_of(Job, flags.job), before.job)
     named = None if flags.stack is None else stack_for(flags.stack, hardware.accelerator.vendor)
     job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, software_of(flags.software))
     profile, of_profile = _profile(flags.profile, hardware) if flags.profile else _profile_of_file(before, hardware)
@@ -97,6 +101,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None) -> As
         before,
         cluster=hardware,
         num_accelerators=num_accelerators or before.num_accelerators,
+        num_idle=0 if num_accelerators else before.num_idle,
         job=job,
         given_profile=profile,
     )
@@ -264,8 +269,12 @@ def plan_from(flags: Given, base: Plan | None) -> Plan:
 
 
 def restrictions(space: SpaceFlags) -> dict[str, Any]:
-    """Values of ``--fix``, ``--limit`` and ``--exclude`` by field. Raises InputError."""
-    return {name: choices(f"--{name}", getattr(space, name)) for name in ("fix", "limit", "exclude")}
+    """Values of ``--fix``, ``--limit`` and ``--exclude`` by field, and what ``--without`` names. Raises InputError."""
+    from shardplan.planner.restrictions import LIBRARY
+
+    found = {name: choices(f"--{name}", getattr(space, name)) for name in ("fix", "limit", "exclude")}
+    missing = tuple(name for text in space.without or () for name in text.split(","))
+    return found | ({"exclude": {**found["exclude"], LIBRARY: missing}} if missing else {})
 
 
 def searches_of(asked: Asked, space: SpaceFlags) -> tuple[Searches, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import fields
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -79,6 +79,8 @@ class BlockCost:
     """Forward work done again in the backward pass under the plan's recomputation."""
     weight_gradient: Numbers
     """The part of the backward pass that only the optimizer waits for. [s]"""
+    dispatching: tuple[Numbers, Numbers]
+    """Memory-bound passes that the dispatcher of experts decides: both passes, and what is repeated of them. [s]"""
     kept_bytes: Numbers
     """Tensors kept for the backward pass without recomputation."""
     freed_bytes: Numbers
@@ -141,15 +143,17 @@ def price_block(
 ) -> BlockCost:
     """Price of ``block`` under ``numbers``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     repeats = _Repeats.of(numbers) if not block.forward_alone else _Repeats({}, full=False, by_operator=None)
-    talk = _communication(block, network, groups, repeats)
+    apart = apart_from_experts(machine, numbers)
+    talk = _communication(block, network, groups, repeats, apart)
     block = _in_panels(block, numbers)
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
-    forward, backward, again = (_join(c, t, machine, numbers) for c, t in zip(compute, talk, strict=True))
+    forward, backward, again = (_join(c, t, machine, numbers, apart) for c, t in zip(compute, talk, strict=True))
     host = host_work(block, machine, groups, routed=routed, overlap_ep=numbers.overlap_ep)
     if block.forward_alone:
         backward = Times()
     freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)
+    dispatching = [(operator, times) for operator, times in operators if operator.name in DISPATCHING]
     return BlockCost(
         forward=_beside_host(
             forward, _sum(time for _, time in host.forward), _sum(time for _, time in host.waiting), machine
@@ -157,6 +161,10 @@ def price_block(
         backward=backward if block.forward_alone else _beside_host(backward, host.backward, 0.0, machine),
         recomputed=_beside_host(again, repeats.part(host.forward), repeats.part(host.waiting), machine),
         weight_gradient=0.0 if block.forward_alone else _sum(times.weight_gradient for _, times in operators),
+        dispatching=(
+            _sum(times.forward + times.backward for _, times in dispatching),
+            repeats.part((operator, times.forward) for operator, times in dispatching),
+        ),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
         block=replace(block, saved=()),
@@ -164,6 +172,22 @@ def price_block(
         groups=groups,
         repeats=repeats,
     )
+
+
+QUEUES: Final = ("volta", "turing", "ampere", "ada", "hopper")
+"""Generations on which the order of kernels decides what overlaps (``Software.one_queue``)."""
+
+
+def needs_one_queue(machine: Machine) -> bool:
+    """Whether exchanges of tensor and context parallelism overlap only if all kernels start in order."""
+    return machine.software.one_queue and machine.accelerator.generation in QUEUES
+
+
+def apart_from_experts(machine: Machine, numbers: PlanNumbers) -> Flags:
+    """Where the overlap of experts' exchanges leaves those of tensor and context parallelism none."""
+    if not needs_one_queue(machine):
+        return False
+    return np.logical_and(numbers.overlap_ep, np.greater(numbers.ep, 1)) if any_holds(numbers.overlap_ep) else False
 
 
 def _in_panels(block: Block, numbers: PlanNumbers) -> Block:
@@ -228,6 +252,8 @@ def _compute_times(operators: list[tuple[Operator, OperatorTimes]], repeats: _Re
     )
 
 
+DISPATCHING = ("permute", "stash")
+"""Memory-bound passes that depend on the dispatcher of experts."""
 FIELD = {"tp": "tp", "tp_rows": "tp", "cp": "cp", "ep": "ep", "etp": "ep"}
 """Under which name the communication of a dimension appears in a step."""
 RING, OVERLAPPED = "ring", "overlapped"
@@ -235,23 +261,31 @@ RING, OVERLAPPED = "ring", "overlapped"
 
 
 def _communication(
-    block: Block, network: Network, groups: dict[str, Group], repeats: _Repeats
+    block: Block, network: Network, groups: dict[str, Group], repeats: _Repeats, apart: Flags
 ) -> tuple[dict[str, Numbers], ...]:
-    """Seconds of communication by field: forward, backward, and forward again where recomputed."""
+    """Seconds of communication by field: forward, backward, and forward again where recomputed.
+
+    ``apart``: where tensor and context parallelism overlap with nothing.
+    """
     forward: dict[str, list[tuple[Collective, Numbers]]] = {}
     backward: dict[str, Numbers] = {}
     for item in block.collectives:
         if _single(groups[item.dimension]):
             continue
         time = time_of_collective(item, groups, network)
-        name = RING if item.dimension == "cp" and item.kind == "p2p" else FIELD[item.dimension]
+        hidden = RING if item.dimension == "cp" and item.kind == "p2p" else OVERLAPPED
+        hides: Flags = (
+            np.logical_not(apart) if hidden == RING else np.logical_and(item.asynchronous, np.logical_not(apart))
+        )
         if item.direction == "forward":
-            forward.setdefault(name, []).append((item, time))
+            hides = hides if hidden == RING else False
+            for name, share in ((hidden, hides), (FIELD[item.dimension], np.logical_not(hides))):
+                if any_holds(share):
+                    forward.setdefault(name, []).append((item, time * share))
             continue
-        if any_holds(item.asynchronous):
-            backward[OVERLAPPED] = backward.get(OVERLAPPED, 0.0) + time * item.asynchronous
-            time = time * np.logical_not(item.asynchronous)
-        backward[name] = backward.get(name, 0.0) + time
+        for name, share in ((hidden, hides), (FIELD[item.dimension], np.logical_not(hides))):
+            if any_holds(share):
+                backward[name] = backward.get(name, 0.0) + time * share
     once = {name: _sum(time for _, time in items) for name, items in forward.items()}
     return once, backward, {name: repeats.part(items) for name, items in forward.items()}
 
@@ -266,14 +300,14 @@ def _single(group: Group) -> bool:
     return bool(np.all(np.asarray(group.size) == 1))
 
 
-def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, numbers: PlanNumbers) -> Times:
+def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, numbers: PlanNumbers, apart: Flags) -> Times:
     """Computation with what shows of its communication.
 
     Work is spent in this order, each part of it once: matrix products hide tensor-parallel exchanges, the attention
     core hides the ring, and what is left of all computation hides the exchange of experts, where another micro-batch
     runs meanwhile (``overlap_ep``). What is left then is ``free``.
     """
-    tp = _exposed_tp(talk, compute.matmul, machine.profile, numbers)
+    tp = _exposed_tp(talk, compute.matmul, machine.profile, numbers, apart)
     ring, waited = talk.get(RING, 0.0), talk.get("cp", 0.0)
     ring_shown = exposed_with_ring(ring, compute.attention, numbers.cp, machine.profile)
     left = compute.compute - ((talk.get("tp", 0.0) + talk.get(OVERLAPPED, 0.0) - tp) + (ring - ring_shown))
@@ -282,7 +316,9 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, numbers: P
     return replace(compute, tp=tp, cp=waited + ring_shown, ep=ep, free=left - (experts - ep))
 
 
-def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, numbers: PlanNumbers) -> Numbers:
+def _exposed_tp(
+    talk: dict[str, Numbers], products: Numbers, profile: Profile, numbers: PlanNumbers, apart: Flags
+) -> Numbers:
     """Exchanges of tensor-parallel ranks that the block's products do not hide.
 
     ``overlap_tp``: all are pipelined with products. Else those of asynchronous linear layers overlap with products.
@@ -292,7 +328,7 @@ def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, n
         return pipelined_products(waited, products, profile)
     if not talk.keys() & {"tp", OVERLAPPED}:
         return 0.0
-    pipelined = np.where(numbers.overlap_tp, waited, 0.0)
+    pipelined = np.where(np.logical_and(numbers.overlap_tp, np.logical_not(apart)), waited, 0.0)
     return (waited - pipelined) + exposed_with_products(pipelined + talk.get(OVERLAPPED, 0.0), products, profile)
 
 

@@ -112,19 +112,48 @@ def domain_size(tier: NetworkTier, num_accelerators: int) -> int:
     return next((size for size in range(tier.size, tier.size // 2, -1) if num_accelerators % size == 0), tier.size)
 
 
-def unfilled_domains(network: Network) -> tuple[str, ...]:
-    """What is assumed of the tiers whose domains a job does not fill, in a sentence each."""
+def used_of_domains(tier: NetworkTier, num_used: int, num_given: int) -> str:
+    """Which domains of a tier a job uses of those given, in whole or in part; empty inside one domain."""
+    if tier.size is None or num_given <= tier.size:
+        return ""
+    domains = math.ceil(num_given / tier.size)
+    if num_used % tier.size == 0:
+        return f"{num_used // tier.size:,} of {domains:,} {tier.name}s"
+    if num_used % domains == 0:
+        return f"{num_used // domains} of {tier.size} in each {tier.name}"
+    power = power_of_two(tier.size)
+    if num_used % power == 0:
+        return f"{power} of {tier.size} in {num_used // power:,} of {domains:,} {tier.name}s"
+    return ""
+
+
+def power_of_two(size: int) -> int:
+    """The largest power of two up to ``size``."""
+    return 1 << (size.bit_length() - 1)
+
+
+def unfilled_domains(network: Network, num_given: int) -> tuple[str, ...]:
+    """What is assumed of the tiers whose domains a job does not fill, in a sentence each.
+
+    ``num_given``: accelerators of these domains, those that the job leaves idle too.
+    """
     n = network.num_accelerators
+    pairs = zip(network.tiers, network.sizes, strict=True)
     return tuple(
-        _unfilled(n, size, tier.name) for tier, size in zip(network.tiers, network.sizes, strict=True) if n % size
+        f"{_used(n, size, tier, num_given)}: groups that fit into a {tier.name} are kept whole, and longer ones are "
+        "spread evenly over the fewest"
+        for tier, size in pairs
+        if n % size
     )
 
 
-def _unfilled(num_accelerators: int, size: int, name: str) -> str:
+def _used(num_accelerators: int, size: int, tier: NetworkTier, num_given: int) -> str:
+    of_given = used_of_domains(tier, num_accelerators, num_given) if num_given > num_accelerators else ""
     domains = math.ceil(num_accelerators / size)
+    if of_given:
+        return f"{num_accelerators:,} of {num_given:,} accelerators are used, {of_given}"
     if num_accelerators % domains == 0:
-        used = f"{num_accelerators // domains} of the {size} accelerators of each {name} are used"
-    else:
-        full, rest = divmod(num_accelerators, size)
-        used = f"{num_accelerators:,} accelerators fill {full:,} of the domains of {size} ({name}) and a rest of {rest}"
-    return f"{used}: groups that fit into a {name} are kept whole, and longer ones are spread evenly over the fewest"
+        return f"{num_accelerators // domains} of the {size} accelerators of each {tier.name} are used"
+    full, rest = divmod(num_accelerators, size)
+    filled = f"{full:,} of the domains of {size} ({tier.name})"
+    return f"{num_accelerators:,} accelerators fill {filled} and a rest of {rest}"

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from shardplan.decisions.duration import Duration, StageRun, check_tokens, duration_of, longest_productive
+from shardplan.decisions.batches import BatchLimits, with_batch
+from shardplan.decisions.duration import Duration, StageRun, check_tokens, duration_of, longest_productive, num_steps
 from shardplan.decisions.goodput import DAY, spares_needed
 from shardplan.decisions.money import Energy, HourlyPrice, carbon_of, energy_of, needed_price, price_of
 from shardplan.decisions.operations import Operations
@@ -19,7 +20,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.defaults import default_global_batch_size
+from shardplan.inputs.defaults import usual_batch, with_usual_batch
 from shardplan.planner.result import SearchResult
 
 USUAL_DAYS: Final = 90.0
@@ -40,20 +41,58 @@ class RunQuestion(NamedTuple):
     """What was assumed in putting the question."""
     has_batch: bool
     """Whether the batch is that of the question; otherwise it is the usual one of the size, as of a search."""
+    batch_limits: BatchLimits | None = None
+    """Within which the batch is chosen for every size; None: it is not."""
+
+    def check(self, num_accelerators: int | None) -> None:
+        """Raises InputError where limits of the batch contradict the given batch or this number of accelerators."""
+        limits = self.batch_limits
+        if limits is None:
+            return
+        if self.has_batch:
+            limits.check(self.question.job.global_batch_size)
+        if num_accelerators is not None and not self._batches(self.on(num_accelerators, {})):
+            raise limits.no_batch(num_accelerators)
 
     def on(self, num_accelerators: int, fields: Mapping[str, Any]) -> Question:
         """The question on this number of accelerators, with some fields of the job replaced. Raises InputError."""
         job = replace(self.question.job, **fields)
         if not self.has_batch and "global_batch_size" not in fields:
-            job = replace(job, global_batch_size=default_global_batch_size(job.sequence_length, num_accelerators))
+            limits = self.batch_limits
+            job = (
+                with_usual_batch(job, self.question.model, num_accelerators)[0]
+                if limits is None
+                else replace(job, global_batch_size=limits.low)
+            )
         return replace(self.question, num_accelerators=num_accelerators, job=job)
+
+    def with_batches(self, num_accelerators: int, fields: Mapping[str, Any]) -> tuple[Question, ...]:
+        """The same with every batch to look at; none where no batch within the limits suits the size."""
+        question = self.on(num_accelerators, fields)
+        if "global_batch_size" in fields:
+            return (question,)
+        return tuple(with_batch(question, batch) for batch in self._batches(question))
+
+    def _batches(self, question: Question) -> tuple[int, ...]:
+        """Batches to look at on the accelerators of a question, of no more tokens than are trained."""
+        if self.batch_limits is None:
+            return (question.job.global_batch_size,)
+        most = (question.job.tokens or math.inf) / question.job.sequence_length
+        own = (question.job.global_batch_size,) if self.has_batch else ()
+        found = dict.fromkeys((*own, *self.batch_limits.batches(question)))
+        return tuple(batch for batch in found if batch <= most)
 
     def assumed(self, question: Question) -> tuple[str, ...]:
         """What was assumed, the batch included."""
-        job = question.job
-        tokens = job.tokens_per_step / 1e6
-        batch = (f"global batch {job.global_batch_size:,} sequences ({tokens:.3g} M tokens)",)
-        return self.assumptions if self.has_batch else (*batch, *self.assumptions)
+        if self.has_batch and self.batch_limits is None:
+            return self.assumptions
+        job, usual = question.job, usual_batch(question.model, question.job, question.num_accelerators)
+        text = f"global batch {job.global_batch_size:,} sequences ({job.tokens_per_step / 1e6:.3g} M tokens)"
+        if self.batch_limits is not None:
+            text = f"{text}: the best of those looked at from {self.batch_limits}"
+        elif job.global_batch_size == usual.num_sequences:
+            text = usual.assumption
+        return (text, *self.assumptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +207,7 @@ def budget_of(
     Where nothing is limited, the run may take ``USUAL_DAYS``. Raises InputError.
     """
     cluster = asked.question.cluster
+    asked.check(limits.num_accelerators)
     if limits.money is not None:
         needed_price(cluster, operations)
     runs = _Runs(asked, operations, batch_ramp, progress)
@@ -240,7 +280,7 @@ class _Runs:
     ) -> None:
         self.asked, self.operations, self.batch_ramp, self.progress = asked, operations, batch_ramp, progress
         self.num_searches, self.never_ends = 0, False
-        self.found: dict[int, SearchResult] = {}
+        self.found: dict[tuple[int, int], SearchResult] = {}
 
     def option(self, num_accelerators: int) -> BudgetOption | None:
         """The run on this number of accelerators; None where no plan fits, or failures leave no time to train."""
@@ -264,25 +304,36 @@ class _Runs:
         stages = [*stages_of(self.batch_ramp, check_tokens(question))]
         if len(stages) > 1:
             return False
-        question = self.asked.on(num_accelerators, stages[0].fields)
-        most = longest_productive(question, self.operations, wall_time) / math.ceil(
-            stages[0].tokens / question.job.tokens_per_step
-        )
-        result = self._search(question, most * (1 + ROUNDING))
-        if result.num_plans_feasible and result.recommended is None:
-            return True
-        self.found = {num_accelerators: result}
-        return False
+        self.found = {}
+        fit = False
+        for each in self.asked.with_batches(num_accelerators, stages[0].fields):
+            productive = longest_productive(each, self.operations, wall_time)
+            result = self._search(each, productive / num_steps(each, stages[0].tokens) * (1 + ROUNDING))
+            self.found[_size(each)] = result
+            if result.recommended is not None:
+                return False
+            fit = fit or result.num_plans_feasible > 0
+        return fit
 
     def _stage(self, num_accelerators: int, stage: RampStage) -> StageRun | None:
-        question = self.asked.on(num_accelerators, stage.fields)
-        result = self.found.pop(num_accelerators, None) or self._search(question)
-        best = result.recommended
-        return None if best is None else StageRun.of(question, best, stage.tokens)
+        """The stage with the batch that is done with it soonest; None where no plan fits."""
+        best: StageRun | None = None
+        for question in self.asked.with_batches(num_accelerators, stage.fields):
+            limit = math.inf if best is None else best.productive_time / num_steps(question, stage.tokens)
+            result = self.found.pop(_size(question), None) or self._search(question, limit)
+            if result.recommended is not None:
+                run = StageRun.of(question, result.recommended, stage.tokens)
+                best = run if best is None or run.productive_time < best.productive_time else best
+        return best
 
     def _search(self, question: Question, within: float = math.inf) -> SearchResult:
         self.num_searches += 1
         return self.asked.searches.result(question, within=within, progress=self.progress)
+
+
+def _size(question: Question) -> tuple[int, int]:
+    """Accelerators and batch."""
+    return question.num_accelerators, question.job.global_batch_size
 
 
 def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> BudgetOption:

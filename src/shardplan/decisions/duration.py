@@ -40,7 +40,17 @@ class StageRun:
     @classmethod
     def of(cls, question: Question, estimate: Estimate, tokens: float) -> StageRun:
         """The stage that trains ``tokens``."""
-        return cls(num_steps=math.ceil(tokens / question.job.tokens_per_step), estimate=estimate, question=question)
+        return cls(num_steps=num_steps(question, tokens), estimate=estimate, question=question)
+
+    @property
+    def productive_time(self) -> float:
+        """Of its steps. [s]"""
+        return self.num_steps * self.estimate.step_time
+
+
+def num_steps(question: Question, tokens: float) -> int:
+    """Steps that train ``tokens``."""
+    return math.ceil(tokens / question.job.tokens_per_step)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from shardplan.decisions.searching import Answered, Searches
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.fields import dataclass
-from shardplan.inputs.defaults import default_global_batch_size
+from shardplan.inputs.defaults import with_usual_batch
+from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Layer
 from shardplan.planner.objective import SMALLEST as SMALLEST_MEMORY
 from shardplan.planner.survey import Survey
@@ -143,9 +144,14 @@ def longest_of(question: Question) -> int:
 
 
 def _with_length(question: Question, length: int, *, keeps_batch: bool) -> Question:
-    job = question.job
-    batch = job.global_batch_size if keeps_batch else default_global_batch_size(length, question.num_accelerators)
-    return replace(question, job=replace(job, sequence_length=length, global_batch_size=batch))
+    job = replace(question.job, sequence_length=length)
+    return _asked_with(question, job, question.num_accelerators, keeps_batch=keeps_batch)
+
+
+def _asked_with(question: Question, job: Job, size: int, *, keeps_batch: bool) -> Question:
+    """The question about another job and size, with the batch of the job or the usual one."""
+    job = job if keeps_batch else with_usual_batch(job, question.model, size)[0]
+    return replace(question, num_accelerators=size, job=job)
 
 
 def _with_layers(question: Question, count: int) -> Question:
@@ -293,9 +299,7 @@ def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> Lar
 
 
 def _with_size(question: Question, size: int, *, keeps_batch: bool) -> Question:
-    job = question.job
-    batch = job.global_batch_size if keeps_batch else default_global_batch_size(job.sequence_length, size)
-    return replace(question, num_accelerators=size, job=replace(job, global_batch_size=batch))
+    return _asked_with(question, question.job, size, keeps_batch=keeps_batch)
 
 
 def _sizes(question: Question) -> Iterator[int]:

@@ -25,7 +25,8 @@ from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.ranking import different_cells
-from shardplan.planner.robustness import pessimistic_times, recommended_of
+from shardplan.planner.related.plainest import plainest
+from shardplan.planner.robustness import pessimistic_times, recommended_of, tested_by
 from shardplan.planner.survey import Survey
 from shardplan.planner.tied import PricedPlans, priced_cells
 
@@ -82,7 +83,7 @@ def pareto_front(question: Question, searches: Searches) -> ParetoFront:
         ParetoPoint(estimate=estimate, pessimistic_time=float(values[2, index]))
         for estimate, index in zip(estimates, chosen, strict=True)
     )
-    return _front_of(survey, points, _recommended(question, survey), len(priced.step_time))
+    return _front_of(survey, points, _recommended(question, survey, searches), len(priced.step_time))
 
 
 def _front_of(
@@ -98,13 +99,15 @@ def _front_of(
     )
 
 
-def _recommended(question: Question, survey: Survey) -> Estimate | None:
+def _recommended(question: Question, survey: Survey, searches: Searches) -> Estimate | None:
     """The plan to take, as the search chooses it."""
     cells = different_cells(survey.tables, 1)
     priced = survey.with_prices(cells).priced
     if priced is None:
         return None
-    return estimate_plan(question, priced.plan(recommended_of(question, priced, fastest=priced.index_of(cells[0]))))
+    fastest, tested = priced.index_of(cells[0]), tested_by(searches.stack, question)
+    plan = priced.plan(recommended_of(question, priced, fastest, tested=tested))
+    return estimate_plan(question, plainest(searches.stack, searches.space(question).axes, question, plan))
 
 
 def _candidates(survey: Survey) -> PricedPlans:

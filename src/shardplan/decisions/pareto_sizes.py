@@ -121,7 +121,7 @@ def sizes_front(
     price = needed_price(question.cluster, USUAL)
     if question.job.tokens is not None:
         check_tokens(question)
-    found = scaling(question, checked_sizes(sizes), searches, progress=progress)
+    found = scaling(question, checked_sizes(sizes), searches, leaves_idle=False, progress=progress)
     priced = [_priced(each.answered, price) for each in found.points]
     quoted = (f"price {price.per_hour:g} {price.currency}/h: {price.source}",) if price.source else ()
     warning = None if question.job.tokens is None else USUAL.extrapolation(max(sizes))

@@ -5,24 +5,31 @@ plan, the efficiency of a size and the marginal efficiency of a step from size i
 
 .. math:: e_j = \frac{R_j / N_j}{R_s / N_s}, \quad m_j = \frac{(R_j - R_i) / (N_j - N_i)}{R_s / N_s}
 
+Where a smaller size takes less time for the step, a larger one uses as many and leaves the others idle: more
+accelerators never slow the job down. Only the sizes of the list are compared for that.
+
 The marginal efficiency is what each added accelerator brings, relative to an accelerator of the smallest size. Adding
 accelerators stops paying where it falls below ``least_gain``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.errors import InputError, shown
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 
 LEAST_GAIN: Final = 0.5
 """Half of what an accelerator brings at the smallest size."""
 MOST_SIZES: Final = 100
+LEAST_DIFFERENCE: Final = 1e-3
+"""Share of a step by which a larger size may be slower: less does not show in the digits of an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +60,8 @@ class Scaling:
     @property
     def question(self) -> Question:
         """The question at the largest size."""
-        return self.points[-1].answered.question
+        last = self.points[-1].answered.question
+        return replace(last, num_accelerators=last.num_given, num_idle=0)
 
     @property
     def pays_up_to(self) -> int | None:
@@ -79,15 +87,48 @@ def scaling(
     searches: Searches,
     *,
     least_gain: float = LEAST_GAIN,
+    leaves_idle: bool = True,
     progress: Progress | None = None,
 ) -> Scaling:
-    """The plan to take at each of ``sizes``, the batch of ``question`` kept. Raises ``InputError``."""
+    """The plan to take at each of ``sizes``, the batch of ``question`` kept. Raises ``InputError``.
+
+    ``leaves_idle``: whether a size may use as many accelerators as a smaller one.
+    """
     ordered = checked_sizes(sizes)
     _check_gain(least_gain)
     answers = searches.answers([replace(question, num_accelerators=size) for size in ordered], progress)
     if all(each.reason is not None for each in answers):
         searches.result(answers[-1].question)  # raises, where what is asked for contradicts itself
-    return Scaling(points=_points(answers), least_gain=least_gain)
+    return Scaling(points=_points(_never_slower(answers) if leaves_idle else answers), least_gain=least_gain)
+
+
+def _never_slower(answers: Sequence[Answered]) -> list[Answered]:
+    """Answers of growing sizes; one that is slower than a smaller size uses as many accelerators as that."""
+    made: list[Answered] = []
+    best: Answered | None = None
+    for answered in answers:
+        of_best = None if best is None or best.fastest is None else best.fastest.step_time * (1 + LEAST_DIFFERENCE)
+        time = math.inf if answered.fastest is None else answered.fastest.step_time
+        if best is not None and of_best is not None and time > of_best:
+            made.append(_with_idle(best, answered.question.num_accelerators))
+        else:
+            made.append(answered)
+            best = answered if answered.fastest is not None else best
+    return made
+
+
+def _with_idle(answered: Answered, num_given: int) -> Answered:
+    """The same plans with more accelerators, which do nothing."""
+    idle = num_given - answered.question.num_accelerators
+    question = replace(answered.question, num_idle=idle)
+
+    def told(estimate: Estimate | None) -> Estimate | None:
+        if estimate is None:
+            return None
+        new = estimate_plan(question, estimate.plan)
+        return replace(new, framework=estimate.framework, refusals=estimate.refusals)
+
+    return replace(answered, question=question, estimate=told(answered.estimate), fastest=told(answered.fastest))
 
 
 def _points(answers: Sequence[Answered]) -> tuple[ScalePoint, ...]:
@@ -96,7 +137,7 @@ def _points(answers: Sequence[Answered]) -> tuple[ScalePoint, ...]:
     first: tuple[int, float] | None = None
     before: tuple[int, float] | None = None
     for answered in answers:
-        size, rate = answered.question.num_accelerators, answered.tokens_per_second
+        size, rate = answered.question.num_given, answered.tokens_per_second
         if rate is None:
             points.append(_point(answered, None, None))
             continue
@@ -109,7 +150,7 @@ def _points(answers: Sequence[Answered]) -> tuple[ScalePoint, ...]:
 
 
 def _point(answered: Answered, efficiency: float | None, marginal: float | None) -> ScalePoint:
-    size = answered.question.num_accelerators
+    size = answered.question.num_given
     return ScalePoint(num_accelerators=size, answered=answered, efficiency=efficiency, marginal_efficiency=marginal)
 
 

@@ -17,7 +17,7 @@ from shardplan.planner.related.grouping import in_groups
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.planner.space import declare
+from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey, survey_of
 
@@ -32,7 +32,7 @@ class Answered:
     question: Question
     """What was asked."""
     estimate: Estimate | None = None
-    """The plan to take: the most robust of those that tie with the fastest, as ``plan`` recommends it."""
+    """The plan to take, as ``plan`` recommends it."""
     fastest: Estimate | None = None
     """The fastest plan that fits."""
     reason: str | None = None
@@ -64,7 +64,7 @@ class Searches:
     known: KnownPipelines = field(default_factory=KnownPipelines, repr=False, compare=False)
 
     def result(self, question: Question, *, within: float = math.inf, progress: Progress | None = None) -> SearchResult:
-        """The answer of ``plan``, of steps up to ``within`` seconds alone. Raises ``ShardplanError`` as that does."""
+        """The answer of ``plan --use-all``, of steps up to ``within`` seconds alone. Raises as that does."""
         return search_question(
             question,
             top=1,
@@ -77,6 +77,7 @@ class Searches:
             stack=self.stack,
             prune=True,
             within=within,
+            use_all=True,
             progress=progress,
         )
 
@@ -128,10 +129,13 @@ class Searches:
     def _restrictions(self) -> Restrictions:
         return Restrictions(fix=as_lists(self.fix), limit=as_lists(self.limit), exclude=as_lists(self.exclude))
 
+    def space(self, question: Question) -> Space:
+        """The candidates of every field. Raises ``InputError``."""
+        return declare(question, self._restrictions, self.stack)
+
     def survey(self, question: Question) -> Survey:
         """Every plan with its step time and memory."""
-        space = declare(question, self._restrictions, self.stack)
-        return survey_of(question, space, stop=self.stop, known=self.known)
+        return survey_of(question, self.space(question), stop=self.stop, known=self.known)
 
     def survey_if_any(self, question: Question) -> Survey | None:
         """The same; None where the restrictions or the framework rule the question out."""

@@ -22,8 +22,9 @@ from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files, replace
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.tested import untested_aspects
 from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, StatedPlan
 from shardplan.inputs.positions import beyond_positions
 from shardplan.inputs.readers.residuals import Features
 from shardplan.memory.knobs import knobs
@@ -55,7 +56,7 @@ class Estimate:
     breakdown: dict[str, float] = field(metadata=in_files("breakdown_s"))
     """Seconds of the step by what they are spent on, on the slowest stage; they sum to the step time."""
     tokens_per_second_per_accelerator: float = field(metadata=in_files("tokens_per_s_per_accelerator"))
-    """Tokens of a step over its time, for one accelerator. [1/s]"""
+    """Tokens of a step over its time, for one of the given accelerators. [1/s]"""
     model_flops_per_token: float
     """Forward and backward FLOP per token. [FLOP]"""
     flops_convention: str
@@ -65,7 +66,7 @@ class Estimate:
     peak_format: str
     """Number format of that peak."""
     mfu: float
-    """Model FLOP over step time and peak."""
+    """Model FLOP over step time and peak of all given accelerators, idle ones too."""
     hfu: float
     """The same with recomputed FLOP counted."""
     peak_memory_bytes: float
@@ -103,15 +104,29 @@ class Estimate:
     time_to_train: float | None = field(metadata=in_files("time_to_train_s"))
     """Time for ``Job.tokens`` without failures and restarts; None where no tokens are given. [s]"""
     money: float | None = field(default=None, metadata=in_files("money_usd"))
-    """Price of the accelerators for that time, at the cluster's price; None without tokens or a price. [USD]"""
+    """Price of all given accelerators for that time, at the cluster's; None without tokens or a price. [USD]"""
     framework: str | None = None
     """The training framework that the plan is for, and the version of its record; None where none is named."""
     refusals: tuple[Refusal, ...] = ()
     """Why that framework cannot run the plan; none where it can."""
+    untested: tuple[str, ...] = ()
+    """What no test, recipe or run shows that framework to do, of all that the plan asks of it."""
     not_measured: str | None = None
     """In which respects no measured run covers the question or the plan; None where runs do."""
     evidence: tuple[NearRun, ...] = ()
     """The measured runs that are nearest to the question with this plan, the nearest first."""
+    num_accelerators_idle: int = 0
+    """Accelerators that were given beside those that the plan occupies, and do nothing."""
+
+    @property
+    def num_accelerators_given(self) -> int:
+        """Accelerators that the plan occupies or leaves idle."""
+        return self.num_accelerators_used + self.num_accelerators_idle
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of a step over its time. [1/s]"""
+        return self.tokens_per_second_per_accelerator * self.num_accelerators_given
 
     @property
     def has_headroom(self) -> bool:
@@ -124,7 +139,8 @@ def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> E
     if stack is None:
         return answer
     setting = question.setting
-    return replace(answer, framework=stack.label, refusals=refusals(stack, answer.plan, setting))
+    refused, untested = refusals(stack, answer.plan, setting), untested_aspects(stack, setting, answer.plan)
+    return replace(answer, framework=stack.label, refusals=refused, untested=untested)
 
 
 def with_memory_of(answer: Estimate, question: Question) -> Estimate:
@@ -209,11 +225,11 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
     question, job, plan = priced.question, priced.question.job, priced.plan
     per_token, peak = known.model_flops_per_token, known.peak_flops
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
-    capacity = step_time * question.num_accelerators * peak
+    capacity = step_time * question.num_given * peak
     sure, sure_memory = band_of(question, shares=priced.shares, plan=plan), known.memory_band
     time = None if job.tokens is None else job.tokens / job.tokens_per_step * step_time
     return Estimate(
-        plan=plan,
+        plan=StatedPlan.of(plan),
         dp=int(priced.numbers.dp),
         num_accelerators_used=question.num_accelerators,
         num_microbatches=int(priced.numbers.num_microbatches),
@@ -221,7 +237,7 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         step_time_p10=step_time * sure.low,
         step_time_p90=step_time * sure.high,
         breakdown=priced.breakdown,
-        tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_accelerators),
+        tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_given),
         model_flops_per_token=per_token,
         flops_convention=flops_convention(job),
         peak_flops=peak,
@@ -248,13 +264,14 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         money=_money(question, time),
         not_measured=sure.not_measured,
         evidence=_evidence(known, plan),
+        num_accelerators_idle=question.num_idle,
     )
 
 
 def _money(question: Question, time: float | None) -> float | None:
-    r"""What the accelerators cost: :math:`N\,t\,p / 3600`. [USD]"""
+    r"""What the given accelerators cost: :math:`N\,t\,p / 3600`. [USD]"""
     price = question.cluster.accelerator_price
-    return None if time is None or price is None else time / SECONDS_PER_HOUR * question.num_accelerators * price
+    return None if time is None or price is None else time / SECONDS_PER_HOUR * question.num_given * price
 
 
 def _evidence(known: _Known, plan: Plan) -> tuple[NearRun, ...]:
@@ -303,7 +320,7 @@ def _assumptions(question: Question, plan: Plan) -> tuple[str, ...]:
     n, most = question.num_accelerators, question.cluster.max_num_accelerators
     if most is not None and n > most:
         texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
-    texts.extend(unfilled_domains(question.network))
+    texts.extend(unfilled_domains(question.network, question.num_given))
     texts.extend(_packing(question.job, plan))
     if question.model.is_moe:
         texts.append(_routing(question.job))

@@ -61,6 +61,39 @@ class BlockLoad:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Computing:
+    """What is left of one micro-batch under any software that a search chooses, and what may be hidden.
+
+    Without the host, and without passes that the dispatcher of experts decides. Forward and backward, and what
+    recomputation repeats. [s]
+    """
+
+    alone: Numbers
+    """Computation, and exchanges of context parallelism."""
+    tp: Numbers
+    """Exchanges of tensor parallelism, as far as they are exposed."""
+    ep: Numbers
+    """Those of experts."""
+    alone_again: Numbers
+    tp_again: Numbers
+    ep_again: Numbers
+
+    @classmethod
+    def of(cls, cost: BlockCost) -> Computing:
+        """Those of one part."""
+        there, back, again = cost.forward, cost.backward, cost.recomputed
+        dispatching, dispatching_again = cost.dispatching
+        return cls(
+            alone=there.compute + back.compute + there.cp + back.cp - dispatching,
+            tp=there.tp + back.tp,
+            ep=there.ep + back.ep,
+            alone_again=again.compute + again.cp - dispatching_again,
+            tp_again=again.tp,
+            ep_again=again.ep,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class StateLoad:
     """Parameters and their traffic."""
 

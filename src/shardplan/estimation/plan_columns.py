@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import StateCharge, state_charge
-from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
+from shardplan.estimation.parts.chunk_times import chunk_times
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
 from shardplan.estimation.parts.pipelines import (
     ShardedTimes,

@@ -21,6 +21,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.residuals import Shares
+from shardplan.inputs.software import CHOSEN
 from shardplan.schedules.base import ChunkTimes
 from shardplan.workload.stage import Stage
 
@@ -50,8 +51,9 @@ class PricedPlan:
         """Several plans; those that need the same formulas are priced together."""
         numbered = [PlanNumbers.of(plan, question.num_accelerators, question.job) for plan in plans]
         priced: dict[int, PricedPlan] = {}
-        for alike in _alike(numbered):
-            columns = PlanColumns.of(question, [plans[at] for at in alike], [numbered[at] for at in alike])
+        for alike in _alike(plans, numbered):
+            asked = question.running(vars(plans[alike[0]]))
+            columns = PlanColumns.of(asked, [plans[at] for at in alike], [numbered[at] for at in alike])
             for number, at in enumerate(alike):
                 priced[at] = cls(plan=plans[at], numbers=numbered[at], columns=columns, number=number)
         return [priced[at] for at in range(len(plans))]
@@ -180,12 +182,13 @@ class PricedPlan:
         return int(self.columns.rows.stages.first[self.number])
 
 
-def _alike(numbered: Sequence[PlanNumbers]) -> Iterable[list[int]]:
+def _alike(plans: Sequence[Plan], numbered: Sequence[PlanNumbers]) -> Iterable[list[int]]:
     """Positions of plans for which the same formulas hold."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, each in enumerate(numbered):
         switches = (
-            each.schedule, each.placement, each.tp_kind, each.cp_comm, each.second_degree is None, each.pp == 1
+            each.schedule, each.placement, each.tp_kind, each.cp_comm, each.second_degree is None, each.pp == 1,
+            *(getattr(plans[number], name) for name in CHOSEN),
         )  # fmt: skip
         groups.setdefault(switches, []).append(number)
     return groups.values()

@@ -5,28 +5,35 @@ Whoever asks, a question is put in one way: what is not given takes the framewor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardplan.arrays import Numbers
-from shardplan.costs.network import Network
+from shardplan.costs.network import Network, used_of_domains
 from shardplan.costs.roofline import Machine, MachineRates
 from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass, replace
 from shardplan.frameworks.defaults import job_in_stack, stated, switches_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import Wanted, chosen_stack
+from shardplan.frameworks.usual_stack import (
+    Wanted,
+    candidates_of,
+    chosen_stack,
+    why_chosen,
+    without_prediction_blocks,
+)
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Setting
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import Job, in_full
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.positions import check_positions
 from shardplan.inputs.profile import Profile, load_profile
+from shardplan.inputs.software import CHOSEN
 from shardplan.inputs.trained import trained_model
 from shardplan.units import format_bytes
 from shardplan.workload.layer import check_adapters
@@ -46,6 +53,10 @@ class Question:
     """World size."""
     job: Job
     """What one step computes, and how the software runs it."""
+    stated_software: tuple[str, ...] = ()
+    """Fields of the software that were asked for, which a search leaves as they are."""
+    num_idle: int = 0
+    """Accelerators that were given beside them and do nothing: they are paid for, and MFU counts them."""
     given_profile: Profile | None = None
     """Calibration constants in place of those of the accelerator's generation."""
     given_network: Network | None = field(default=None, repr=False, compare=False)
@@ -63,6 +74,12 @@ class Question:
                 rule="the number of accelerators is a positive whole number",
                 hint="set --gpus",
             )
+        if not isinstance(self.num_idle, int) or isinstance(self.num_idle, bool) or self.num_idle < 0:
+            raise InputError(
+                f"the number of idle accelerators is {shown(self.num_idle)}",
+                rule="the number of idle accelerators is a whole number, 0 or more",
+                hint="correct num_idle",
+            )
         memory, context = self.cluster.accelerator.memory_bytes, self.profile.context_bytes
         if np.any(memory <= np.asarray(context)):
             raise InputError(
@@ -79,10 +96,37 @@ class Question:
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)
 
+    def running(self, chosen: Mapping[str, Any]) -> Question:
+        """The same with the software that a plan of these fields states; what it leaves open is as the job says."""
+        software = self.job.software
+        stated = {name: chosen[name] for name in CHOSEN if chosen.get(name) is not None}
+        if all(getattr(software, name) == value for name, value in stated.items()):
+            return self
+        return replace(self, job=replace(self.job, software=replace(software, **stated)))
+
     def __repr__(self) -> str:
-        job, where = self.job, f"{self.num_accelerators:,} x {self.cluster.accelerator.name}"
+        idle = f" ({self.num_idle:,} idle beside them)" if self.num_idle else ""
+        job, where = self.job, f"{self.num_accelerators:,} x {self.cluster.accelerator.name}{idle}"
         step = f"{job.global_batch_size:,} x {job.sequence_length:,} tokens a step, {job.precision}, {job.optimizer}"
         return f"<Question: {self.model.name} on {where} ({self.cluster.name}), {step}>"
+
+    @property
+    def num_given(self) -> int:
+        """Accelerators that were given: those of the world and those left idle."""
+        return self.num_accelerators + self.num_idle
+
+    @property
+    def uses(self) -> str:
+        """How many of the given accelerators are used, and how they lie in the domains; empty where all are."""
+        if not self.num_idle:
+            return ""
+        used, given = self.num_accelerators, self.num_given
+        parts = used_of_domains(self.cluster.innermost, used, given), f"{self.num_idle:,} idle"
+        return f"uses {used:,} of {given:,}: {'; '.join(part for part in parts if part)}"
+
+    def leaving_idle(self, num_accelerators: int) -> Question:
+        """The same on fewer of the given accelerators; the others do nothing."""
+        return replace(self, num_accelerators=num_accelerators, num_idle=self.num_given - num_accelerators)
 
     @cached_property
     def profile(self) -> Profile:
@@ -133,6 +177,9 @@ class PutQuestion(NamedTuple):
     question: Question
     stack: Stack | None
     assumptions: tuple[str, ...]
+    under: Mapping[str, Callable[[str], PutQuestion]] = {}
+    """Where none is named and the usual one has not what is wanted: the question under each that has, by its name. It
+    takes in words how that one was chosen."""
 
     def restricted(self, choices: Mapping[str, Collection[str] | None]) -> PutQuestion:
         """With what the framework adds to the assumptions where ``choices`` restrict a search."""
@@ -152,16 +199,35 @@ def put_question(
     profile: Profile | None,
 ) -> PutQuestion:
     """The question with these fields of a job and its software, in place of those of ``job``. Raises InputError."""
+    fields = in_full(fields, job)
     given = {**fields} if job is None else {**stated(job), **fields}
-    known, chosen = chosen_stack(stack, cluster.accelerator.vendor, Wanted.of(model, given))
-    assumed: tuple[str, ...] = ()
-    if job is None:
-        filled = () if known is None else tuple(known.job)
-        job, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
-    else:
-        job, software = replace(job, **fields), {**stated(job.software), **software}
-    asked, of_stack = job_in_stack(job, known, given, software)
-    question = Question(
-        model=model, cluster=cluster, num_accelerators=num_accelerators, job=asked, given_profile=profile
-    )
-    return PutQuestion(question, known, (*assumed, *chosen, *of_stack))
+    vendor, wanted = cluster.accelerator.vendor, Wanted.of(model, given)
+    own = {} if job is None else stated(job.software)
+
+    def put(known: Stack | None, chosen: tuple[str, ...]) -> PutQuestion:
+        """The question with the defaults of a framework."""
+        if job is None:
+            of_job = () if known is None else tuple(known.job)
+            filled, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=of_job, **fields)
+        else:
+            filled, assumed = replace(job, **fields), ()
+        asked, of_stack = job_in_stack(filled, known, given, {**own, **software})
+        usual, _ = job_in_stack(filled, known, given, {})
+        changed = (name for name in own if getattr(asked.software, name) != getattr(usual.software, name))
+        trained, left_out = without_prediction_blocks(model, known)
+        question = Question(
+            model=trained,
+            cluster=cluster,
+            num_accelerators=num_accelerators,
+            job=asked,
+            stated_software=tuple(dict.fromkeys((*software, *changed))),
+            given_profile=profile,
+        )
+        return PutQuestion(question, known, (*assumed, *chosen, *left_out, *of_stack))
+
+    def under(known: Stack, among: str) -> PutQuestion:
+        return put(known, (why_chosen(known, vendor, wanted, among),))
+
+    several = candidates_of(stack, vendor, wanted)
+    others = {each.name: partial(under, each) for each in several} if len(several) > 1 else {}
+    return put(*chosen_stack(stack, vendor, wanted))._replace(under=others)

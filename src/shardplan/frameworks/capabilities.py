@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.frameworks.conditions import Condition, parse_condition
 from shardplan.frameworks.layer_kinds import LAYER_KINDS
 from shardplan.frameworks.option_entries import OptionTable, read_options
+from shardplan.frameworks.reading import few, fields_of, list_in, origin_of, wrong
+from shardplan.frameworks.shown import Aspect, read_shown
 from shardplan.inputs.job import PACKED, PRECISIONS, Optimizer
 from shardplan.inputs.plan import NAME, OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, Sharding, TpKind, placement_tokens
-from shardplan.inputs.software import CHOICES
+from shardplan.inputs.software import CHOICES, CHOSEN
+from shardplan.words import switch_word
 
 Switch = Literal["either", "on", "off"]
 Ways = Literal["equal", "counts", "remainder", "by_cost"]
@@ -28,8 +31,13 @@ ExpertTp = Literal["any", "one", "tp"]
 
 ANY_PLACEMENT: Final = "any"
 RECOMPUTE_WORDS: Final = (*RECOMPUTE_MODULES, OP_SAC, "full")
+OFFERED: Final[Mapping[str, tuple[str | bool, ...]]] = {
+    **CHOICES,
+    **{name: (False, True) for name in CHOSEN if name not in CHOICES},
+}
+"""Fields of the software that a framework may offer, with their values."""
 CONCERNED: Final = (
-    *(each.name for each in fields(Plan)), "precision", "optimizer", "global_batch_size", "base_weights", *CHOICES,
+    *(each.name for each in fields(Plan)), "precision", "optimizer", "global_batch_size", "base_weights", *OFFERED,
 )  # fmt: skip
 """Fields of a plan, a job or its software that an exclusion may concern."""
 
@@ -49,6 +57,18 @@ class Exclusion:
     """The field of the plan or the job that it concerns first."""
     instead: str
     """What the framework can do instead."""
+    source: str
+    from_memory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A library beside the framework that some choices need."""
+
+    when: Condition
+    """Plans that need it."""
+    field: str
+    """The field whose value needs it."""
     source: str
     from_memory: bool = False
 
@@ -118,7 +138,7 @@ class Capabilities:
     """What can live in host memory."""
     offload_layers: bool | None = None
     """Whether the offload of activations can be limited to a number of layers."""
-    software: Mapping[str, tuple[str, ...]] | None = None
+    software: Mapping[str, tuple[str | bool, ...]] | None = None
     """Values that a user can choose for fields of its software, by field; a field that is left out is as it is."""
     placements: tuple[str, ...] | None = None
     """Orders of the dimensions from the fastest network outward, or ``any``."""
@@ -126,6 +146,10 @@ class Capabilities:
     """The framework's own options of a plan, with values of the plan in braces."""
     refuses: tuple[Exclusion, ...] = ()
     """Combinations that it refuses besides."""
+    libraries: Mapping[str, Library] | None = None
+    """Libraries beside it that some choices need, by name; none: no choice needs one."""
+    shown: tuple[Aspect, ...] | None = None
+    """What its tests, recipes or published runs show working. None: the record names none of them."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where each entry comes from: a path in the repository, or a paper."""
     from_memory: tuple[str, ...] = ()
@@ -185,7 +209,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "optimizers": Form("names", get_args(Optimizer)),
     "offload": Form("names", ("optimizer", "activations")),
     "offload_layers": Form("flag"),
-    "software": Form("software", tuple(CHOICES)),
+    "software": Form("software", tuple(OFFERED)),
     "placements": Form("names"),
     "options": Form("options"),
 }
@@ -194,18 +218,22 @@ FORMS: Final[Mapping[str, Form]] = {
 
 def read_capabilities(raw: object, label: str, base: Capabilities | None = None) -> Capabilities:
     """The record in ``raw``, which states what differs from ``base`` if there is one. Raises ``InputError``."""
-    given = _mapping(raw, label, (*_HEAD, *FORMS, "refuses"))
+    given = fields_of(raw, label, (*_HEAD, *FORMS, "refuses", "libraries", "shown"))
     found: dict[str, Any] = {name: _head(given, name, label, base) for name in _HEAD}
     sources: dict[str, str] = {}
     remembered: list[str] = []
     for name in (each for each in FORMS if each in given):
         where = f"{name} of {label}"
-        entry = _mapping(given[name], where, ("value", "source", "from_memory"))
+        entry = fields_of(given[name], where, ("value", "source", "from_memory"))
         found[name] = _read(entry.get("value"), FORMS[name], name, where)
-        sources[name], is_remembered = _origin(entry, where)
+        sources[name], is_remembered = origin_of(entry, where)
         remembered += [name] if is_remembered else []
     if "refuses" in given:
         found["refuses"] = _exclusions(given["refuses"], label)
+    if "libraries" in given:
+        found["libraries"] = _libraries(given["libraries"], label)
+    if "shown" in given:
+        found["shown"] = read_shown(given["shown"], label)
     if base is None:
         return Capabilities(**found, sources=sources, from_memory=tuple(remembered))
     return _over(base, found, sources, remembered)
@@ -216,31 +244,27 @@ def _over(base: Capabilities, found: dict[str, Any], sources: dict[str, str], re
     same = (base.repository, base.commit) == (found["repository"], found["commit"])
     origin = "" if same else f"{base.repository} {base.commit}: ".lstrip()
     kept = {name: f"{origin}{source}" for name, source in base.sources.items()}
-    excluded = tuple(replace(each, source=f"{origin}{each.source}") for each in base.refuses)
     from_memory = (*(name for name in base.from_memory if name not in found), *remembered)
-    return replace(base, **{"refuses": excluded, **found}, sources=kept | sources, from_memory=from_memory)
+    lists = {
+        "refuses": tuple(replace(each, source=f"{origin}{each.source}") for each in base.refuses),
+        "libraries": None if base.libraries is None else _elsewhere(base.libraries, origin),
+        "shown": None if base.shown is None else tuple(each.read_elsewhere(origin) for each in base.shown),
+    }
+    return replace(base, **{**lists, **found}, sources=kept | sources, from_memory=from_memory)
+
+
+def _elsewhere(libraries: Mapping[str, Library], origin: str) -> dict[str, Library]:
+    return {name: replace(each, source=f"{origin}{each.source}") for name, each in libraries.items()}
 
 
 def _head(given: Mapping[str, Any], name: str, label: str, base: Capabilities | None) -> str:
     value = given.get(name, "" if base is None else getattr(base, name))
     if not isinstance(value, str) or (name in ("version", "date") and not value.strip()):
         rule = f"a record has a {name}, a text in quotes"
-        raise _wrong(f"{name} of {label}", given.get(name), rule, f'{name}: "..."')
+        raise wrong(f"{name} of {label}", given.get(name), rule, f'{name}: "..."')
     if name == "date" and not _DATE.fullmatch(value):
-        raise _wrong(f"date of {label}", value, "a date is a year and a month, or a day", 'date: "2026-08"')
+        raise wrong(f"date of {label}", value, "a date is a year and a month, or a day", 'date: "2026-08"')
     return value
-
-
-def _origin(entry: Mapping[str, Any], where: str) -> tuple[str, bool]:
-    """Source of an entry, and whether it is from memory."""
-    source, remembered = entry.get("source"), entry.get("from_memory", False)
-    if not isinstance(source, str) or not source.strip():
-        raise _wrong(
-            f"source of {where}", source, "every entry has a source", "source: path in the repository, or paper"
-        )
-    if not isinstance(remembered, bool):
-        raise _wrong(f"from_memory of {where}", remembered, "from_memory is true or false", "from_memory: true")
-    return source, remembered
 
 
 def _read(value: object, form: Form, name: str, where: str) -> Any:
@@ -249,39 +273,51 @@ def _read(value: object, form: Form, name: str, where: str) -> Any:
         return read_options(value, where)
     if form.kind == "flag":
         if not isinstance(value, bool):
-            raise _wrong(f"value of {where}", value, f"{name} is true or false", "value: true")
+            raise wrong(f"value of {where}", value, f"{name} is true or false", "value: true")
         return value
     if form.kind == "name":
         return _name(value, form.known, where)
     if form.kind in ("names", "texts"):
         if not isinstance(value, list):
-            raise _wrong(f"value of {where}", value, f"{name} is a list of names", f"value: [{_few(form.known)}]")
+            raise wrong(f"value of {where}", value, f"{name} is a list of names", f"value: [{few(form.known)}]")
         read = tuple(_name(each, form.known, where, free=form.kind == "texts") for each in value)
         return _placements(read) if name == "placements" else read
     if form.kind == "software":
         return _software(value, where)
     if not isinstance(value, Mapping):
-        raise _wrong(f"value of {where}", value, f"{name} is a mapping of names", f"value: {{{_few(form.known)}: ...}}")
+        raise wrong(f"value of {where}", value, f"{name} is a mapping of names", f"value: {{{few(form.known)}: ...}}")
     return {_name(key, form.known, where): _name(each, form.values, where, free=True) for key, each in value.items()}
 
 
 def _name(value: object, known: tuple[str, ...] | None, where: str, *, free: bool = False) -> str:
     """One name; ``free``: any text where no names are known."""
     if not isinstance(value, str) or (known is None and not (value.strip() if free else NAME.fullmatch(value))):
-        raise _wrong(f"value of {where}", value, "a name is a text", "write a name")
+        raise wrong(f"value of {where}", value, "a name is a text", "write a name")
     if known is not None and value not in known:
         raise UnknownNameError(where, value[:60], known, hint=f"one of {', '.join(known)}")
     return value
 
 
-def _software(value: object, where: str) -> dict[str, tuple[str, ...]]:
+def _software(value: object, where: str) -> dict[str, tuple[str | bool, ...]]:
     """Values of fields of the software, each one of those that the field can have."""
-    read: dict[str, tuple[str, ...]] = {}
-    for name, values in _mapping(value, f"value of {where}", tuple(CHOICES)).items():
+    read: dict[str, tuple[str | bool, ...]] = {}
+    for name, values in fields_of(value, f"value of {where}", tuple(OFFERED)).items():
+        known = OFFERED[name]
         if not isinstance(values, list) or not values:
-            raise _wrong(f"{name} of {where}", values, "a field has a list of values", f"{name}: [{CHOICES[name][0]}]")
-        read[name] = tuple(_name(each, CHOICES[name], f"{name} of {where}") for each in values)
+            sample = f"{name}: [{switch_word(known[0])}]"
+            raise wrong(f"{name} of {where}", values, "a field has a list of values", sample)
+        read[name] = tuple(_offered(each, known, f"{name} of {where}") for each in values)
     return read
+
+
+def _offered(value: object, known: tuple[str | bool, ...], where: str) -> str | bool:
+    """One value of a field: a name, or true or false."""
+    if isinstance(value, str | bool) and value in known:
+        return value
+    words = [switch_word(each) for each in known]
+    if isinstance(value, str):
+        raise UnknownNameError(where, value[:60], words, hint=f"one of {', '.join(words)}")
+    raise wrong(f"value of {where}", value, f"it is one of {', '.join(words)}", f"[{words[0]}]")
 
 
 def _placements(orders: tuple[str, ...]) -> tuple[str, ...]:
@@ -292,19 +328,36 @@ def _placements(orders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _exclusions(raw: object, label: str) -> tuple[Exclusion, ...]:
-    if not isinstance(raw, list):
-        raise _wrong(f"refuses of {label}", raw, "refuses is a list of rules", "refuses: [{rule: ..., when: ...}]")
-    return tuple(_exclusion(each, f"refuses[{number}] of {label}") for number, each in enumerate(raw))
+    rules = list_in(raw, "refuses", label, "rule: ..., when: ...")
+    return tuple(_exclusion(each, f"refuses[{number}] of {label}") for number, each in enumerate(rules))
+
+
+def _libraries(raw: object, label: str) -> dict[str, Library]:
+    if not isinstance(raw, Mapping):
+        raise wrong(f"libraries of {label}", raw, "libraries have names", "libraries: {deepep: {when: ...}}")
+    return {_name(name, None, f"libraries of {label}"): _library(each, name, label) for name, each in raw.items()}
+
+
+def _library(raw: object, name: str, label: str) -> Library:
+    where = f"{name} in libraries of {label}"
+    given = fields_of(raw, where, ("when", "field", "source", "from_memory"))
+    source, remembered = origin_of(given, where)
+    return Library(
+        when=parse_condition(given.get("when"), f"when of {where}"),
+        field=_name(given.get("field"), CONCERNED, f"field of {where}"),
+        source=source,
+        from_memory=remembered,
+    )
 
 
 def _exclusion(raw: object, where: str) -> Exclusion:
-    given = _mapping(raw, where, ("rule", "when", "field", "instead", "source", "from_memory"))
+    given = fields_of(raw, where, ("rule", "when", "field", "instead", "source", "from_memory"))
     for name in ("rule", "instead"):
         if not isinstance(given.get(name), str) or not given[name].strip():
-            raise _wrong(
+            raise wrong(
                 f"{name} of {where}", given.get(name), f"an exclusion has a sentence as its {name}", f"{name}: ..."
             )
-    source, remembered = _origin(given, where)
+    source, remembered = origin_of(given, where)
     return Exclusion(
         rule=given["rule"],
         when=parse_condition(given.get("when"), f"when of {where}"),
@@ -313,20 +366,3 @@ def _exclusion(raw: object, where: str) -> Exclusion:
         source=source,
         from_memory=remembered,
     )
-
-
-def _mapping(raw: object, where: str, known: tuple[str, ...]) -> Mapping[str, Any]:
-    if not isinstance(raw, Mapping):
-        raise _wrong(where, raw, f"it has the fields {', '.join(known[:4])} ...", f"write fields: {_few(known)}")
-    for name in raw:
-        if name not in known:
-            raise UnknownNameError(f"field of {where}", str(name)[:60], known, hint=f"one of {', '.join(known)}")
-    return raw
-
-
-def _few(known: tuple[str, ...] | None) -> str:
-    return ", ".join((known or ("1f1b",))[:3])
-
-
-def _wrong(what: str, value: object, rule: str, hint: str) -> InputError:
-    return InputError(f"{what} is {shown(value)}", rule=rule, hint=hint)

@@ -8,7 +8,9 @@ from typing import Any, Final
 from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import Capabilities
 from shardplan.frameworks.option_entries import OptionEntry
+from shardplan.frameworks.shown import ShownPlans, shown_record
 from shardplan.records import Record, plain
+from shardplan.words import switch_word
 
 TITLES: Final[Mapping[str, str]] = {
     "layer_kinds": "kinds of layers",
@@ -23,6 +25,8 @@ TITLES: Final[Mapping[str, str]] = {
     "offload_layers": "offload by layers",
 }
 """What an entry is called where its name does not say it."""
+NOTHING: Final = "nothing"
+"""What is shown of an aspect without a source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,28 @@ def refusal_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
     )
 
 
+def shown_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
+    """What is shown to work: the plans that an aspect concerns, those of each source, and those that none covers."""
+    rows = []
+    for aspect in can.shown or ():
+        concerns = f"{aspect.name}, where {aspect.concerns.text}"
+        rows += [_evidence_row(concerns, each) for each in aspect.evidence]
+        rows += [] if aspect.evidence else [CapabilityRow(title=concerns, value=NOTHING, source="", from_memory=False)]
+    return tuple(rows)
+
+
+def _evidence_row(title: str, each: ShownPlans) -> CapabilityRow:
+    return CapabilityRow(title=title, value=each.when.text, source=each.source, from_memory=each.from_memory)
+
+
+def library_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
+    """Every library beside the framework, and which plans need it."""
+    return tuple(
+        CapabilityRow(title=name, value=each.when.text, source=each.source, from_memory=each.from_memory)
+        for name, each in (can.libraries or {}).items()
+    )
+
+
 def capability_record(can: Capabilities) -> dict[str, Any]:
     """A record with the source of every entry."""
     entries = {
@@ -89,7 +115,12 @@ def capability_record(can: Capabilities) -> dict[str, Any]:
         for each in can.refuses
     ]
     head = {name: getattr(can, name) for name in ("version", "date", "repository", "commit")}
-    return {**head, "entries": entries, "refuses": refuses}
+    libraries = {
+        name: {"when": each.when.text, "field": each.field, "source": each.source, "from_memory": each.from_memory}
+        for name, each in (can.libraries or {}).items()
+    }
+    shown = None if can.shown is None else shown_record(can.shown)
+    return {**head, "entries": entries, "refuses": refuses, "libraries": libraries, "shown": shown}
 
 
 def _options(can: Capabilities) -> tuple[OptionEntry, ...]:
@@ -114,5 +145,5 @@ def _words(value: object) -> str:
     if isinstance(value, Mapping):
         return "; ".join(f"{name}: {_words(each)}" for name, each in value.items()) or "none"
     if isinstance(value, tuple):
-        return ", ".join(map(str, value)) or "none"
+        return ", ".join(map(switch_word, value)) or "none"
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)

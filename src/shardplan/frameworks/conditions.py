@@ -23,7 +23,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, recompute_modules
-from shardplan.inputs.software import CHOICES
+from shardplan.inputs.software import CHOICES, CHOSEN
 
 Facts = Mapping[str, Any]
 Term = Callable[[Facts], Any]
@@ -74,7 +74,10 @@ def _of_plan(name: str) -> Fact:
 
 
 def _of_software(name: str) -> Fact:
-    return lambda s, _d: getattr(s.job.software, name)
+    """A field of the software: what the plan states of it, or else the job."""
+    if name not in CHOSEN:
+        return lambda s, _d: getattr(s.job.software, name)
+    return lambda s, d: getattr(s.job.software if getattr(d.plan, name) is None else d.plan, name)
 
 
 FACTS: Final[Mapping[str, Fact]] = {
@@ -105,10 +108,11 @@ FACTS: Final[Mapping[str, Fact]] = {
     "sequence_length": lambda s, _d: s.job.sequence_length,
     "global_batch_size": lambda s, _d: s.job.global_batch_size,
     "vendor": lambda s, _d: s.cluster.accelerator.vendor,
+    "generation": lambda s, _d: s.cluster.accelerator.generation,
     "precision": lambda s, _d: s.job.precision,
     "optimizer": lambda s, _d: s.job.optimizer,
     "base_weights": lambda s, _d: s.job.base_weights,
-    **{name: _of_software(name) for name in CHOICES},
+    **{name: _of_software(name) for name in (*CHOICES, *CHOSEN)},
     "layers": lambda s, _d: s.model.num_hidden_layers,
     "kv_heads": lambda s, _d: gcd(*s.kv_heads),
     "num_experts": lambda s, _d: gcd(*s.num_experts),
@@ -121,10 +125,12 @@ FACTS: Final[Mapping[str, Fact]] = {
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
 where none is given; ``experts`` and ``dense``: whether layers have them; ``mtp_layers``:
 blocks of multi-token prediction; ``tied``: whether input and output embeddings
-are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain, or those that the
+are one table; ``vendor``, ``generation``: the accelerator's maker
+and its generation (``hopper``); ``scale_up``: accelerators of a scale-up domain, or those that the
 job uses of each where it uses several alike; ``replicas``: dp cp; ``uneven``: whether model chunks differ in their
 layers. ``overlap_pp``, ``sharding_degree`` and ``microbatch_group_size`` are what holds where the plan leaves them
-open. Fields of the software that have named values are facts too (``moe_dispatcher``)."""
+open. Fields of the software that have named values are facts too (``moe_dispatcher``), and
+``fused_loss``."""
 
 
 def _is_in(value: Any, options: Any) -> Flags:
@@ -141,7 +147,8 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "schedule": ("schedule", "vp"),
     "overlap_pp": ("overlap_pp", "vp"),
     **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
-    **dict.fromkeys(("vendor", "precision", "optimizer", "base_weights", "layers", *CHOICES), ()),
+    **dict.fromkeys(("vendor", "generation", "precision", "optimizer", "base_weights", "layers"), ()),
+    **{name: () for name in CHOICES if name not in CHOSEN},
     **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied"), ()),
 }
 """Fields of a plan that decide a fact; where it is not listed, the field of its name."""
@@ -154,10 +161,11 @@ def plan_fields(facts: Iterable[str]) -> tuple[str, ...]:
 
 _FLAGS: Final = (
     "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "experts", "dense", "tied", "uneven",
-    "short_ends",
+    "short_ends", "hybrid", "fused_loss",
 )  # fmt: skip
 _TEXTS: Final = (
-    "schedule", "sharding", "offload", "cp_comm", "tp_kind", "placement", "precision", "optimizer", "vendor", "layout",
+    "schedule", "sharding", "offload", "cp_comm", "tp_kind", "placement", "precision", "optimizer", "vendor",
+    "generation", "layout", "hybrid_pattern",
     "base_weights", *CHOICES,
 )  # fmt: skip
 _LISTS: Final = ("recompute", "chunk_layers")

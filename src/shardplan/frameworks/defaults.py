@@ -13,18 +13,20 @@ from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, StatedPlan
 from shardplan.inputs.software import Software
 from shardplan.words import switch_word
 
 SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
 """Defaults of a plan that another stack replaces in a plan file."""
-SEARCHED_SWITCHES: Final = (*SWITCHES, "sequence_parallel")
+SEARCHED_SWITCHES: Final = ("cp_comm", "overlap_dp", "overlap_pp", "sequence_parallel")
 """Defaults of a plan that a search does not vary by itself."""
 
 
 def stated(record: Job | Plan | Software) -> dict[str, Any]:
-    """Fields of a record that are not at their default: in Python these are the ones given."""
+    """Fields of a record that are not at their default: in Python these are the ones given; all of an answer's plan."""
+    if isinstance(record, StatedPlan):
+        return asdict(record)
     own = [field for field in fields(record) if field.default is not MISSING and field.name != "software"]
     return {each.name: value for each in own if (value := getattr(record, each.name)) != each.default}
 
@@ -68,7 +70,7 @@ def plan_in_stack(
 ) -> tuple[Plan, tuple[str, ...]]:
     """A plan whose fields other than the ``given`` ones are the stack's, and what was taken as text.
 
-    Without ``given`` these are the fields that are not at their default.
+    Without ``given`` these are those that are :func:`stated`.
     """
     if stack is None:
         return plan, ()

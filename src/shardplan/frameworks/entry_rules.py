@@ -16,6 +16,7 @@ from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, replicas
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, placement_tokens
 from shardplan.inputs.software import OF_EXPERTS
+from shardplan.words import switch_word
 
 
 class Template(NamedTuple):
@@ -220,7 +221,7 @@ def _dimension(entry: str, degree: str, kind: str, words: tuple[str, str], nothi
 
 
 def _choices(choices: Any) -> str:
-    return ", ".join(f"{name} {_or(values)}" for name, values in choices.items())
+    return ", ".join(f"{name} {_or(map(switch_word, values))}" for name, values in choices.items())
 
 
 def _other_choices(choices: Any, s: Setting) -> list[str]:

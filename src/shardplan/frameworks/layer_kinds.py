@@ -13,9 +13,11 @@ _RECURRENT: Final = tuple(
     each.title.lower().replace(" ", "-") for each in get_args(Mixer) if issubclass(each, Recurrent)
 )
 """Mixers that do not read all of the sequence."""
+MTP: Final = "multi-token-prediction"
+"""Blocks behind the layers that predict further tokens: a model can be trained without them."""
 LAYER_KINDS: Final = (
     "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", *_RECURRENT,
-    "parallel-mixers", "experts", "multi-token-prediction",
+    "parallel-mixers", "experts", MTP,
 )  # fmt: skip
 """All kinds. ``latent-attention``: DeepSeek's MLA; ``sparse-attention``: MLA over selected keys;
 ``parallel-mixers``: two mixers in one layer (Falcon-H1)."""
@@ -24,7 +26,7 @@ LAYER_KINDS: Final = (
 def layer_kinds(model: ModelConfig) -> tuple[str, ...]:
     """Those that a model has, in the order of :data:`LAYER_KINDS`."""
     found = {kind for layer in model.layer_kinds for kind in _kinds_of(layer)}
-    found |= {"multi-token-prediction"} if model.num_mtp_layers else set()
+    found |= {MTP} if model.num_mtp_layers else set()
     return tuple(kind for kind in LAYER_KINDS if kind in found)
 
 

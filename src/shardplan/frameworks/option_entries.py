@@ -6,17 +6,18 @@ Expressions in braces and conditions are those of :mod:`shardplan.frameworks.con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from string import Formatter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.frameworks.conditions import FACTS, Condition, Fact, Facts, parse_condition
-from shardplan.frameworks.stage_layers import megatron_layout
+from shardplan.frameworks.reading import wrong
+from shardplan.frameworks.stage_layers import hybrid_pattern, is_hybrid, megatron_layout
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
@@ -42,12 +43,14 @@ VALUES: Final[Mapping[str, Fact]] = {
     "chunk_layers": _layers,
     "short_ends": lambda s, d: _has_short_ends(_layers(s, d)),
     "layout": lambda s, d: megatron_layout(_layers(s, d), s.model.num_mtp_layers),
+    "hybrid": lambda s, _d: is_hybrid(s.model),
+    "hybrid_pattern": lambda s, d: hybrid_pattern(s.model, _layers(s, d)),
 }
 """What options may name: facts of conditions, and of one plan the layers of every model chunk (``chunk_layers``),
 whether first and last have one layer less than all others (``short_ends``), and all in Megatron's notation
-(``layout``)."""
+(``layout``; of a model for which ``hybrid`` holds, ``hybrid_pattern``)."""
 
-_SAYS: Final = dict.fromkeys(("uneven", "chunk_layers", "short_ends", "layout"), "stage_layers")
+_SAYS: Final = dict.fromkeys(("uneven", "chunk_layers", "short_ends", "layout", "hybrid_pattern"), "stage_layers")
 """Fields that facts of another name say."""
 
 
@@ -81,16 +84,22 @@ class OptionEntry:
 
     def written(self, known: Facts) -> str:
         """The option for one plan."""
-        return "".join(
-            piece.words if piece.value is None else piece.words + self._word(piece.value.of(known), piece.separator)
-            for piece in self.pieces
-        )
+        return written(self.pieces, known, self.words)
 
-    def _word(self, value: Any, separator: str) -> str:
-        if isinstance(value, tuple):
-            return separator.join(word for each in value if (word := self._word(each, separator)))
-        word = _text(value)
-        return self.words.get(word, word)
+
+def written(pieces: Iterable[Piece], known: Facts, words: Mapping[str, str]) -> str:
+    """Pieces with the values of one plan; ``words``: other words for values."""
+    return "".join(
+        piece.words if piece.value is None else piece.words + _word(piece.value.of(known), piece.separator, words)
+        for piece in pieces
+    )
+
+
+def _word(value: Any, separator: str, words: Mapping[str, str]) -> str:
+    if isinstance(value, tuple):
+        return separator.join(word for each in value if (word := _word(each, separator, words)))
+    word = _text(value)
+    return words.get(word, word)
 
 
 def _text(value: Any) -> str:
@@ -128,7 +137,7 @@ class OptionTable:
 def read_options(raw: object, where: str) -> OptionTable:
     """The entries in ``raw``, which must be a list. Raises ``InputError``."""
     if not isinstance(raw, list):
-        raise _wrong(f"value of {where}", raw, "options are a list", 'value: ["--tensor-parallel {tp}"]')
+        raise wrong(f"value of {where}", raw, "options are a list", 'value: ["--tensor-parallel {tp}"]')
     return OptionTable(raw, where)
 
 
@@ -136,7 +145,7 @@ def _entry(raw: object, where: str) -> OptionEntry:
     given = {"option": raw} if isinstance(raw, str) else raw
     if not isinstance(given, Mapping) or ("option" in given) == ("default" in given):
         rule = "an option is a text, or has an option or a default with further keys"
-        raise _wrong(
+        raise wrong(
             where, raw, rule, 'write "--cp {cp}", {option: "--cp {cp}", when: "cp > 1"} or {default: "cp == 1"}'
         )
     for name in given:
@@ -145,7 +154,7 @@ def _entry(raw: object, where: str) -> OptionEntry:
     condition = given.get("default", given.get("when"))
     when = None if condition is None else parse_condition(condition, f"when of {where}", VALUES)
     text = given.get("option", "")
-    pieces = () if "default" in given else _pieces(text, where)
+    pieces = () if "default" in given else pieces_of(text, f"option of {where}")
     return OptionEntry(
         text=text,
         pieces=pieces,
@@ -155,14 +164,14 @@ def _entry(raw: object, where: str) -> OptionEntry:
     )
 
 
-def _pieces(text: object, where: str) -> tuple[Piece, ...]:
-    """The parts of an option's text."""
+def pieces_of(text: object, where: str) -> tuple[Piece, ...]:
+    """The parts of a text with values in braces. Raises ``InputError``."""
     if not isinstance(text, str) or not text.strip():
-        raise _wrong(f"option of {where}", text, "an option is a text", 'option: "--tensor-parallel {tp}"')
+        raise wrong(where, text, "an option is a text", 'option: "--tensor-parallel {tp}"')
     try:
         parts = list(Formatter().parse(text))
     except ValueError:
-        raise _wrong(f"option of {where}", text, "values are in braces", "write {{ and }} for braces") from None
+        raise wrong(where, text, "values are in braces", "write {{ and }} for braces") from None
     return tuple(
         Piece(words, None if value is None else parse_condition(value, f"value of {where}", VALUES), separator or " ")
         for words, value, separator, _ in parts
@@ -176,7 +185,7 @@ def _says(given: object, pieces: tuple[Piece, ...], when: Condition | None, wher
         names = [_SAYS.get(name, name) for each in read for name in each.names]
         return tuple(dict.fromkeys(name for name in names if name in SAID))
     if not isinstance(given, list):
-        raise _wrong(f"says of {where}", given, "says is a list of fields", "says: [recompute]")
+        raise wrong(f"says of {where}", given, "says is a list of fields", "says: [recompute]")
     for name in given:
         if name not in SAID:
             raise UnknownNameError(f"field in says of {where}", str(name)[:60], SAID, hint=f"one of {', '.join(SAID)}")
@@ -185,9 +194,5 @@ def _says(given: object, pieces: tuple[Piece, ...], when: Condition | None, wher
 
 def _words(given: object, where: str) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(each, str) for pair in given.items() for each in pair):
-        raise _wrong(f"words of {where}", given, "words are texts for texts", 'words: {activation: "moe_act"}')
+        raise wrong(f"words of {where}", given, "words are texts for texts", 'words: {activation: "moe_act"}')
     return dict(given)
-
-
-def _wrong(what: str, value: object, rule: str, hint: str) -> InputError:
-    return InputError(f"{what} is {shown(value)}", rule=rule, hint=hint)

@@ -13,10 +13,11 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, Capabilities
 from shardplan.frameworks.conditions import FACTS, Condition, KnownFacts, parse_condition
 from shardplan.frameworks.entry_rules import TEMPLATES, Template
-from shardplan.frameworks.option_entries import OF_JOB, SAID, VALUES, OptionEntry
+from shardplan.frameworks.option_entries import SAID, VALUES, OptionEntry
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import CHOSEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,8 @@ class OptionsOfPlan:
     """The stack's name and the version of its record, such as ``deepspeed 0.19.6``."""
     options: tuple[str, ...]
     """Options in the framework's own syntax; those whose default gives the plan are left out."""
-    of_plan: tuple[str, ...]
-    """Those of them that set something of this plan: not what only repeats the job or a degree of one."""
+    in_effect: tuple[str, ...]
+    """Those of them that make a difference for this plan and its job: not what only repeats a degree of one."""
     unsaid: tuple[str, ...]
     """Fields of the plan or the job that matter for this plan and that these options do not express."""
     says: tuple[tuple[str, ...], ...]
@@ -60,6 +61,9 @@ IN_EFFECT: Final[Mapping[str, str]] = {
     "overlap_dp": "replicas > 1",
     "overlap_pp": "pp > 1",
     "overlap_ep": "ep > 1",
+    "moe_dispatcher": "experts and (ep > 1 or etp > 1)",
+    "cuda_graphs": 'cuda_graphs != "none"',
+    "fused_loss": "fused_loss",
     "stage_layers": "pp > 1",
 }
 """Fields that make a difference only in some plans. One that makes a difference must be expressed."""
@@ -79,7 +83,7 @@ def options_of(stack: Stack, setting: Setting, plan: Plan) -> OptionsOfPlan | No
     return OptionsOfPlan(
         framework=stack.label,
         options=tuple(text for _, text in written),
-        of_plan=tuple(text for each, text in written if _is_of_plan(each, setting, degrees)),
+        in_effect=tuple(text for each, text in written if _is_in_effect(each, setting, degrees)),
         says=tuple(each.says for each, _ in written),
         unsaid=tuple(name for name in SAID if name not in said and _must_be_said(name, can, setting, degrees)),
         source=can.sources["options"],
@@ -87,10 +91,9 @@ def options_of(stack: Stack, setting: Setting, plan: Plan) -> OptionsOfPlan | No
     )
 
 
-def _is_of_plan(entry: OptionEntry, s: Setting, d: Degrees) -> bool:
-    """Whether an option sets a field of the plan that makes a difference, or belongs to one that does."""
-    said = [name for name in entry.says if name not in OF_JOB and makes_a_difference(name, s, d)]
-    return bool(said) or not entry.says
+def _is_in_effect(entry: OptionEntry, s: Setting, d: Degrees) -> bool:
+    """Whether an option sets a field that makes a difference, or belongs to one that does."""
+    return not entry.says or any(makes_a_difference(name, s, d) for name in entry.says)
 
 
 def _without_none_of(plan: Plan) -> Plan:
@@ -119,6 +122,8 @@ def _in_effect(name: str) -> Condition:
 
 def _is_given(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
     """Whether the framework has nothing else than what the plan has in this field, or that where nothing is stated."""
+    if name in CHOSEN:
+        return getattr(d.plan, name) is None  # as the software of the job says
     if name in _CHOICES:
         known = _choices(getattr(can, _CHOICES[name]))
         return len(known) == 1 and bool(FACTS[name](s, d) == known[0])

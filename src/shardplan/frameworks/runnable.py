@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, Final
 
 import numpy as np
 
 from shardplan.arrays import Flags, all_hold
 from shardplan.fields import dataclass
-from shardplan.frameworks.capabilities import Capabilities, Exclusion
-from shardplan.frameworks.conditions import FACTS, plan_fields
+from shardplan.frameworks.capabilities import OFFERED, Capabilities, Exclusion
+from shardplan.frameworks.conditions import FACTS, Condition, plan_fields
 from shardplan.frameworks.entry_rules import MODEL, TEMPLATES, Template
-from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.stack import Same, Stack
 from shardplan.inputs.degrees import Degrees, Setting, differing_in_numbers
-from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.software import CHOICES, Software
+from shardplan.inputs.software import Software
 from shardplan.words import switch_word
 
 
@@ -49,7 +47,7 @@ class FrameworkRule:
     @property
     def flag(self) -> str:
         """The field's flag on the command line; the model has none and comes first."""
-        if self.field in CHOICES:
+        if self.field in OFFERED:
             return f"{Software.SHARED_FLAG} {self.field}"
         return "MODEL" if self.field == MODEL else f"--{self.field.replace('_', '-')}"
 
@@ -95,24 +93,11 @@ def runs(stack: Stack, setting: Setting, degrees: Degrees) -> Flags:
 
 def rules_of(stack: Stack) -> tuple[FrameworkRule, ...]:
     """The rules of a stack's record, in the order in which they are best named."""
-    return () if stack.can_run is None else _rules_of(_Same(stack))
-
-
-class _Same:
-    """A stack that is the same as itself alone: it holds mappings, which have no hash."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.stack = stack
-
-    def __hash__(self) -> int:
-        return id(self.stack)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.stack is other.stack
+    return () if stack.can_run is None else _rules_of(Same(stack))
 
 
 @lru_cache(maxsize=64)
-def _rules_of(same: _Same) -> tuple[FrameworkRule, ...]:
+def _rules_of(same: Same) -> tuple[FrameworkRule, ...]:
     stack = same.stack
     can = stack.can_run
     assert can is not None
@@ -133,18 +118,31 @@ def _refusal(stack: Stack, rule: FrameworkRule, plan: Plan, setting: Setting) ->
     )
 
 
-def _excluded(exclusion: Exclusion) -> FrameworkRule:
+def _excluded(each: Exclusion) -> FrameworkRule:
     """The rule that an exclusion of a record states."""
-    when = exclusion.when
+    return rule_against(
+        each.when,
+        rule=each.rule,
+        field=each.field,
+        instead=each.instead,
+        source=each.source,
+        from_memory=each.from_memory,
+    )
+
+
+def rule_against(
+    when: Condition, *, rule: str, field: str, instead: str, source: str, from_memory: bool
+) -> FrameworkRule:
+    """The rule that plans of a condition break."""
     return FrameworkRule(
-        exclusion.rule,
-        exclusion.field,
+        rule,
+        field,
         plan_fields(when.names),
         lambda s, d: np.logical_not(when.holds(s, d)),
         lambda s, p: _values(s, p, when.names),
-        lambda _s, _p: exclusion.instead,
-        exclusion.source,
-        exclusion.from_memory,
+        lambda _s, _p: instead,
+        source,
+        from_memory,
     )
 
 
@@ -157,16 +155,11 @@ def _values(s: Setting, p: Plan, facts: Iterable[str]) -> str:
 
 def _value(s: Setting, p: Plan, fact: str) -> object:
     """The field of the plan or the job, or a number that follows; None for what the rule says better."""
-    known = next((getattr(each, fact) for each in (p, s.job) if fact in _FIELDS[type(each)]), None)
+    known = next((getattr(each, fact) for each in (p, s.job) if fact in {field.name for field in fields(each)}), None)
     if known is None and fact in FACTS:
         followed = FACTS[fact](s, Degrees.of(p))
         known = None if isinstance(followed, bool | np.bool_) else followed
     return known
-
-
-_FIELDS: Final[dict[type[Any], tuple[str, ...]]] = {
-    kind: tuple(each.name for each in fields(kind)) for kind in (Plan, Job)
-}
 
 
 def _bound(template: Template, framework: str, can: Capabilities) -> FrameworkRule:

@@ -138,6 +138,19 @@ class Stack:
         raise UnknownNameError(f"version of {self.name}", version[:60], known, hint=hint)
 
 
+class Same:
+    """A stack that is the same as itself alone: it holds mappings, which have no hash."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def __hash__(self) -> int:
+        return id(self.stack)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.stack is other.stack
+
+
 def list_stacks() -> list[str]:
     """Names of the stacks that are shipped."""
     return list(_names())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any, Final
 
 import numpy as np
 
-from shardplan.inputs.layers import Attention, Layer
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 
 def layers_by_cost(model: ModelConfig, pp: int) -> tuple[int, ...] | None:
@@ -58,6 +60,46 @@ def megatron_layout(layers: Sequence[int], num_mtp_layers: int) -> str:
         number = len(list(alike))
         parts.append(f"{stage}|" if number == 1 else f"({stage}|)*{number}")
     return f"E{''.join(parts)}{last}{'m' * num_mtp_layers}L"
+
+
+def is_hybrid(model: ModelConfig) -> bool:
+    """Whether Megatron Core builds the model from letters of its layers, some of which are Mamba-2.
+
+    megatron/core/models/hybrid/hybrid_layer_allocation.py at d98e8a64.
+    """
+    kinds = model.layer_kinds
+    return any(isinstance(kind.mixer, StateSpace) for kind in kinds) and all(map(_has_letters, kinds))
+
+
+def hybrid_pattern(model: ModelConfig, layers: Sequence[int]) -> str:
+    """Letters of a hybrid model's layers, with ``|`` between virtual stages and ``/`` in front of prediction blocks.
+
+    Such as ``M-M-|M*M-``: a stage of four layers, then another (likewise; megatron/training/arguments.py).
+    """
+    letters = [_letters(layer) for layer in model.layers]
+    ends = np.cumsum(layers)
+    stages = ("".join(letters[end - count : end]) for count, end in zip(layers, ends, strict=True))
+    blocks = f"/{_letters(model.mtp_layer)}" * model.num_mtp_layers
+    return "|".join(stages) + blocks
+
+
+def _letters(layer: Layer) -> str:
+    return "".join(_LETTERS[type(part)](part) for part in (layer.mixer, layer.mlp) if part is not None)
+
+
+def _has_letters(layer: Layer) -> bool:
+    parts = [part for part in (layer.mixer, layer.mlp) if part is not None]
+    return layer.parallel_mixer is None and all(type(part) in _LETTERS for part in parts)
+
+
+_LETTERS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
+    StateSpace: lambda _: "M",
+    LinearAttention: lambda _: "G",
+    Attention: lambda _: "*",
+    LatentAttention: lambda mixer: "+" if mixer.index_topk is None else "D",
+    MLP: lambda _: "-",
+    MixtureOfExperts: lambda _: "E",
+}
 
 
 def _with_all_heads(layer: Layer) -> Layer:

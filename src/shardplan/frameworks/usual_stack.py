@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
 from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.fields import dataclass
-from shardplan.frameworks.layer_kinds import LAYER_KINDS, layer_kinds
+from shardplan.frameworks.layer_kinds import LAYER_KINDS, MTP, layer_kinds
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.model import ModelConfig
 from shardplan.words import joined
@@ -111,24 +112,61 @@ class Wanted:
         return stated and not self.lacking(stack)
 
 
-def chosen_stack(stack: str | Stack | None, vendor: str, wanted: Wanted) -> tuple[Stack | None, tuple[str, ...]]:
-    """The framework that is meant, and what is assumed where none is named.
+CHANGE: Final = "--stack NAME for another, all to compare, any for none"
 
-    The usual one of the accelerator, or another if that has not what is wanted. Raises as ``stack_for``.
+
+def candidates_of(stack: str | Stack | None, vendor: str, wanted: Wanted) -> tuple[Stack, ...]:
+    """The frameworks among which an answer chooses: those that have what is wanted, where the usual one has not.
+
+    Their order is that of :func:`published_stacks`. One is named, or usual and has it all: then there is no choice.
+    Raises as :func:`stack_for`.
     """
     found = stack_for(stack, vendor)
-    if not isinstance(stack, str) or stack.lower() != USUAL:
-        return found, ()
-    change = "--stack NAME for another, all to compare, any for none"
-    if found is None:
-        none = f"no framework is on record for accelerators of {vendor or 'this maker'}: plans are limited by none"
-        return None, (none,)
-    lacking = wanted.lacking(found)
-    if not lacking:
-        return found, (f"framework {found.name}, as is usual on {vendor} ({change})",)
-    why = f"{found.name}, which is usual on {vendor}, has no {joined(lacking, last='or')}"
-    other = next((each for each in published_stacks(vendor) if wanted.is_run_by(each)), None)
-    return other, (f"{'no framework' if other is None else f'framework {other.name}'}: {why} ({change})",)
+    if found is None or not _is_usual(stack) or not wanted.lacking(found):
+        return () if found is None else (found,)
+    return tuple(each for each in published_stacks(vendor) if wanted.is_run_by(each))
+
+
+def chosen_stack(stack: str | Stack | None, vendor: str, wanted: Wanted) -> tuple[Stack | None, tuple[str, ...]]:
+    """The framework that is meant, and what is assumed where none is named: the first of :func:`candidates_of`.
+
+    Of several a search takes the fastest (``planner.related.frameworks``). Raises as ``stack_for``.
+    """
+    candidates = candidates_of(stack, vendor, wanted)
+    first = candidates[0] if candidates else None
+    if not _is_usual(stack):
+        return first, ()
+    among = f"the first by name of the {len(candidates)} that have; a search takes the fastest"
+    return first, (why_chosen(first, vendor, wanted, among if len(candidates) > 1 else ""),)
+
+
+def why_chosen(stack: Stack | None, vendor: str, wanted: Wanted, among: str = "") -> str:
+    """Why an answer is for a framework where none is named; ``among``: how it was chosen of several."""
+    usual = usual_stack(vendor)
+    if usual is None:
+        return f"no framework is on record for accelerators of {vendor or 'this maker'}: plans are limited by none"
+    if stack is not None and stack == usual:
+        return f"framework {usual.name}, as is usual on {vendor} ({CHANGE})"
+    name = "no framework" if stack is None else f"framework {stack.name}"
+    why = f"{usual.name}, which is usual on {vendor}, has no {joined(wanted.lacking(usual), last='or')}"
+    return f"{name}: {why}{among and f'; {among}'} ({CHANGE})"
+
+
+def _is_usual(stack: str | Stack | None) -> bool:
+    """Whether no framework is named."""
+    return isinstance(stack, str) and stack.lower() == USUAL
+
+
+def without_prediction_blocks(model: ModelConfig, stack: Stack | None) -> tuple[ModelConfig, tuple[str, ...]]:
+    """The model as a framework trains it that has all of its layers but blocks of multi-token prediction.
+
+    Such a framework trains the model without these blocks, which is then assumed.
+    """
+    if stack is None or not model.num_mtp_layers or Wanted(model=model).lacking(stack) != (MTP,):
+        return model, ()
+    blocks = "block" if model.num_mtp_layers == 1 else f"{model.num_mtp_layers} blocks"
+    said = f"{stack.name} has no {MTP}: {model.name} is trained without its {blocks}"
+    return replace(model, num_mtp_layers=0, mtp_block=None), (said,)
 
 
 def _runs_on(stack: Stack, vendor: str) -> bool:

@@ -1,26 +1,49 @@
-"""A job for any question: what a user leaves open, filled in and said."""
+r"""A job for any question: what a user leaves open, filled in and said.
+
+The batch is that of the model's maker, or one that grows with the accelerators. A maker's batch is published in tokens
+(``data/models/batches.csv``), and holds for pre-training: all weights are trained, and on many steps where the tokens
+of the run are given. Otherwise a step has
+
+.. math:: T(N) = \max(\min(\max(T_0, 4096 N), T_1), 1024 N)
+
+tokens on N accelerators: four million on few of them, 4,096 for each up to sixteen million, and at least 1,024 for
+each.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.job import Job, Precision
+from shardplan.inputs.job import MOST_COUNT, Job, Precision
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.readers.model_index import MakersBatch, makers_batches, model_sources
 
 LONGEST_SEQUENCE = 8192
 """Pre-training rarely uses longer sequences, even where the model allows them (Llama 3: 8192, arXiv 2407.21783)."""
-TOKENS_PER_STEP = 2**22
-"""Four million tokens, as for Llama 2 (arXiv 2307.09288, section 2)."""
-LARGE_SCALE = 4096
-"""Accelerators from which on a step has ``TOKENS_PER_LARGE_STEP``."""
-TOKENS_PER_LARGE_STEP = 2**24
-"""Sixteen million tokens, as for Llama 3 405B on 16,384 accelerators (arXiv 2407.21783, section 3.4)."""
 CHOICES = ("optimizer", "attention", "grad_dtype", "moment_dtype", "dropout")
 """Fields of a job, besides the precision, that have a default of their own."""
+TOKENS_PER_STEP: Final = 2**22
+"""Four million tokens, as for Llama 2 (arXiv 2307.09288, section 2)."""
+TOKENS_EACH: Final = 4096
+"""Tokens of a step for each accelerator, from which on a batch grows with them: judgement."""
+TOKENS_PER_LARGE_STEP: Final = 2**24
+"""Sixteen million tokens, as for Llama 3 405B on 16,384 accelerators (arXiv 2407.21783, section 3.4)."""
+LEAST_TOKENS_EACH: Final = 1024
+"""What is left for each of these 16,384; more accelerators get as much."""
+MOST_ABOVE_USUAL: Final = 2
+"""Factor on the usual batch up to which a batch follows the number of accelerators."""
+LEAST_STEPS: Final = 1000
+"""Steps of the maker's batch from which a run is taken for pre-training: judgement, a tenth of what these take."""
+LARGEST_REPLICA: Final = 16
+"""Accelerators that a replica may have to have, so that a batch is kept as it is: tensor, context and pipeline
+parallelism of 2 to 4 each."""
+MOST_OFF: Final = 4 / 3
+"""Factor from the usual batch up to which a power of two of the count is taken rather than three of them."""
 
 
 def default_job(
@@ -40,24 +63,27 @@ def default_job(
     """
     check_kind("model", model, ModelConfig, hint="load_model gives one, by name or from a file")
     check_kind("cluster", cluster, Cluster, hint="load_cluster gives one, by name or from a file")
-    assumed: list[str] = []
+    of_length: tuple[str, ...] = ()
+    of_precision: tuple[str, ...] = ()
+    of_batch: tuple[str, ...] = ()
     open_fields = [name for name in CHOICES if name not in fields and name not in stated_elsewhere]
     if sequence_length is None:
         sequence_length = default_sequence_length(model)
-        assumed.append(f"sequence length {sequence_length:,}: the model's own, {LONGEST_SEQUENCE:,} at most")
-    if global_batch_size is None:
-        global_batch_size = default_global_batch_size(sequence_length, num_accelerators)
-        tokens = global_batch_size * sequence_length / 1e6
-        assumed.append(f"global batch {global_batch_size:,} sequences ({tokens:.3g} M tokens)")
+        of_length = (f"sequence length {sequence_length:,}: the model's own, {LONGEST_SEQUENCE:,} at most",)
     if precision is None:
         precision = _widest_supported(cluster.accelerator)
         if precision != "bf16":
-            assumed.append(f"precision {precision}: {cluster.accelerator.full_name} has no bf16 peak")
+            of_precision = (f"precision {precision}: {cluster.accelerator.full_name} has no bf16 peak",)
         else:
             open_fields.insert(0, "precision")
-    job = Job(sequence_length=sequence_length, global_batch_size=global_batch_size, precision=precision, **fields)
+    batch = 1 if global_batch_size is None else global_batch_size
+    job = Job(sequence_length=sequence_length, global_batch_size=batch, precision=precision, **fields)
+    if global_batch_size is None:
+        job, text = with_usual_batch(job, model, num_accelerators)
+        of_batch = (text,)
     taken = ", ".join(f"{name} {getattr(job, name)}".lower() for name in open_fields)
-    return job, (*assumed, *([f"job fields at their defaults: {taken}"] if taken else []))
+    of_fields = (f"job fields at their defaults: {taken}",) if taken else ()
+    return job, (*of_length, *of_batch, *of_precision, *of_fields)
 
 
 def _widest_supported(accelerator: Accelerator) -> Precision:
@@ -72,25 +98,95 @@ def default_sequence_length(model: ModelConfig) -> int:
     return longest if model.patch is not None else min(longest, LONGEST_SEQUENCE)
 
 
-MOST_ABOVE_USUAL = 2
-"""Factor on the usual batch up to which a batch follows the number of accelerators."""
+class UsualBatch(NamedTuple):
+    """A batch that nobody asked for, and where it comes from."""
+
+    num_sequences: int
+    tokens: int
+    """Of a step."""
+    origin: str
+
+    @property
+    def assumption(self) -> str:
+        """What was assumed, as text."""
+        return f"global batch {self.num_sequences:,} sequences ({self.tokens / 1e6:.3g} M tokens): {self.origin}"
 
 
-def default_global_batch_size(sequence_length: int, num_accelerators: int) -> int:
-    r"""Sequences of about four (sixteen) million tokens: the odd part of the world size times the nearest power of two.
+def with_usual_batch(job: Job, model: ModelConfig, num_accelerators: int) -> tuple[Job, str]:
+    """The job with its usual batch in place of its own, and what was assumed. Raises InputError."""
+    found = usual_batch(model, job, num_accelerators)
+    return replace(job, global_batch_size=found.num_sequences), found.assumption
 
-    Data parallelism divides the batch and the accelerators; with :math:`N = o 2^k` multiples of o leave it choices.
-    Where o alone is more than twice the usual batch, it is that batch, which suits fewer accelerators.
+
+def usual_batch(model: ModelConfig, job: Job, num_accelerators: int) -> UsualBatch:
+    """That of the model's maker where it is published and the job pre-trains the model, else that of the count.
+
+    Of ``job`` the batch plays no part. Raises InputError.
     """
-    for name, value in (("sequence_length", sequence_length), ("number of accelerators", num_accelerators)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(
-                f"{name} is {shown(value)}",
-                rule=f"{name} is a positive whole number",
-                hint="give a whole number above 0",
-            )
-    tokens = TOKENS_PER_LARGE_STEP if num_accelerators >= LARGE_SCALE else TOKENS_PER_STEP
-    odd = num_accelerators // (num_accelerators & -num_accelerators)
-    usual = max(tokens / sequence_length, 1)
+    is_whole = isinstance(num_accelerators, int) and not isinstance(num_accelerators, bool)
+    if not is_whole or not 1 <= num_accelerators <= MOST_COUNT:
+        raise InputError(
+            f"number of accelerators is {shown(num_accelerators)}",
+            rule="number of accelerators is a positive whole number",
+            hint=f"give a whole number from 1 to {MOST_COUNT:,}",
+        )
+    made = _makers(model, job)
+    tokens = usual_tokens(num_accelerators) if made is None else made.tokens
+    number = num_sequences(tokens, job.sequence_length, num_accelerators)
+    total = number * job.sequence_length
+    origin = f"the usual one of {num_accelerators:,} accelerators" if made is None else _said(made, total)
+    return UsualBatch(number, total, origin)
+
+
+def _makers(model: ModelConfig, job: Job) -> MakersBatch | None:
+    """The batch of a built-in model's maker, in pre-training; other dimensions under its name have none."""
+    found, source = makers_batches().get(model.name), model_sources().get(model.name)
+    if found is None or source is None or source.num_parameters != model.num_parameters:
+        return None
+    is_long = job.tokens is None or job.tokens >= LEAST_STEPS * found.tokens
+    return found if job.trains_all and is_long else None
+
+
+def _said(made: MakersBatch, tokens: int) -> str:
+    marked = f" ({made.mark})" if made.mark else ""
+    return f"{'that' if tokens == made.tokens else 'near that'} of the model's maker, {made.source}{marked}"
+
+
+def usual_tokens(num_accelerators: int) -> int:
+    """Tokens of a step that this number of accelerators usually trains on."""
+    growing = max(TOKENS_PER_STEP, TOKENS_EACH * num_accelerators)
+    return max(min(growing, TOKENS_PER_LARGE_STEP), LEAST_TOKENS_EACH * num_accelerators)
+
+
+def num_sequences(tokens: int, sequence_length: int, num_accelerators: int) -> int:
+    r"""Sequences of about this number of tokens that suit the count of accelerators.
+
+    Data parallelism divides the batch and the accelerators; with :math:`N = o 2^k` multiples of o leave it choices. So
+    the batch is the very one where it is such a multiple; else the power of two of o that is nearest, or three times
+    one where that is nearer and a multiple of N, or where no power of two is near. Where o alone is more than twice
+    the usual batch, it is that batch, which suits fewer accelerators.
+    """
+    odd, usual = num_accelerators // (num_accelerators & -num_accelerators), max(tokens / sequence_length, 1.0)
+    if _suits(usual, odd, num_accelerators):
+        return int(usual)
     unit = odd if odd <= MOST_ABOVE_USUAL * usual else 1
+    power, three = _nearest(usual, unit), _nearest(usual, 3 * unit)
+    is_needed = _off(power, usual) > MOST_OFF or three % num_accelerators == 0
+    return three if is_needed and _off(three, usual) < _off(power, usual) else power
+
+
+def _suits(usual: float, odd: int, num_accelerators: int) -> bool:
+    """Whether a batch leaves data parallelism choices as it is."""
+    whole = int(usual)
+    needed = num_accelerators // math.gcd(whole, num_accelerators)
+    return whole == usual and whole % odd == 0 and needed <= LARGEST_REPLICA
+
+
+def _nearest(usual: float, unit: int) -> int:
+    """The power of two times ``unit`` that is nearest to a batch."""
     return int(unit * 2 ** max(round(math.log2(usual / unit)), 0))
+
+
+def _off(batch: int, usual: float) -> float:
+    """Factor between a batch and the usual one."""
+    return max(batch / usual, usual / batch)

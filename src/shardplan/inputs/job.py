@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import about, check, dataclass
+from shardplan.fields import about, check, dataclass, described
 from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
@@ -19,7 +19,7 @@ Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]
 Optimizer = Literal["adam", "sgd", "muon"]
 AttentionKernel = Literal["flash", "unfused"]
 GradDtype = Literal["bf16", "fp16", "fp32"]
-Train = Literal["full", "lora"]
+Train = Literal["full", "lora", "qlora"]
 BaseWeights = Literal["same", "nf4", "nf4-dq"]
 
 MOST_COUNT = 2**31
@@ -104,6 +104,30 @@ def recipe_of(precision: str) -> Recipe:
         raise UnknownNameError("precision", str(precision), PRECISIONS, hint=hint) from None
 
 
+def qlora_in_full(train: str, base_weights: str) -> dict[str, str]:
+    """The fields that ``qlora`` stands for (arXiv 2305.14314): adapters next to weights in 4 bits; else nothing."""
+    if train != "qlora":
+        return {}
+    return {"train": "lora", "base_weights": "nf4" if base_weights == "same" else base_weights}
+
+
+def in_full(fields: Mapping[str, Any], job: Job | None = None) -> dict[str, Any]:
+    """Fields of a job as they are given, in place of those of ``job``, with ``qlora`` as what it stands for.
+
+    Raises ``InputError`` where the base weights that are given contradict it.
+    """
+    known = described(Job)
+    train, base = (known[name].meant(fields.get(name)) for name in ("train", "base_weights"))
+    if train == "qlora" and base == "same":
+        raise InputError(
+            "train is qlora with base_weights same",
+            rule="qlora trains adapters next to weights in 4 bits",
+            hint="leave --base-weights out, set it to nf4 or nf4-dq, or set --train lora",
+        )
+    before = "same" if job is None else job.base_weights
+    return {**fields, **qlora_in_full(str(train), before if base is None else str(base))}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One training run as the optimizer sees it."""
@@ -118,7 +142,11 @@ class Job:
     )
     """Tokens of one sequence."""
     global_batch_size: int = field(
-        metadata=about("Sequences per step. Default: 4 M tokens (16 M on 4,096 or more).", least=1, most=MOST_COUNT)
+        metadata=about(
+            "Sequences per step. Default: the batch of the model's maker, else 4 M to 16 M tokens by the count.",
+            least=1,
+            most=MOST_COUNT,
+        )
     )
     """Sequences of one optimizer step, over all accelerators."""
     precision: Precision = field(default="bf16", metadata=about("Format of matrix products:", words=PRECISION_WORDS))
@@ -163,9 +191,12 @@ class Job:
     )  # fmt: skip
     """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
     length of all, or mean and 90th percentile. One document fills the sequence where not given."""
-    train: Train = field(default="full", metadata=about("All weights, or adapters alone:", words=TRAINED))
+    train: Train = field(
+        default="full",
+        metadata=about("All weights, adapters alone, or adapters next to 4-bit weights:", words=TRAINED),
+    )
     """What is trained: the weights, or low-rank adapters next to weights that are all frozen (LoRA, arXiv
-    2106.09685)."""
+    2106.09685). ``qlora`` is ``lora`` with ``base_weights`` nf4, and becomes that."""
     lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK, is_rare=True))
     """Rank r of the adapters: a matrix of k x n gets one of k x r and one of r x n."""
     lora_targets: str = field(
@@ -196,6 +227,8 @@ class Job:
     def __post_init__(self) -> None:
         """Checks types and ranges. Raises ``InputError``."""
         check(self)
+        for name, value in qlora_in_full(self.train, self.base_weights).items():
+            object.__setattr__(self, name, value)
         if self.documents is not None:
             object.__setattr__(self, "documents", tuple(self.documents))
             check_documents(self.documents, self.sequence_length)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import asdict, field, fields
 from functools import lru_cache
 from typing import Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
-from shardplan.inputs.words import CP_COMMS, OFFLOADS, RECOMPUTE_WORDS, SCHEDULES, SHARDINGS, TP_KINDS
+from shardplan.inputs.software import CudaGraphs, MoeDispatcher
+from shardplan.inputs.words import (
+    CP_COMMS,
+    DISPATCHERS,
+    GRAPHS,
+    OFFLOADS,
+    RECOMPUTE_WORDS,
+    SCHEDULES,
+    SHARDINGS,
+    TP_KINDS,
+)
 from shardplan.words import folded
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp", "hpz"]
@@ -149,6 +159,25 @@ class Plan:
         default=False, metadata=about("Dispatch to experts during another micro-batch's computation.", is_rare=True)
     )
     """Whether expert dispatch overlaps with another micro-batch's computation."""
+    moe_dispatcher: MoeDispatcher | None = field(
+        default=None,
+        metadata=about(
+            "How tokens reach their experts. Default: as the software says.", words=DISPATCHERS, is_rare=True
+        ),
+    )
+    """How tokens reach their experts (``Software.moe_dispatcher``); as the job's software says where not given."""
+    cuda_graphs: CudaGraphs | None = field(
+        default=None,
+        metadata=about("Kernels replayed without the host. Default: as the software says.", words=GRAPHS, is_rare=True),
+    )
+    """Kernels replayed without the host (``Software.cuda_graphs``), likewise."""
+    fused_loss: bool | None = field(
+        default=None,
+        metadata=about(
+            "Compute the loss in pieces, without keeping the logits. Default: as the software says.", is_rare=True
+        ),
+    )
+    """Whether the loss is computed in pieces without keeping the logits (``Software.fused_loss``), likewise."""
     placement: str = field(
         default=DEFAULT_PLACEMENT,
         metadata=about("Order of the dimensions from the fastest network outward.", metavar="ORDER", is_rare=True),
@@ -261,3 +290,24 @@ def _wrong(field: str, value: object, wanted: str) -> InputError:
         rule=f"{field} is well formed",
         hint=f"set --{field.replace('_', '-')} to {wanted}",
     )
+
+
+class StatedPlan(Plan):
+    """A plan that an answer holds: a field at its default is stated too, and is never filled with something else.
+
+    ``estimate(..., answer.recommended.plan)`` prices that very plan; of a :class:`Plan` that a person writes, what is
+    left at its default takes the default of the framework. The two are equal where their fields are.
+    """
+
+    @classmethod
+    def of(cls, plan: Plan) -> StatedPlan:
+        """The same plan, with every field stated."""
+        return plan if isinstance(plan, cls) else cls(**{each.name: getattr(plan, each.name) for each in fields(plan)})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and asdict(self) == asdict(other)
+
+    __hash__ = Plan.__hash__
+
+    def __repr__(self) -> str:
+        return f"Plan({super().__repr__().partition('(')[2]}"

@@ -164,6 +164,13 @@ class Software:
     """Whether tensor-parallel linear layers gather their input again (where they do not keep it) and reduce its
     gradient overlapped with their backward products even where the plan does not overlap it (Megatron-LM since 2022,
     Transformer Engine); otherwise they wait for every exchange (PyTorch's DTensor)."""
+    one_queue: bool = field(
+        default=False, metadata=about("Overlaps of tensor and context parallelism need one hardware queue.")
+    )
+    """Whether exchanges of tensor- and context-parallel ranks overlap with computation only where all kernels start in
+    order, from one hardware queue (``CUDA_DEVICE_MAX_CONNECTIONS=1``), on NVIDIA's parts before Blackwell. The overlap
+    of experts' exchanges needs several, so that only one of the two takes place (Megatron Core,
+    megatron/training/arguments.py)."""
     fp32_weights: bool = field(
         default=False, metadata=about("Keep weights in fp32 alone and cast what is gathered or used.")
     )
@@ -213,6 +220,9 @@ class Software:
 
 OF_EXPERTS: Final = ("moe_dispatcher", "moe_dispatch_format", "moe_capacity")
 """Fields that make no difference without experts."""
+
+CHOSEN: Final[Mapping[str, str | bool]] = {"moe_dispatcher": "alltoall", "cuda_graphs": "none", "fused_loss": False}
+"""Fields that a plan may state in place of the job's, so that a search chooses them; each with its plain value."""
 
 
 def _names(kind: Any) -> tuple[str, ...]:

@@ -66,7 +66,9 @@ ATTENTION_KERNELS: Final = words(
 )
 """Names that say no generation, which a field of its own holds."""
 
-TRAINED: Final = words({"full": "full all pretrain pretraining", "lora": "lora qlora peft adapter adapters"})
+TRAINED: Final = words(
+    {"full": "full all pretrain pretraining", "lora": "lora peft adapter adapters", "qlora": "qlora"}
+)
 BASE_WEIGHTS: Final = words(
     {
         "same": "same unquantised unquantized none",

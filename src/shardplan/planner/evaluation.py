@@ -44,7 +44,7 @@ class Table:
     @property
     def num_pruned(self) -> int:
         """Valid plans that were left out, because a bound shows that they are too slow to be asked for."""
-        return self.family.num_plans() - self.num_evaluated
+        return self.family.whole.num_plans() - self.num_evaluated if self.family.counts else 0
 
     @property
     def family(self) -> Family:

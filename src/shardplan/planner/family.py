@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,16 @@ def degrees_at(degree: Degree, points: Points) -> NDArray[np.int64]:
     """Ranks over which states are sharded at every point; 0: all replicas, or no such group."""
     ranks = degree.degree(points["tp"], points["cp"]) if isinstance(degree, Filling) else degree or 0
     return np.broadcast_to(np.asarray(ranks, dtype=np.int64), points["tp"].shape)
+
+
+class SoftwarePart(NamedTuple):
+    """Of which family, with the same points, some plans are run by software of their own."""
+
+    whole: Family
+    same_memory: bool
+    """Whether they need as much memory as those of the whole; otherwise they may need more."""
+    counts: bool
+    """Whether it stands for the whole where plans are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +64,18 @@ class Family:
     together: NDArray[np.bool_] | None = None
     """For every slot and layout (depth and chunks per rank, those of a depth together) whether they go together; None
     where all do."""
+    part: SoftwarePart | None = None
+    """Where these are plans of a larger family, run by software of their own that changes no memory."""
+
+    @property
+    def whole(self) -> Family:
+        """The plans whatever software of those that change no memory runs them."""
+        return self if self.part is None else self.part.whole
+
+    @property
+    def counts(self) -> bool:
+        """Whether its plans are counted; not where the same plans are counted under other software."""
+        return self.part is None or self.part.counts
 
     @property
     def num_points(self) -> int:

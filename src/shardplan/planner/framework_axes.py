@@ -1,8 +1,9 @@
 """The candidates of a search whose plans are for one framework: what its record says that it can run.
 
-Fields that a search does not vary by itself (exchange of context, overlaps, sequence parallelism) have the framework's
-default, or what it can run instead. Candidates that it never runs, whatever the other fields, are left out; where the
-user asked for nothing else, an error says so. All other rules are applied to every plan (:mod:`planner.masks`).
+Overlaps of tensor parallelism and of experts, and the software that the record offers, are varied. Fields that a
+search does not vary by itself (exchange of context, other overlaps, sequence parallelism) have the framework's default,
+or what it can run instead. Candidates that it never runs, whatever the other fields, are left out; where the user asked
+for nothing else, an error says so. All other rules are applied to every plan (:mod:`planner.masks`).
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ import numpy as np
 
 from shardplan.arrays import Flags, all_hold, any_holds
 from shardplan.errors import NotRunnableError
+from shardplan.estimation.question import Question
 from shardplan.fields import replace
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
 from shardplan.frameworks.defaults import SEARCHED_SWITCHES
 from shardplan.frameworks.entry_rules import MODEL
+from shardplan.frameworks.libraries import rules_without
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, degrees_with
 from shardplan.inputs.plan import OP_SAC, CpComm, Plan, TpKind, recompute_modules
+from shardplan.inputs.software import CHOSEN, OF_EXPERTS
+from shardplan.words import switch_word
 
 Axes = dict[str, tuple[Any, ...]]
 Rules = tuple[FrameworkRule, ...]
@@ -43,7 +48,11 @@ ALTERNATIVES: Final[Mapping[str, tuple[Any, ...]]] = {
     "overlap_pp": (None, True, False),
     "overlap_ep": (False, True),
 }
-"""Values of the fields that a search does not vary by itself."""
+"""Values of the fields that a search does not vary by itself, and of those that it varies for a framework."""
+VARIED: Final = ("overlap_tp", "overlap_ep")
+"""Those of them that it varies."""
+CHOICES: Final = (*VARIED, "moe_dispatcher", "cuda_graphs")
+"""Fields of which every value changes the prices of blocks and no pipeline, group or state."""
 IN_EFFECT: Final[Mapping[str, tuple[str, ...]]] = {
     "sequence_parallel": ("tp",),
     "tp_kind": ("tp",),
@@ -58,12 +67,17 @@ IN_EFFECT: Final[Mapping[str, tuple[str, ...]]] = {
 _PLAN: Final = {each.name: each.default for each in fields(Plan)}
 
 
-def framework_axes(stack: Stack, setting: Setting, axes: Axes, restricted: Collection[str]) -> Axes:
+def framework_axes(stack: Stack, question: Question, axes: Axes, restricted: Collection[str]) -> Axes:
     """Candidates that differ from those of a search for no framework, before its rules are asked."""
-    can, usual = stack.can_run, stack.plan_fields()
+    can, usual, setting = stack.can_run, stack.plan_fields(), question.setting
     if can is None:
-        return {name: (usual[name],) for name in SEARCHED_SWITCHES if name in usual and name not in restricted}
-    own = {name: _usual_first(name, usual.get(name, _PLAN[name])) for name in ALTERNATIVES}
+        kept = (*SEARCHED_SWITCHES, *VARIED)
+        return {name: (usual[name],) for name in kept if name in usual and name not in restricted}
+    own = software_axes(stack, setting, question.stated_software) | {
+        name: _usual_first(name, usual.get(name, _PLAN[name])) for name in ALTERNATIVES
+    }
+    if not setting.model.is_moe:
+        own["overlap_ep"] = own["overlap_ep"][:1]
     words = _words(stack, setting, axes["recompute"])
     own["recompute"] = _policies(axes["recompute"], words, str(usual.get("recompute", "none")))
     if can.placements and ANY_PLACEMENT not in can.placements:
@@ -76,14 +90,57 @@ def framework_axes(stack: Stack, setting: Setting, axes: Axes, restricted: Colle
     return own
 
 
+def software_axes(stack: Stack, setting: Setting, stated: Collection[str] = ()) -> Axes:
+    """Fields of the software of which the framework offers several values; what is usual comes first.
+
+    Not those that are ``stated``, nor those that make no difference in the model.
+    """
+    offered = {} if stack.can_run is None or stack.can_run.software is None else stack.can_run.software
+    names = [name for name in CHOSEN if name in offered and name not in stated]
+    found = {}
+    for name in names if setting.model.is_moe else [name for name in names if name not in OF_EXPERTS]:
+        values = dict.fromkeys((getattr(setting.job.software, name), *offered[name]))
+        found[name] = tuple(each for each in values if setting.model.is_moe or each != OF_ROUTER)
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+OF_ROUTER: Final = "router"
+"""Graphs that hold nothing without experts."""
+
+
 def closes_by_cost(stack: Stack, restricted: Collection[str]) -> bool:
     """Whether stages are those that the framework closes by the cost of their layers."""
     return stack.stages_by_cost and stack.can_run is not None and not {"vp", "schedule", "stage_layers"} & {*restricted}
 
 
-def binding_rules(stack: Stack, setting: Setting, declared: Axes) -> Rules:
-    """Rules of the framework but those that hold for all candidates ``declared``, in their order."""
-    rules = rules_of(stack)
+def check_software(stack: Stack | None, question: Question, given: Axes) -> None:
+    """Raises ``NotRunnableError`` for software that makes no difference in the model, or that the framework has not."""
+    for name in (name for name in CHOSEN if name in given):
+        if name in OF_EXPERTS and not question.model.is_moe:
+            raise NotRunnableError(
+                f"{question.model.name} has no experts, so that {name} makes no difference",
+                rule=f"{name} is for models with experts",
+                hint=f"leave {name} out",
+            )
+        if stack is None or stack.can_run is None:
+            continue
+        offered = (stack.can_run.software or {}).get(name, ())
+        known = dict.fromkeys((getattr(question.job.software, name), *offered))
+        for value in (value for value in given[name] if value not in known):
+            words = ", ".join(f"{name}={switch_word(each)}" for each in known)
+            raise NotRunnableError(
+                f"{stack.label} has no {name} {switch_word(value)}",
+                rule=f"a plan runs by software that its framework has ({stack.label}: {words})",
+                hint=f"set {name} to {' or '.join(switch_word(each) for each in known)}, or name another --stack",
+            )
+
+
+def binding_rules(stack: Stack, setting: Setting, declared: Axes, without: Collection[str] = ()) -> Rules:
+    """Rules of the framework but those that hold for all candidates ``declared``, in their order.
+
+    ``without``: libraries that are not installed.
+    """
+    rules = (*rules_without(stack, without), *rules_of(stack))
     holding = {id(each) for alike in _alike(rules) if _always_hold(alike, setting, declared) for each in alike}
     return tuple(rule for rule in rules if id(rule) not in holding)
 
@@ -106,8 +163,11 @@ def runnable_axes(
         for alike in asked:
             found = _runnable(alike, setting, {**declared, **kept, name: found}, name)
         kept[name] = found or axes[name]
-    for name in (name for name in ALTERNATIVES if name in kept and name not in given):
+    for name in (name for name in ALTERNATIVES if name in kept and name not in (*given, *VARIED)):
         kept[name] = kept[name][:1]
+    losses = kept.get("fused_loss", ())
+    if len(losses) > 1 and "fused_loss" not in given and not any("fused_loss" in rule.reads for rule in binding):
+        kept["fused_loss"] = (True,)  # it takes neither more time nor more memory
     stated = {*stack.plan_fields(), *given}
     return {name: each for name, each in kept.items() if name in stated or not _is_default(name, each)}
 

@@ -104,6 +104,7 @@ class Outcomes:
 
 def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
+    question = question.running(tables.family.switches)
     parts = [*_priced(question, tables, plans)]
     return Outcomes(
         question=question,
@@ -115,6 +116,7 @@ def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
 
 def times_of(question: Question, tables: Tables, plans: Listed, systems: Index) -> NDArray[np.float64]:
     """Step times of listed plans in their order, each on one of the systems of ``question``, fitting or not. [s]"""
+    question = question.running(tables.family.switches)
     parts = [(index, step.busiest) for index, step in _priced(question, tables, plans, systems)]
     return np.asarray(whole_step(question, _together(parts, len(plans))))
 

@@ -9,9 +9,9 @@ the framework refuses; rules of recomputation and chunks that read nothing else 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, wraps
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,24 @@ def _interleaved(chunks: NDArray[np.int64], schedule: str | None) -> NDArray[np.
     return chunks > 1 if schedule is None else np.full(chunks.shape, schedule == "interleaved")
 
 
+EVERYWHERE: Final = np.ones((), dtype=bool)
+"""Stands for a mask that holds everywhere, of whatever shape."""
+
+
+def _once(made: Callable[..., NDArray[np.bool_]]) -> Callable[..., NDArray[np.bool_]]:
+    """What is found for a rule is kept for other switches that it does not read."""
+
+    @wraps(made)
+    def found(masks: Masks, rule: FrameworkRule, *others: Any) -> NDArray[np.bool_]:
+        key = made.__name__, id(rule), *(masks.switches.get(name) for name in rule.reads)
+        if key not in masks.known:
+            found = made(masks, rule, *others)
+            masks.known[key] = EVERYWHERE if found.all() else found
+        return masks.known[key]
+
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Masks:
     """What a framework can run at listed points."""
@@ -95,7 +113,15 @@ class Masks:
     policies: tuple[str, ...]
     layers: Layers
     """For every depth the layers to which each slot of recomputation applies."""
+    known: dict[Any, NDArray[np.bool_]]
+    """What has been found at these points."""
 
+    @_once
+    def places(self, rule: FrameworkRule) -> NDArray[np.bool_]:
+        """Where a rule of degrees and placement holds."""
+        return self._holds(rule, {})
+
+    @_once
     def shards(self, rule: FrameworkRule, pairs: Sequence[ShardingPair]) -> NDArray[np.bool_]:
         """Where each kind of sharding is allowed: kinds by points."""
         pairs_as_fields = [
@@ -103,6 +129,7 @@ class Masks:
         ]
         return np.stack([self._holds_with_all(rule, fields) for fields in pairs_as_fields])
 
+    @_once
     def recomputes(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Where each slot of recomputation is allowed: slots by points."""
         if "recompute_num_layers" in rule.reads:
@@ -110,10 +137,12 @@ class Masks:
         of_policy = {policy: self._slot(rule, self.policies.index(policy)) for policy in {*self.policies}}
         return np.stack([of_policy[policy] for policy in self.policies])
 
+    @_once
     def single(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Where one chunk per rank is allowed."""
         return self._holds(rule, {"vp": 1})
 
+    @_once
     def interleaves(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Where every larger number of chunks that the depth has is allowed."""
         several = np.asarray(sorted({vp for vps in self.vps for vp in vps if vp > 1}), dtype=np.int64)
@@ -123,6 +152,7 @@ class Masks:
         held: NDArray[np.bool_] = (self._holds(rule, {"vp": several[:, None]}) | ~has).all(axis=0)
         return held
 
+    @_once
     def together(self, rule: FrameworkRule) -> NDArray[np.bool_]:
         """Which slots of recomputation go with which chunks per rank: slots by layouts."""
         sizes = [len(vps) for vps in self.vps]

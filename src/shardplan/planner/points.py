@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, reduce
 from typing import Any, get_args
 
 import numpy as np
@@ -20,8 +20,9 @@ from shardplan.fields import dataclass, replace
 from shardplan.inputs.degrees import Degrees, Setting, degrees_with
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.sharding import kinds_that
-from shardplan.planner.family import Family, Points, ShardingPair, degrees_at
-from shardplan.planner.masks import Masks, SortedRules, degrees_of_chunks
+from shardplan.planner.family import Family, Points, ShardingPair, SoftwarePart, degrees_at
+from shardplan.planner.masks import EVERYWHERE, Masks, SortedRules, degrees_of_chunks
+from shardplan.planner.software import has_same_plans, joined_parts, keeps_as_much, without_worse
 from shardplan.planner.space import GRID, Space
 from shardplan.schedules.base import SUITS
 from shardplan.schedules.registry import INTERLEAVED, load_schedule
@@ -37,19 +38,42 @@ NEEDS = {
     "tp_kind": ("tp",),
 }
 """Fields whose alternatives are the same plan where these degrees are one."""
+BY_SOFTWARE = "some software of the framework runs the plan"
 DUPLICATE = "the same plan in other words"
 ANOTHER_DP = "dp is one of those asked for"
 
 
 def families(question: Question, space: Space, rejected: Counter[str]) -> Iterator[Family]:
     """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break."""
-    setting = question.setting
-    rules = SortedRules.of(space.rules)
+    chosen = space.chosen()
+    decided = {name for software in chosen for name in software} if len(chosen) > 1 else set()
+    rules = SortedRules.of([rule for rule in space.rules if decided.isdisjoint(rule.reads)])
+    own = [rule for rule in space.rules if not decided.isdisjoint(rule.reads)]
     for switches in space.switches():
-        draft = _Draft(setting=setting, space=space, switches=switches, rejected=rejected, rules=rules)
+        draft = _Draft(setting=question.setting, space=space, switches=switches, rejected=rejected, rules=rules)
         family = draft.family()
-        if family is not None:
-            yield family
+        if family is not None and len(chosen) == 1:
+            yield replace(family, switches=switches | chosen[0])
+        elif family is not None:
+            yield from _by_software(question, family, replace(draft, rules=SortedRules.of(own)), chosen)
+
+
+def _by_software(
+    question: Question, family: Family, draft: _Draft, chosen: Sequence[dict[str, Any]]
+) -> Iterator[Family]:
+    """The plans of a family under each choice of software that may run some of them fastest."""
+    known: dict[Any, NDArray[np.bool_]] = {}
+    drafts = [replace(draft, switches=draft.switches | software) for software in chosen]
+    found = without_worse(question, [each.part(family, known) for each in drafts])
+    whole = joined_parts(family, found or [family])
+    draft.rejected[BY_SOFTWARE] += family.num_plans() - (whole.num_plans() if found else 0)
+    for number, part in enumerate(found):
+        if number == 0 and has_same_plans(part, whole):
+            whole = part
+            yield part
+            continue
+        same = keeps_as_much(part, whole)
+        yield replace(part, part=SoftwarePart(whole, same_memory=same, counts=number == 0))
 
 
 def _rule(name: str) -> Rule:
@@ -90,6 +114,35 @@ class _Draft:
     rules: SortedRules
     """Of the framework that plans are for."""
 
+    def part(self, family: Family, known: dict[Any, NDArray[np.bool_]]) -> Family:
+        """The plans of a family that keep these rules, under these switches."""
+        found = replace(family, switches=self.switches)
+        rules, masks = self.rules, self._masks(found, known)
+        chunks = [(masks.single(rule), masks.interleaves(rule)) for rule in (*rules.of_depths, *rules.of_chunks)]
+        places = [self._counts_as_another(found.points, known), *(masks.places(rule) for rule in rules.of_points)]
+        slots = (masks.recomputes(rule) for rule in rules.of_recomputation)
+        return replace(
+            found,
+            single=_all(found.single, *(one for one, _ in chunks)),
+            interleaves=_all(found.interleaves, *(more for _, more in chunks)),
+            shards=_all(found.shards, *(masks.shards(rule, found.shardings) for rule in rules.of_shardings)),
+            recomputes=_all(found.recomputes, *places, *slots),
+            together=_all(found.together, *(masks.together(rule) for rule in rules.of_both)),
+        )
+
+    def _counts_as_another(self, points: Points, known: dict[Any, NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        """Where a plan is not the same as one with an earlier alternative of these switches."""
+        others = tuple(name for name in NEEDS if self._is_another(name))
+        if not others:
+            return EVERYWHERE
+        if others not in known:
+            degrees = [math.prod(np.asarray(points[each]) for each in NEEDS[name]) for name in others]
+            known[others] = np.logical_and.reduce([np.greater(each, 1) for each in degrees])
+        return known[others]
+
+    def _is_another(self, name: str) -> bool:
+        return name in self.switches and self.switches[name] != self.space.axes[name][0]
+
     def family(self) -> Family | None:
         """The valid points, with what else is valid at each; None where there are none."""
         shardings = self.space.shardings()
@@ -129,7 +182,7 @@ class _Draft:
         kept = np.flatnonzero(found.shards.any(axis=0) & (found.num_inner() > 0))
         return found.within(kept) if len(kept) else None
 
-    def _masks(self, found: Family) -> Masks:
+    def _masks(self, found: Family, known: dict[Any, NDArray[np.bool_]] | None = None) -> Masks:
         """The framework's rules at the points of a family."""
         return Masks(
             setting=self.setting,
@@ -140,6 +193,7 @@ class _Draft:
             vps=found.vps,
             policies=found.policies,
             layers=found.layers,
+            known={} if known is None else known,
         )
 
     def _with_chunks(self, found: Family, masks: Masks, kinds: int) -> Family:
@@ -283,7 +337,7 @@ class _Draft:
         """Whether a plan is not the same as one with an earlier alternative of a switch."""
         distinct: Any = True
         for name, dimensions in NEEDS.items():
-            if name in self.switches and self.switches[name] != self.space.axes[name][0]:
+            if self._is_another(name):
                 needed: Any = math.prod(np.asarray(getattr(degrees, dimension)) for dimension in dimensions)
                 distinct = distinct & (needed > 1)
         orders = self.space.axes["placement"]
@@ -356,6 +410,11 @@ def _slots(
             row += [*numbers, *[None] * (count - len(numbers))]
         layers.append(tuple(row))
     return policies, tuple(layers), valid
+
+
+def _all(first: Any, *others: Any) -> Any:
+    """Where all hold; what holds everywhere changes nothing."""
+    return reduce(_both, (each for each in others if each is not EVERYWHERE), first)
 
 
 def _both(one: NDArray[np.bool_] | None, other: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -21,6 +21,10 @@ Given = Mapping[str, object]
 """The same as a user may give it: a value that is not a list stands for a list of it."""
 
 
+LIBRARY: Final = "library"
+"""Stands among what is excluded for libraries that are not installed: no plan may need one of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Restrictions:
     """What the user says about the space."""
@@ -35,7 +39,12 @@ class Restrictions:
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields that are restricted."""
-        return tuple(dict.fromkeys((*self.fix, *self.limit, *self.exclude)))
+        return tuple(dict.fromkeys(each for each in (*self.fix, *self.limit, *self.exclude) if each != LIBRARY))
+
+    @property
+    def missing_libraries(self) -> tuple[str, ...]:
+        """Libraries that are not installed."""
+        return tuple(str(name) for name in self.exclude.get(LIBRARY, ()))
 
     def without(self, name: str) -> Restrictions:
         """All but those of one field."""
@@ -84,7 +93,8 @@ def values_given(restrictions: Restrictions, question: Question) -> dict[str, tu
 
 def values_excluded(restrictions: Restrictions, question: Question) -> dict[str, tuple[Any, ...]]:
     """Values of fields that are left out, in their own types. Raises ``InputError``."""
-    return {name: _values(name, values, question) for name, values in restrictions.exclude.items()}
+    excluded = {name: values for name, values in restrictions.exclude.items() if name != LIBRARY}
+    return {name: _values(name, values, question) for name, values in excluded.items()}
 
 
 def _some(name: str, values: Sequence[object], question: Question) -> tuple[Any, ...]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
+from shardplan.fields import dataclass, in_files, replace
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.tested import untested_aspects
 from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
 from shardplan.planner.related.sampling import PlanSample
@@ -47,11 +49,33 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FewerCounts:
+    """Smaller numbers of accelerators that were searched beside all that were given."""
+
+    counts: tuple[int, ...]
+    """The numbers, in the order of their search."""
+    search_time: float = field(metadata=in_files("search_time_s"))
+    """Wall time of these searches. [s]"""
+    step_time_of_all: float | None = field(metadata=in_files("step_time_of_all_s"))
+    """The fastest step on all accelerators; None where no plan of them fits. [s]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutLibraries:
+    """What becomes of the answer where libraries that its plan needs are not installed."""
+
+    missing: tuple[str, ...]
+    """Names of the libraries, as ``--without`` takes them."""
+    step_time: float | None = field(metadata=in_files("step_time_s"))
+    """Of the plan to take then; None where nothing fits. [s]"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchResult:
     """The best plans of a declared space, and the account of the whole of it."""
 
     question: Question
-    """What was asked."""
+    """What is answered: what was asked, on fewer of the accelerators where these take less time (``num_idle``)."""
     space: dict[str, tuple[object, ...]]
     """Declared candidates of every axis."""
     estimates: Sequence[Estimate]
@@ -63,17 +87,24 @@ class SearchResult:
     rejected: dict[str, int]
     """Combinations of the space that break a rule, by the first rule broken."""
     search_time: float
-    """Wall time of the search. [s]"""
+    """Wall time of the search over all given accelerators. [s]"""
     num_plans_pruned: int = 0
     """Valid plans that a pruned search left out, because a bound shows that they are too slow for its answer."""
+    fewer: FewerCounts | None = None
+    """Smaller numbers of accelerators that were searched too; None where all were to be used."""
     ties: Ties | None = None
     """Plans that are too close to the fastest to call, and which of them is recommended; None where nothing fits."""
     offers: tuple[Offer, ...] = ()
     """Where something fits: neighbouring counts and batches that train more tokens a second, the best first."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: the nearest changes that would."""
+    causes: tuple[str, ...] = ()
+    """Where nothing fits: numbers of the question that divide badly, each with what comes of one that divides well."""
     lightest: Sequence[Estimate] = ()
-    """Where nothing fits: the valid plan that needs least memory, one answer, which may be made when it is read."""
+    """Where nothing fits: the valid plan that needs least memory, one answer, which may be made when it is read. Plans
+    with states or activations in host memory are among them, unless one of these fits, which is then suggested."""
+    without_libraries: Callable[[], tuple[WithoutLibraries, ...]] = field(default=tuple, repr=False, compare=False)
+    """Without the libraries that the plan to take needs, then without those that the next one needs as well."""
     best_where: Callable[..., Estimate | None] = field(default=lambda **_fields: None, repr=False, compare=False)
     """The best feasible plan with the given field values, such as ``best_where(tp=8, pp=4, recompute="none")``; fields:
     tp, cp, pp, ep, etp, micro_batch_size, recompute, recompute_num_layers, sharding."""
@@ -91,7 +122,7 @@ class SearchResult:
 
     @property
     def recommended(self) -> Estimate | None:
-        """The most robust of the plans that tie with the fastest (``planner.robustness``); None where nothing fits."""
+        """The plan to take (``planner.robustness``); None where nothing fits."""
         return None if self.ties is None else self.ties.recommended
 
     @property
@@ -103,9 +134,14 @@ class SearchResult:
         """The same, with what was assumed in putting the question said of every estimate."""
         return self.with_each(lambda estimate: replace(estimate, assumptions=(*assumptions, *estimate.assumptions)))
 
-    def run_by(self, framework: str) -> SearchResult:
-        """The same, with the framework that every plan is for."""
-        return self.with_each(lambda estimate: replace(estimate, framework=framework))
+    def run_by(self, stack: Stack) -> SearchResult:
+        """The same, with the framework that every plan is for, and what of each nothing shows it to run."""
+        setting = self.question.setting
+
+        def run(estimate: Estimate) -> Estimate:
+            return replace(estimate, framework=stack.label, untested=untested_aspects(stack, setting, estimate.plan))
+
+        return self.with_each(run)
 
     def stating_what_was_not_searched(self) -> SearchResult:
         """The same, with the value of every field that the space leaves alone among the assumptions."""

@@ -1,8 +1,9 @@
 """The best plans of a search and those that tie with them, re-timed: the simulation runs the step of each.
 
-Which plans depends on the question alone: those whose closed form is within its known error of the best, and those that
-are listed; the fastest, the recommended one and the listed ones first, then by step time, up to a number that is asked
-for. A plan that cannot be simulated keeps the time of its closed form.
+Which plans depends on the question alone: those whose closed form is within its known error of the best, those that may
+be recommended where it is of the best of these, and those that are listed; the fastest, the recommended one and the
+listed ones first, then by step time, up to a number that is asked for. A plan that cannot be simulated keeps the time
+of its closed form.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.ranking import DEGREES
+from shardplan.planner.robustness import candidates_of
 from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tied import PricedPlans
 from shardplan.schedules.registry import load_schedule
@@ -114,7 +116,8 @@ def retime(
     stop: Stop | None = None,
 ) -> Retiming:
     """Simulates the best plans of a search; those at ``first`` before others."""
-    near = np.flatnonzero(priced.step_time <= priced.step_time.min() * (1 + CLOSED_FORM_ERROR))
+    every, may_be_taken = np.arange(len(priced.step_time)), candidates_of(question, priced)
+    near = np.union1d(*(priced.within(plans, 1 + CLOSED_FORM_ERROR) for plans in (every, may_be_taken)))
     near = near[np.argsort(priced.step_time[near], kind="stable")]
     chosen = np.asarray([*dict.fromkeys((*first, *near.tolist()))][:most], dtype=np.intp)
     times, faults = priced.step_time[chosen].copy(), {}

@@ -1,4 +1,4 @@
-r"""Which of the plans that tie with the fastest is recommended: the one that bears most that things are worse.
+r"""Which plan is recommended: of those that are about as fast as the fastest the one that bears most that is worse.
 
 A plan is fragile in three ways. It may need more memory than estimated: it has headroom where the upper end of the band
 of its peak memory fits as well. Its step may take longer: with :math:`\Delta_g` what it loses where a group of
@@ -12,9 +12,12 @@ independent of one another:
 
 .. math:: T_{pessimistic} = T + \sqrt{\Delta_{evidence}^2 + \textstyle\sum_g \Delta_g^2}
 
-Recommended is, of the tied plans with headroom (of all ties, where none has), the one of the smallest pessimistic time;
-where several are alike in it the simplest of them: stages of equal layers, fewer dimensions, fewer switches, fewer
-model chunks on a rank. Where several are as simple, the fastest.
+What decides comes in an order. First memory: candidates are the ties with headroom. Where no tie has it, they are the
+fastest plan that has, and those with headroom that tie with it, all within ``ROOM_FACTOR`` of the fastest plan; where
+none of these has headroom either, all ties. Then the framework's record: candidates that were seen to work, where any
+was. Of these, none that another is both faster and smaller than. Of what is left the one of the smallest pessimistic
+time; where several are alike in it the simplest of them: stages of equal layers, fewer dimensions, fewer switches,
+fewer model chunks on a rank. Where several are as simple, the fastest.
 """
 
 from __future__ import annotations
@@ -28,13 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
-from shardplan.estimation.band import band_of, plan_factor, plan_factors
+from shardplan.estimation.band import plan_factor, plan_factors
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.tested import all_tested
 from shardplan.inputs.plan import Plan
-from shardplan.planner.tied import PricedPlans
+from shardplan.inputs.software import CHOSEN
+from shardplan.planner.tied import ROOM_FACTOR, SAME, PricedPlans, has_headroom
 
 if TYPE_CHECKING:
     from shardplan.planner.retiming import Retimed
@@ -48,9 +54,15 @@ DIMENSIONS: Final = ("tp", "cp", "pp", "vp", "ep", "etp")
 """Degrees that split a model or its work, each a dimension where it is more than one."""
 SIZES: Final = ("micro_batch_size", "sharding_degree", "stage_layers", "microbatch_group_size", "tp_rows")
 """Other fields that are no switches."""
-SWITCHES: Final = {each.name: each.default for each in fields(Plan) if each.name not in (*DIMENSIONS, *SIZES)}
-"""Switches, with their defaults."""
+SWITCHES: Final = {
+    each.name: (each.default, CHOSEN.get(each.name, each.default))
+    for each in fields(Plan)
+    if each.name not in (*DIMENSIONS, *SIZES)
+}
+"""Switches, with their defaults, and of software with its plain values too."""
 Complexity = tuple[bool, int, int, int]
+Tested = Callable[[Sequence[Plan]], NDArray[np.bool_]]
+"""Whether each of some plans is of a kind that the framework's record shows to work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +87,16 @@ class Ties:
     num_with_headroom: int
     """Those whose memory fits at the upper end of its band too."""
     taken: Sequence[Estimate]
-    """The most robust of them all, listed or not: one answer, which may be made when it is read."""
+    """The recommended plan, listed or not: one answer, which may be made when it is read."""
     robustness: Mapping[Plan, Robustness]
-    """Of the listed plans that tie, and of the recommended one."""
+    """Of the listed plans that tie, and of the recommended one, which may be slower than all ties."""
     retimed: Retimed | None = None
     """What the simulation says of the best plans, where it was asked; it then ranks them and decides which of them
     tie."""
 
     @property
     def recommended(self) -> Estimate:
-        """The most robust of them all."""
+        """The plan to take."""
         return self.taken[0]
 
     def time_of(self, estimate: Estimate) -> float:
@@ -96,20 +108,34 @@ def complexity_of(plan: Plan, num_layers: int) -> Complexity:
     """Whether stages have unlike numbers of layers, then dimensions, switches that differ from defaults, chunks."""
     is_uneven = plan.stage_layers is not None or num_layers % (plan.pp * plan.vp) != 0
     dimensions = sum(getattr(plan, name) > 1 for name in DIMENSIONS)
-    return is_uneven, dimensions, sum(getattr(plan, name) != default for name, default in SWITCHES.items()), plan.vp
+    return is_uneven, dimensions, sum(getattr(plan, name) not in plain for name, plain in SWITCHES.items()), plan.vp
+
+
+def tested_by(stack: Stack | None, question: Question) -> Tested | None:
+    """What the record of a framework says of plans; None where nothing is known of any."""
+    return None if stack is None or stack.can_run is None else partial(all_tested, stack, question.setting)
 
 
 class PlanFacts:
     """What decides between priced plans besides their times, looked up once for plans that are the same or alike."""
 
-    def __init__(self, question: Question, priced: PricedPlans) -> None:
-        self._priced, self._factor_of = priced, plan_factors(question)
+    def __init__(self, question: Question, priced: PricedPlans, tested: Tested | None = None) -> None:
+        """``tested``: all are where it is not given."""
+        self._priced, self._factor_of, self._tested = priced, plan_factors(question), tested
+        self._is_tested = np.full(len(priced.step_time), tested is None)
+        self._is_looked_up = self._is_tested.copy()
         self._num_layers = question.model.num_hidden_layers
         self._complexities: dict[bytes, Complexity] = {}
-        self._kinds = priced.kinds(np.arange(len(priced.step_time)))
+
+    @cached_property
+    def _kinds(self) -> NDArray[np.intp]:
         """A number for each plan, the same for plans of one kind."""
-        self._factors = np.full(int(self._kinds.max(initial=0)) + 1, np.inf)
+        return self._priced.kinds(np.arange(len(self._priced.step_time)))
+
+    @cached_property
+    def _factors(self) -> NDArray[np.float64]:
         """How much larger errors are where nobody measured a plan of a kind; infinite where it is not known yet."""
+        return np.full(int(self._kinds.max(initial=0)) + 1, np.inf)
 
     def pessimistic_times(self, plans: NDArray[np.intp]) -> NDArray[np.float64]:
         """Step time where constants are worse and plans that nobody measured take longer. [s]
@@ -130,12 +156,49 @@ class PlanFacts:
                 best = min(best, times[alike].min())
         return times
 
+    def best_tested(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of the tested ones of ``plans`` than which no other of these is both faster and smaller.
+
+        Only plans that may be among these are looked up.
+        """
+        left = plans
+        while len(left):
+            best = not_dominated(self._priced, left)
+            untested = best[~self._are_tested(best)]
+            if not len(untested):
+                return best
+            left = np.setdiff1d(left, untested, assume_unique=True)
+        return left
+
+    def _are_tested(self, plans: NDArray[np.intp]) -> NDArray[np.bool_]:
+        unknown = plans[~self._is_looked_up[plans]]
+        if len(unknown) and self._tested is not None:
+            self._is_tested[unknown] = self._tested([self._priced.plan(index) for index in unknown.tolist()])
+            self._is_looked_up[unknown] = True
+        return self._is_tested[plans]
+
     def complexity(self, index: int) -> Complexity:
         """Of the plan at ``index``."""
         place = self._priced.positions[:, index].tobytes()
         if place not in self._complexities:
             self._complexities[place] = complexity_of(self._priced.plan(index), self._num_layers)
         return self._complexities[place]
+
+
+def candidates_of(question: Question, priced: PricedPlans, among: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
+    """The plans one of which is recommended, as far as time and memory decide.
+
+    Ties with headroom; where there are none, plans with headroom that tie with the fastest of these, all within
+    ``ROOM_FACTOR`` of the fastest plan; where there are none either, all ties.
+    """
+    every = np.arange(len(priced.step_time)) if among is None else among
+    tied = priced.tied_among(every)
+    roomy = tied[has_headroom(question, priced.peak_memory_bytes[tied])]
+    if len(roomy):
+        return roomy
+    near = priced.within(every, ROOM_FACTOR)
+    slower = priced.tied_among(near[has_headroom(question, priced.peak_memory_bytes[near])])
+    return slower if len(slower) else tied
 
 
 def recommended_of(
@@ -145,16 +208,17 @@ def recommended_of(
     *,
     among: NDArray[np.intp] | None = None,
     facts: PlanFacts | None = None,
+    tested: Tested | None = None,
 ) -> int:
     """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good.
 
     ``among``: the plans that answer the question, where others are priced with them; ``facts``: those of ``priced``,
-    where they are known.
+    where they are known; ``tested``: what decides where they are not.
     """
-    tied = priced.tied if among is None else priced.tied_among(among)
-    roomy = tied[has_headroom(question, priced.peak_memory_bytes[tied])]
-    known = facts or PlanFacts(question, priced)
-    candidates = roomy if len(roomy) else tied
+    known = facts or PlanFacts(question, priced, tested)
+    every = candidates_of(question, priced, among)
+    best = known.best_tested(every)
+    candidates = best if len(best) else not_dominated(priced, every)
     times = known.pessimistic_times(candidates)
     alike = candidates[times <= times.min() * (1 + ALIKE_TIME)].tolist()
 
@@ -163,6 +227,16 @@ def recommended_of(
         return (*known.complexity(index), index != fastest, time, index)
 
     return min(alike, key=order)
+
+
+def not_dominated(priced: PricedPlans, plans: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Those of ``plans`` than which no other of them is both faster and smaller."""
+    order = np.argsort(priced.step_time[plans], kind="stable")
+    times, memory = priced.step_time[plans[order]], priced.peak_memory_bytes[plans[order]]
+    num_faster = np.searchsorted(times, times / (1 + SAME))
+    least = np.minimum.accumulate(np.concatenate([[np.inf], memory]))
+    dominated = least[num_faster] * (1 + SAME) < memory
+    return np.sort(plans[order[~dominated]])
 
 
 def pessimistic_times(question: Question, priced: PricedPlans) -> NDArray[np.float64]:
@@ -203,7 +277,7 @@ def ties_of(
         num_plans=len(counted.tied),
         num_with_headroom=int(np.count_nonzero(has_headroom(question, counted.peak_memory_bytes)[counted.tied])),
         taken=recommended[1],
-        robustness=_WhenRead(partial(_robustness_of, question, priced, (*shown, recommended[0]))),
+        robustness=_WhenRead(partial(_robustness_of, question, priced, shown, recommended[0])),
     )
 
 
@@ -227,16 +301,13 @@ class _WhenRead(Mapping[Plan, Robustness]):
         return len(self._known)
 
 
-def _robustness_of(question: Question, priced: PricedPlans, plans: Sequence[int]) -> dict[Plan, Robustness]:
-    """Of those that tie."""
+def _robustness_of(
+    question: Question, priced: PricedPlans, shown: Sequence[int], recommended: int
+) -> dict[Plan, Robustness]:
+    """Of those shown that tie, and of the recommended one."""
     tied = set(priced.tied.tolist())
-    told = [index for index in dict.fromkeys(plans) if index in tied]
+    told = [index for index in dict.fromkeys((*shown, recommended)) if index in tied or index == recommended]
     return {priced.plan(index): _robustness(question, priced, index) for index in told}
-
-
-def has_headroom(question: Question, peak_memory_bytes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether plans fit at the upper end of the band of their memory too."""
-    return peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
 
 
 def _robustness(question: Question, priced: PricedPlans, index: int) -> Robustness:

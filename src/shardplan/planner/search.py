@@ -1,6 +1,7 @@
 """Exhaustive search: every valid plan of the declared space is priced, or shown to be slower than all that is listed.
 
-So the best is the optimum of that space.
+So the best is the optimum of that space. Fewer of the accelerators are searched after it, and answered where they take
+less time.
 """
 
 from __future__ import annotations
@@ -8,24 +9,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from typing import NamedTuple
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, NotRunnableError
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.fields import replace
+from shardplan.frameworks.libraries import needed_libraries
 from shardplan.frameworks.stack import Stack
+from shardplan.inputs.degrees import Degrees
+from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import Cell, different_cells
-from shardplan.planner.related.neighbours import has_enough_layouts, offers_of
+from shardplan.planner.related.fewer import fewer_that_are_faster
+from shardplan.planner.related.neighbours import Neighbours, offers_of
+from shardplan.planner.related.plainest import plainest
 from shardplan.planner.related.sampling import sample_of
 from shardplan.planner.related.suggestions import suggest
-from shardplan.planner.restrictions import Given, Restrictions, as_lists
-from shardplan.planner.result import SearchResult
+from shardplan.planner.restrictions import LIBRARY, Given, Restrictions, as_lists
+from shardplan.planner.result import SearchResult, WithoutLibraries
 from shardplan.planner.retiming import Retiming, check_number, retime
-from shardplan.planner.robustness import Ties, recommended_of, ties_of
+from shardplan.planner.robustness import Tested, Ties, recommended_of, tested_by, ties_of
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
@@ -49,29 +56,64 @@ def search_question(
     simulated: Progress | None = None,
     prune: bool = False,
     within: float = math.inf,
+    use_all: bool = False,
+    tested: Tested | None = None,
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
     ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits and, with
     ``offers``, for neighbouring counts and batches where something does. ``simulated``: called with plans simulated and
     plans in all. ``within``: with ``prune``, the longest step of use; where the fastest takes longer, no plan is listed
-    and of those that fit only some are counted. [s]
+    and of those that fit only some are counted. [s] ``use_all``: whether no accelerator may be left idle.
+    ``tested``: which plans something shows to run, where it is not the record of the framework that says so.
     """
-    started = time.perf_counter()
     check_top(top)
     check_number(simulate_top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
-    space = declare(question, restrictions, stack)
     goal = Listing(top, within if prune else math.inf)
-    survey = survey_of(question, space, goal=goal, counts=not prune, progress=progress, stop=stop, known=known)
-    cells = _listed(survey, goal)
-    survey = survey.with_prices(cells) if cells else survey
+    known = known or KnownPipelines()
+
+    def searched(asked: Question) -> _Searched:
+        started, space = time.perf_counter(), declare(asked, restrictions, stack)
+        survey = survey_of(asked, space, goal=goal, counts=not prune, progress=progress, stop=stop, known=known)
+        return _Searched(space, survey, _listed(survey, goal), time.perf_counter() - started)
+
+    found, fewer = searched(question), None
+    search_time = found.search_time
+    if not use_all:
+        neighbours = Neighbours(question, restrictions, stack, known, stop)
+        used, fewer = fewer_that_are_faster(neighbours, min(found.fastest, within))
+        if used is not None:
+            found = searched(question.leaving_idle(used))
+            fewer = replace(fewer, search_time=fewer.search_time + found.search_time)
+    started = time.perf_counter()
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
-    result = _result_of(survey, space, _answers(question, survey, cells, retimes), time.perf_counter() - started)
+    survey = found.survey.with_prices(found.cells) if found.cells else found.survey
+    shown, plain = tested or tested_by(stack, survey.question), partial(plainest, stack, found.space.axes)
+    answers = _answers(survey, found.cells, retimes, shown, plain)
+    result = _result_of(survey, found.space, answers, search_time + time.perf_counter() - started)
+    asked_again = partial(_without_libraries, result, restrictions, stack, stop)
+    result = replace(result, fewer=fewer, without_libraries=cache(asked_again))
     if suggestions:
-        result = _with_changes(result, restrictions, survey, stack, offers=offers, stop=stop)
-    result = result.assuming(space.not_searched)
-    return result if stack is None else result.run_by(stack.label)
+        result = _with_changes(result, question, restrictions, survey, stack, offers=offers, stop=stop)
+    result = result.assuming(found.space.not_searched)
+    return result if stack is None else result.run_by(stack)
+
+
+class _Searched(NamedTuple):
+    """A space that has been searched."""
+
+    space: Space
+    survey: Survey
+    cells: list[Cell]
+    """The plans that are listed, the fastest first."""
+    search_time: float
+    """[s]"""
+
+    @property
+    def fastest(self) -> float:
+        """Infinite where no plan is listed. [s]"""
+        return self.cells[0].value if self.cells else math.inf
 
 
 def _listed(survey: Survey, goal: Listing) -> list[Cell]:
@@ -101,6 +143,7 @@ def _result_of(survey: Survey, space: Space, answers: Found, search_time: float)
 
 def _with_changes(
     result: SearchResult,
+    asked: Question,
     restrictions: Restrictions,
     survey: Survey,
     stack: Stack | None,
@@ -108,36 +151,76 @@ def _with_changes(
     offers: bool,
     stop: Stop | None,
 ) -> SearchResult:
-    """With changes of the question that would help: what would fit where nothing does, else neighbouring pairs."""
+    """With changes of what was ``asked`` that would help: what would fit where nothing does, else neighbours."""
     if not result.estimates:
         return suggest(result, restrictions, survey, stack, stop=stop)
-    if not offers or has_enough_layouts(result.question):
+    if not offers:
         return result
     fastest = min(result.estimates, key=lambda each: each.step_time)
-    known = survey.tables[0].tables.known
-    return replace(result, offers=offers_of(result.question, fastest, restrictions, stack, known=known, stop=stop))
+    known, keeps = survey.tables[0].tables.known, result.fewer is None
+    near = not result.question.num_idle  # where accelerators are idle, their number has been chosen already
+    found = offers_of(asked, fastest, restrictions, stack, keeps_batch=keeps, near=near, known=known, stop=stop)
+    return replace(result, offers=found)
+
+
+def _without_libraries(
+    result: SearchResult, restrictions: Restrictions, stack: Stack | None, stop: Stop | None
+) -> tuple[WithoutLibraries, ...]:
+    """What becomes of the plan to take without the libraries that it needs, one after the other."""
+    found: list[WithoutLibraries] = []
+    missing, taken = restrictions.missing_libraries, result.recommended
+    question = result.question
+    while taken is not None:
+        needed = needed_libraries(stack, question.setting, Degrees.of(taken.plan))
+        if not needed:
+            break
+        missing = (*missing, *needed)
+        exclude = {**restrictions.exclude, LIBRARY: missing}
+        fix, limit = restrictions.fix, restrictions.limit
+        try:
+            other = search_question(
+                question, top=1, fix=fix, limit=limit, exclude=exclude, stack=stack, stop=stop, suggestions=False,
+                prune=True, use_all=True,
+            )  # fmt: skip
+        except NotRunnableError:  # what is fixed needs them
+            break
+        taken = other.recommended
+        found.append(WithoutLibraries(missing=missing, step_time=None if taken is None else taken.step_time))
+    return tuple(found)
 
 
 Retime = Callable[[Question, PricedPlans, Sequence[int]], Retiming]
 Found = tuple[Sequence[Estimate], Ties | None]
 
 
-def _answers(question: Question, survey: Survey, cells: list[Cell], retimes: Retime | None) -> Found:
+def _answers(
+    survey: Survey,
+    cells: list[Cell],
+    retimes: Retime | None,
+    tested: Tested | None,
+    plain: Callable[[Question, Plan], Plan],
+) -> Found:
     """The plans of listed cells with full answers, fastest first, and the ties; nothing where nothing fits."""
+    question = survey.question
     if survey.priced is None or not cells:
         return (), None
     found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
-    best = recommended_of(question, survey.priced, fastest=found[0] if found else None)
+    best = recommended_of(question, survey.priced, fastest=found[0] if found else None, tested=tested)
     if retimes is not None:
-        return _retimed(question, survey.priced, found, retimes(question, survey.priced, [*found[:1], best, *found]))
-    answers, taken = _estimates(question, survey.priced, found, best)
-    return answers, ties_of(question, survey.priced, found, (best, taken))
+        retiming = retimes(question, survey.priced, [*found[:1], best, *found])
+        return _retimed(question, survey.priced, found, retiming, tested)
+    priced = replace(survey.priced, plainer={best: plain(question, survey.priced.plan(best))})
+    answers, taken = _estimates(question, priced, found, best)
+    return answers, ties_of(question, priced, found, (best, taken))
 
 
-def _retimed(question: Question, priced: PricedPlans, found: list[int], retiming: Retiming) -> Found:
+def _retimed(
+    question: Question, priced: PricedPlans, found: list[int], retiming: Retiming, tested: Tested | None
+) -> Found:
     """As ``_answers``, by simulated times: the list, the ties among the plans that were simulated, and the best."""
     listed, chosen = retiming.listed(found), retiming.chosen
-    best = recommended_of(question, retiming.priced, fastest=retiming.local(listed[0]) if listed else None)
+    fastest = retiming.local(listed[0]) if listed else None
+    best = recommended_of(question, retiming.priced, fastest, tested=tested)
     answers, taken = _estimates(question, priced, listed, int(chosen[best]))
     shown = [place for index in listed if (place := retiming.local(index)) is not None]
     plans = {index: priced.plan(index) for index in (*listed, int(chosen[best]))}

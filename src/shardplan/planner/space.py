@@ -13,6 +13,7 @@ from shardplan.costs.network import domain_size
 from shardplan.errors import InputError
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass, replace
+from shardplan.frameworks.libraries import Without
 from shardplan.frameworks.runnable import FrameworkRule
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import heads_of
@@ -20,7 +21,15 @@ from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT
 from shardplan.inputs.sharding import kinds_that
-from shardplan.planner.framework_axes import binding_rules, closes_by_cost, framework_axes, runnable_axes
+from shardplan.planner.framework_axes import (
+    CHOICES,
+    Axes,
+    binding_rules,
+    check_software,
+    closes_by_cost,
+    framework_axes,
+    runnable_axes,
+)
 from shardplan.planner.restrictions import Restrictions, values_excluded, values_given
 from shardplan.schedules.registry import load_schedule
 
@@ -33,6 +42,8 @@ GRID = ("pp", "tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
 FEWEST_LOCAL_TOKENS = 512
 """Context parallelism leaves each rank at least this number of tokens of a sequence."""
 MOST_MICROBATCH_TOKENS = 131_072
+FEW_TOKENS = 8192
+"""Tokens of a micro-batch that is small: sequences that are shorter than half of that are taken several at a time."""
 MOST_EXPERT_TENSOR_RANKS = 8
 MOST_GRID_ROWS = 64
 MOST_CHUNKS = 128
@@ -163,10 +174,12 @@ class Space:
         return tuple(each for each in found if each and self._admits("sharding_degree", each))
 
     def switches(self) -> Iterator[dict[str, Any]]:
-        """Every combination of the fields that select a formula rather than scale it."""
-        outer = {name: values for name, values in self.axes.items() if name not in INNER}
-        for values in itertools.product(*outer.values()):
-            yield dict(zip(outer, values, strict=True))
+        """Every combination of the fields that select a formula rather than scale it, but for those of ``chosen``."""
+        yield from _combined({name: values for name, values in self.axes.items() if name not in (*INNER, *CHOICES)})
+
+    def chosen(self) -> list[dict[str, Any]]:
+        """Every combination of the fields that change the prices of blocks alone."""
+        return [*_combined({name: self.axes[name] for name in CHOICES if name in self.axes})]
 
     def _layers(self, policy: str, pp: int) -> tuple[int | None, ...]:
         """Numbers of layers of a stage to which a policy may be limited; None is all of them."""
@@ -183,6 +196,12 @@ class Space:
         return value not in self.excluded.get(name, ())
 
 
+def _combined(axes: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Every combination of the candidates of some fields."""
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
 INNER = ("vp", "placement", *GRID, *SHARDED, *RECOMPUTED)
 """Fields that differ among the plans of one family."""
 
@@ -194,10 +213,14 @@ def declare(question: Question, restrictions: Restrictions, stack: Stack | None 
     """
     given = values_given(restrictions, question)
     excluded = values_excluded(restrictions, question)
+    check_software(stack, question, given)
+    missing = Without.of(restrictions.missing_libraries, stack).names if restrictions.missing_libraries else ()
     axes = _defaults(question, given.get("tp_kind", ("1d",)))
     if stack is not None:
-        axes |= framework_axes(stack, question.setting, axes, restrictions.fields)
+        axes |= framework_axes(stack, question, axes, restrictions.fields)
     axes |= given
+    freed = _without_sequence_parallelism(question, axes, restrictions)
+    axes |= freed
     dp = axes.pop("dp", None)
     for name, values in excluded.items():
         if name in axes:
@@ -217,8 +240,8 @@ def declare(question: Question, restrictions: Restrictions, stack: Stack | None 
     if stack is None:
         return space
     setting, declared = question.setting, space.declared()
-    rules = binding_rules(stack, setting, declared)
-    return replace(space, axes=runnable_axes(stack, setting, axes, declared, given, binding=rules), rules=rules)
+    rules = binding_rules(stack, setting, declared, missing)
+    return replace(space, axes=runnable_axes(stack, setting, axes, declared, given | freed, binding=rules), rules=rules)
 
 
 def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
@@ -239,6 +262,21 @@ def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[
         "recompute": _policies(model, fused=job.attention == "flash"),
         "placement": PLACEMENTS,
     }
+
+
+def _without_sequence_parallelism(question: Question, axes: Axes, restrictions: Restrictions) -> Axes:
+    """Plans without sequence parallelism too, where tensor-parallel ranks that share the heads cannot share a sequence.
+
+    Elsewhere it is on where a framework has it: plans with it need less memory and time. Of short sequences a
+    micro-batch holds several, whose tokens are shared together.
+    """
+    setting, length = question.setting, question.job.sequence_length
+    usual = axes.get("sequence_parallel", (True,))[0]
+    length *= max(n for n in axes["micro_batch_size"] if n == min(axes["micro_batch_size"]) or n * length <= FEW_TOKENS)
+    able = [tp for tp in axes["tp"] if all(heads % tp == 0 for heads in setting.heads)]
+    if not usual or setting.num_experts or "sequence_parallel" in restrictions.fields:
+        return {}
+    return {"sequence_parallel": (True, False)} if any(length % tp for tp in able) else {}
 
 
 def _domains(question: Question) -> tuple[Filling, ...]:

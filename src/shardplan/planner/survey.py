@@ -17,13 +17,14 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
-from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.goals import BestWith, Goal, priced_for, with_prices
-from shardplan.planner.pruning.pruned_family import PrunedFamily
+from shardplan.planner.pricing.tables import tables_of
+from shardplan.planner.pruning.goals import BestWith, Goal, Within, priced_for, with_prices
+from shardplan.planner.pruning.pruned_family import PrunedFamily, counted
+from shardplan.planner.pruning.pruned_part import Pruned, pruned_families, tables_of_pruned
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
-from shardplan.planner.tied import PricedPlans, priced_plans
+from shardplan.planner.tied import ROOM_FACTOR, PricedPlans, fastest_of, has_headroom, priced_plans
 
 Progress = Callable[[int, int], None]
 """Called with families done and families in all."""
@@ -37,10 +38,10 @@ class Survey:
     tables: tuple[Table, ...]
     rejected: Counter[str]
     objective: Objective
-    pruned: tuple[PrunedFamily, ...] = ()
+    pruned: tuple[Pruned, ...] = ()
     """The families of ``tables`` with what has been left out; none where every plan was priced."""
     priced: PricedPlans | None = None
-    """The plans that tie with the fastest and those of listed cells, where they have been asked for."""
+    """The plans one of which is recommended and those of listed cells, where they have been asked for."""
 
     @property
     def num_evaluated(self) -> int:
@@ -90,8 +91,15 @@ class Survey:
         return [found[number] for number in range(len(cells))]
 
     def with_prices(self, listed: Sequence[Cell]) -> Survey:
-        """The same, with the plans that tie with the fastest and those of listed cells priced."""
-        return replace(self, priced=priced_plans(self.question, self.tables, listed))
+        """The same, with the plans that tie with the fastest and those of listed cells priced.
+
+        Where no tie has headroom, slower plans too, of which one that has would be recommended.
+        """
+        ties = priced_plans(self.question, self.tables, listed)
+        if ties is None or has_headroom(self.question, ties.peak_memory_bytes[ties.tied]).any():
+            return replace(self, priced=ties)
+        tables = self._tables_for([Within(fastest_of(self.tables) * ROOM_FACTOR)])
+        return replace(self, priced=priced_plans(self.question, tables, listed, ROOM_FACTOR))
 
     def under(self, objective: Objective) -> Survey:
         """The same plans by another objective; what they are made of need not be priced again."""
@@ -104,18 +112,18 @@ class Survey:
 
     def best_of_each(self, wanted: Sequence[Mapping[str, Any]]) -> list[Estimate | None]:
         """As ``best_where``, for several sets of values at once."""
-        tables = self._tables_for(wanted)
+        tables = self._tables_for([BestWith(values) for values in wanted])
         cells = [best_cell(tables, **values) for values in wanted]
         different = {(id(cell.tables), cell.position): cell for cell in cells if cell is not None}
         answers = dict(zip(different, self.estimates([*different.values()]), strict=True))
         return [None if cell is None else answers[id(cell.tables), cell.position] for cell in cells]
 
-    def _tables_for(self, wanted: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:
+    def _tables_for(self, goals: Sequence[Goal]) -> tuple[Table, ...]:
         """The tables, with plans that were left out and are asked for now."""
         if not self.pruned:
             return self.tables
-        found = priced_for(self.pruned, [BestWith(values) for values in wanted])
-        return tuple(each.table for each in found)
+        found = priced_for(self.pruned, goals)
+        return tuple(tables_of_pruned(found))
 
 
 def survey_of(
@@ -134,21 +142,28 @@ def survey_of(
     Raises ``SearchStopped`` where ``stop`` says so.
     """
     rejected: Counter[str] = Counter()
-    found = list(families(question, space, rejected))
-    known, progress = known or KnownPipelines(), progress or _no_progress
-    tables, left = [], []
-    for done, family in enumerate(found, start=1):
-        priced = Tables(question=question, family=family, known=known)
+    progress = progress or _no_progress
+    priced = tables_of(question, families(question, space, rejected), known or KnownPipelines())
+    tables, left = [], [] if goal is None else pruned_families(priced)
+    for done, each in enumerate(priced, start=1):
         if goal is None:
-            tables.append(evaluated(priced, FASTEST, stop))
-        else:
-            left.append(PrunedFamily(priced))
-            if counts:
-                left[-1].count(stop)
-        progress(done, len(found))
+            tables.append(_counted_once(evaluated(each, FASTEST, stop), stop))
+        elif counts and isinstance(family := left[done - 1], PrunedFamily):
+            family.count(stop)
+        progress(done, len(priced))
     if goal is not None:
-        tables = [each.table for each in with_prices(left, [goal], stop)]
+        tables = tables_of_pruned(with_prices(left, [goal], stop))
     return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST, pruned=tuple(left))
+
+
+def _counted_once(table: Table, stop: Stop | None) -> Table:
+    """A table whose plans are counted once, whatever software runs them."""
+    if table.family.part is None:
+        return table
+    if not table.family.counts:
+        return replace(table, num_evaluated=0, num_feasible=0)
+    whole = table.tables.whole_family
+    return replace(table, num_evaluated=whole.family.num_plans(), num_feasible=counted(whole, stop)[1])
 
 
 def _no_progress(_done: int, _all: int) -> None:

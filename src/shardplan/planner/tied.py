@@ -1,13 +1,20 @@
-"""The plans that are close to the fastest, and others that are listed: priced again, and where constants are worse."""
+"""The plans that are close to the fastest, and others that are listed: priced again, and where constants are worse.
+
+Where no tie has headroom, slower plans are priced too, among which may be one that has: those that take up to
+``ROOM_FACTOR`` times as long as the fastest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import coded, different, distinct
+from shardplan.estimation.band import band_of
 from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
@@ -19,10 +26,16 @@ from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.ranking import Cell
 from shardplan.planner.space import GRID
 
+ROOM_FACTOR: Final = 1.15
+"""A plan that may not fit gives way to one that has headroom and takes up to so many times as long as the fastest."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PricedPlans:
-    """Plans of the tables that fit: all that tie with the fastest, and those of listed cells."""
+    """Plans of the tables that fit: all that tie with the fastest, and those of listed cells.
+
+    Where no tie has headroom, all that take up to ``ROOM_FACTOR`` times as long as the fastest.
+    """
 
     tables: tuple[Tables, ...]
     factor: float
@@ -34,6 +47,8 @@ class PricedPlans:
     lost: NDArray[np.float64]
     """Rows: groups of constants; how much longer the step takes where these are worse. [s]"""
     peak_memory_bytes: NDArray[np.float64]
+    plainer: Mapping[int, Plan] = field(default_factory=dict)
+    """Plans that stand for some of these, as they do the same in plainer words (``planner.related.plainest``)."""
 
     @property
     def pessimistic_time(self) -> NDArray[np.float64]:
@@ -47,8 +62,12 @@ class PricedPlans:
 
     def tied_among(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
         """Those of ``plans`` that tie with the fastest of them."""
+        return self.within(plans, self.factor)
+
+    def within(self, plans: NDArray[np.intp], factor: float) -> NDArray[np.intp]:
+        """Those of ``plans`` that take up to ``factor`` times as long as the fastest of them."""
         times = self.step_time[plans]
-        return plans[times <= times.min() * self.factor * (1 + SAME)]
+        return plans[times <= times.min(initial=np.inf) * factor * (1 + SAME)]
 
     def kinds(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
         """A number for each of ``plans``, the same where they differ in placement and recomputed layers alone."""
@@ -73,18 +92,10 @@ class PricedPlans:
             peak_memory_bytes=self.peak_memory_bytes[plans],
         )
 
-    def among(self, tables: Sequence[Table]) -> PricedPlans:
-        """Those that are finite in ``tables``, which hold the plans of these."""
-        numbers = {id(each): number for number, each in enumerate(self.tables)}
-        number, sharding, slot, _, point = self.positions
-        kept = np.zeros(len(number), dtype=bool)
-        for table in tables:
-            here = np.flatnonzero(number == numbers.get(id(table.tables), -1))
-            kept[here] = np.isfinite(table.best[sharding[here], slot[here], point[here]])
-        return self.at(np.flatnonzero(kept), self.step_time[kept])
-
     def plan(self, index: int) -> Plan:
         """The plan at ``index``."""
+        if index in self.plainer:
+            return self.plainer[index]
         number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
         tables = self.tables[number]
         return tables.family.plan(sharding, slot, int(tables.layouts.vp[layout]), point)
@@ -104,30 +115,26 @@ SAME = 1e-12
 """Times that differ by less are the same: sums in another order."""
 
 
-def tied_cells(tables: Sequence[Table]) -> list[Cell]:
-    """Those whose best plan ties with the fastest of ``tables``."""
-    fastest = min((float(table.best.min()) for table in tables), default=np.inf)
-    if not np.isfinite(fastest):
-        return []
-    limit = fastest * tie_factor()
-    found = ((table, np.argwhere(table.best <= limit).tolist()) for table in tables)
-    return [
-        Cell(table.tables, (sharding, slot, point), float(table.best[sharding, slot, point]))
-        for table, positions in found
-        for sharding, slot, point in positions
-    ]
+def fastest_of(tables: Sequence[Table]) -> float:
+    """The fastest step of ``tables``; infinite where nothing fits. [s]"""
+    return min((float(table.best.min()) for table in tables), default=np.inf)
 
 
-def priced_plans(question: Question, tables: Sequence[Table], listed: Sequence[Cell]) -> PricedPlans | None:
-    """The plans of ``tables`` that tie with the fastest, and those of ``listed`` cells; None where nothing fits."""
-    fastest = min((float(table.best.min()) for table in tables), default=np.inf)
+def priced_plans(
+    question: Question, tables: Sequence[Table], listed: Sequence[Cell], within: float | None = None
+) -> PricedPlans | None:
+    """The plans of ``tables`` that tie with the fastest, and those of ``listed`` cells; None where nothing fits.
+
+    ``within``: a factor of the fastest that counts in place of that of ties.
+    """
+    fastest, factor = fastest_of(tables), tie_factor()
     if not np.isfinite(fastest):
         return None
-    factor = tie_factor()
+    limit = fastest * (within or factor)
     asked = side_by_side(question, num_axes=1)
     known = {id(cell.tables) for cell in listed}
-    near = [table for table in tables if table.best.min() <= fastest * factor or id(table.tables) in known]
-    parts = [_of_table(asked, table, number, fastest * factor, listed) for number, table in enumerate(near)]
+    near = [table for table in tables if table.best.min() <= limit or id(table.tables) in known]
+    parts = [_of_table(asked, table, number, limit, listed) for number, table in enumerate(near)]
     positions, times, memory = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
     return PricedPlans(
         tables=tuple(table.tables for table in near),
@@ -137,6 +144,17 @@ def priced_plans(question: Question, tables: Sequence[Table], listed: Sequence[C
         lost=np.maximum(times[1:] - times[0], 0.0),
         peak_memory_bytes=memory,
     )
+
+
+def has_headroom(question: Question, peak_memory_bytes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether plans fit at the upper end of the band of their memory too."""
+    return peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
+
+
+def roomy_memory(question: Question) -> float:
+    """Plans that need no more have headroom. [bytes]"""
+    usable = float(question.usable_memory)
+    return min(usable, usable / band_of(question, "memory").high * (1 + SAME))
 
 
 def priced_cells(question: Question, tables: Sequence[Table], cells: Sequence[NDArray[np.bool_]]) -> PricedPlans:

@@ -122,7 +122,7 @@ def compare(sides: Sequence[Side]) -> Comparison:
     estimates = [side.estimate for side in sides]
     is_one_model = len({side.file.question.model for side in sides}) == 1
     rates = [(e.tokens_per_second_per_accelerator if is_one_model else e.mfu) * e.feasible for e in estimates]
-    totals = [e.tokens_per_second_per_accelerator * e.num_accelerators_used * e.feasible for e in estimates]
+    totals = [e.tokens_per_second * e.feasible for e in estimates]
     return Comparison(
         sides=tuple(sides),
         rows=tuple(row for row in _rows(sides, estimates) if row.section in ("time", "rates") or not row.is_same),
@@ -197,7 +197,7 @@ def _rate_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
         ("hfu", "share", "HFU", lambda e: e.hfu),
         ("peak_flops", "flops_per_s", "dense peak", lambda e: e.peak_flops),
     )  # fmt: skip
-    totals = [e.tokens_per_second_per_accelerator * e.num_accelerators_used for e in estimates]
+    totals = [e.tokens_per_second for e in estimates]
     total = _row("rates", "tokens_per_second", "count", totals, "tokens/s in all")
     if not total.is_same:
         yield total

@@ -22,7 +22,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.software import Software
-from shardplan.planner.result import Offer, SearchResult, Suggestion
+from shardplan.planner.result import FewerCounts, Offer, SearchResult, Suggestion, WithoutLibraries
 from shardplan.planner.retiming import Retimed
 from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
@@ -70,10 +70,16 @@ class SearchAccount:
     """Wall time. [s]"""
     space: dict[str, tuple[object, ...]]
     """Declared candidates of every axis."""
+    without_libraries: tuple[WithoutLibraries, ...] = ()
+    """Without the libraries that the recommended plan needs."""
+    fewer: FewerCounts | None = None
+    """Smaller numbers of accelerators that were searched too."""
     ties: Ties | None = None
     """Plans that tie with the fastest; None where nothing fits."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: changes that would."""
+    causes: tuple[str, ...] = ()
+    """Where nothing fits: numbers of the question that divide badly."""
     lightest: Sequence[Estimate] = ()
     """Where nothing fits: the valid plan that needs least memory."""
     offers: tuple[Offer, ...] = ()
@@ -82,7 +88,7 @@ class SearchAccount:
     @classmethod
     def of(cls, result: SearchResult) -> SearchAccount:
         """The account of ``result``."""
-        return cls(**field_values(cls, result))
+        return cls(**field_values(cls, result) | {"without_libraries": result.without_libraries()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,20 +143,28 @@ def plan_file_record(file: PlanFile) -> Record:
         "model": model_record(question.model),
         "cluster": plain(question.cluster),
         "num_accelerators": question.num_accelerators,
+        "num_idle": question.num_idle,
         "job": plain(question.job),
         "plans": [_listed_record(file, estimate) for estimate in file.estimates],
     }
+    record |= {"uses": question.uses} if question.num_idle else {}
     return record | _account_record(file) | constants_record(question.profile, question.given_profile)
 
 
 def estimate_record(estimate: Estimate) -> Record:
     """One element of ``plans``."""
-    return {key: plain(getattr(estimate, name)) for name, key in keys(Estimate).items()}
+    return _in_keys(Estimate, estimate)
+
+
+def _in_keys(kind: type, value: object) -> Record:
+    """The fields that a dataclass has, under their keys in a file."""
+    return {key: plain(getattr(value, name)) for name, key in keys(kind).items()}
 
 
 def _listed_record(file: PlanFile, estimate: Estimate) -> Record:
-    ties = None if file.search is None else file.search.ties
-    tied = {} if ties is None else robustness_record(ties, estimate) | simulated_record(ties, estimate)
+    ties, tied = None if file.search is None else file.search.ties, {}
+    if ties is not None:
+        tied = robustness_record(ties, estimate, file.estimates[0]) | simulated_record(ties, estimate)
     return estimate_record(estimate) | tied | framework_options_record(file.question, estimate)
 
 
@@ -178,10 +192,13 @@ def _account_record(file: PlanFile) -> Record:
         "rejected": dict(account.rejected),
         "search_time_s": account.search_time,
         "space": plain(account.space),
+        "without_libraries": [_in_keys(WithoutLibraries, each) for each in account.without_libraries],
+        "fewer": None if account.fewer is None else _in_keys(FewerCounts, account.fewer),
         "suggestions": [
             {"change": each.change, "num_accelerators": each.num_accelerators, "plan": estimate_record(each.estimate)}
             for each in account.suggestions
         ],
+        "causes": [*account.causes],
         "smallest": estimate_record(account.lightest[0]) if account.lightest else None,
         "offers": [_offer_record(each) for each in account.offers],
     }
@@ -216,6 +233,7 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
         model=model_from_record(checked.model),
         cluster=cluster,
         num_accelerators=checked.num_accelerators,
+        num_idle=checked.num_idle,
         job=checked.job,
         given_profile=profile,
     )
@@ -306,11 +324,16 @@ def _account(checked: Any) -> SearchAccount | None:
         rejected=checked.rejected,
         search_time=checked.search_time_s,
         space=checked.space,
+        without_libraries=tuple(
+            WithoutLibraries(**field_values(WithoutLibraries, each)) for each in checked.without_libraries
+        ),
+        fewer=None if checked.fewer is None else FewerCounts(**field_values(FewerCounts, checked.fewer)),
         ties=_ties(checked),
         suggestions=tuple(
             Suggestion(change=each.change, num_accelerators=each.num_accelerators, taken=(_estimate(each.plan),))
             for each in checked.suggestions
         ),
+        causes=checked.causes,
         lightest=() if checked.smallest is None else (_estimate(checked.smallest),),
         offers=tuple(
             Offer(

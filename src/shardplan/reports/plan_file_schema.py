@@ -9,6 +9,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.inputs.job import Job
 from shardplan.inputs.profile import ProfileGeneration
+from shardplan.planner.result import FewerCounts, WithoutLibraries
 from shardplan.records import schema_fields
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def _question() -> dict[str, Any]:
         "model": (dict[str, Any], ...),
         "cluster": (dict[str, Any], ...),
         "num_accelerators": (int, ...),
+        "num_idle": (int, 0),
         "job": (Job, ...),
     }
 
@@ -81,6 +83,7 @@ def _answers(estimate: Any) -> dict[str, Any]:
         "plans": (list[estimate], ...),
         "recommended": (recommended | None, None),
         "suggestions": (list[suggestion], []),
+        "causes": (tuple[str, ...], ()),
         "smallest": (estimate | None, None),
         "offers": (list[offer], []),
     }
@@ -89,6 +92,8 @@ def _answers(estimate: Any) -> dict[str, Any]:
 def _search() -> dict[str, Any]:
     """How the plans were found."""
     scalar = bool | int | float | str | tuple[int, ...] | None
+    fewer = _made("FewerRecord", **schema_fields(FewerCounts))
+    without: Any = _made("WithoutLibrariesRecord", **schema_fields(WithoutLibraries))
     simulated = _made("SimulatedRecord", num_plans=(int, ...), most=(int, ...))
     return {
         "num_plans_evaluated": (int | None, None),
@@ -97,6 +102,8 @@ def _search() -> dict[str, Any]:
         "rejected": (dict[str, int], {}),
         "search_time_s": (float, 0.0),
         "space": (dict[str, tuple[scalar, ...]], {}),
+        "without_libraries": (list[without], []),
+        "fewer": (fewer | None, None),
         "tie_factor": (float, 1.0),
         "num_plans_tied": (int, 0),
         "num_plans_tied_with_headroom": (int, 0),

@@ -19,6 +19,8 @@ Record = dict[str, Any]
 
 ALIKE_MEMORY: Final = 0.01
 """Share of the usable memory below which a difference is not worth a word."""
+MUCH_LARGER: Final = 2
+"""Factor between batches from which a model may learn less from each token."""
 ALIKE_SHARE: Final = 0.0005
 """Shares of a step that read the same with one digit behind the point."""
 SLIGHT_SHARE: Final = 0.0015
@@ -213,7 +215,11 @@ def offer_text(question: Question, offer: Offer) -> str:
     if batch != question.job.global_batch_size:
         changes.append(f"take a batch of {batch:,} sequences instead of {question.job.global_batch_size:,}")
         flags.append(f"--global-batch-size {batch}")
-    return f"{' and '.join(changes)}: {percent(offer.gain)} more tokens/s ({' '.join(flags)})"
+    text = f"{' and '.join(changes)}: {percent(offer.gain)} more tokens/s"
+    if batch >= MUCH_LARGER * question.job.global_batch_size:
+        tokens = batch * question.job.sequence_length / 1e6
+        text = f"{text}, if the model learns as well from {tokens:.3g} M tokens a step"
+    return f"{text} ({' '.join(flags)})"
 
 
 def _memory_gain(found: Recommendation, saved: float) -> str:
@@ -245,13 +251,13 @@ def _simplicity(found: Recommendation) -> str:
     return "" if first is None or here > there else f"is simpler: it {SIMPLER[first]}"
 
 
-def robustness_record(ties: Ties, estimate: Estimate) -> Record:
-    """What an element of ``plans`` says of ties."""
+def robustness_record(ties: Ties, estimate: Estimate, fastest: Estimate) -> Record:
+    """What an element of ``plans`` says of ties; the recommended plan may be slower than all of them."""
     found = ties.robustness.get(estimate.plan)
     if found is None:
         return {"is_tie": False, "robustness": None}
     return {
-        "is_tie": True,
+        "is_tie": ties.time_of(estimate) <= ties.time_of(fastest) * ties.factor * (1 + SAME_TIME),
         "robustness": {"lost_time_s": found.lost_time, "pessimistic_step_time_s": found.pessimistic_time},
     }
 

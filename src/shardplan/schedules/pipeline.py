@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, where
+from shardplan.arrays import Flags, Numbers, any_holds, where
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule
 from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, load_schedule
@@ -37,7 +37,22 @@ def reads_place(numbers: PlanNumbers) -> bool:
 
 
 def microbatches_in_flight(rank: Numbers, numbers: PlanNumbers) -> Numbers:
-    """Micro-batches that a rank keeps at its peak."""
+    """Micro-batches that a rank keeps at its peak.
+
+    Where experts' exchanges overlap with another micro-batch, ranks of a pipeline run one more pass through a chunk
+    before the first that goes back (Megatron Core, megatron/core/pipeline_parallel/schedules.py,
+    get_pp_rank_microbatches). Without a pipeline one micro-batch goes back layer by layer as the next comes, so that
+    there is room for one. Schedules of that kind (DualPipe) keep as many as they say.
+    """
+    found = _in_flight(rank, numbers)
+    if numbers.schedule is not None or not any_holds(numbers.overlap_ep):
+        return found
+    overlaps = numbers.overlap_ep & np.greater(numbers.ep, 1) & np.greater(numbers.pp, 1)
+    more = overlaps / np.asarray(numbers.vp)
+    return np.minimum(numbers.num_microbatches, found + more)
+
+
+def _in_flight(rank: Numbers, numbers: PlanNumbers) -> Numbers:
     at, named = pipeline_of(numbers), named_schedule(numbers)
     if named is not None:
         return named.microbatches_in_flight(at, rank)

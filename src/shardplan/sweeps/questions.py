@@ -15,6 +15,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.sweeps.fields import CHOICES, RECOMMENDED, REPLACED, WHICH_PLAN
 from shardplan.sweeps.grid import SweepGrid
@@ -41,6 +42,7 @@ def put(point: Point) -> PutPoint:
     software, stack = _grouped(point, "software"), point.get("stack", USUAL)
     asked = put_question(model, cluster, num_accelerators, fields, software=software, stack=stack, profile=profile)
     choices = {name: as_lists(_grouped(point, name)) for name in CHOICES}
+    asked = under_fastest(asked, fix=choices["fix"], limit=choices["limit"], exclude=choices["exclude"])
     return PutPoint(asked.question, asked.stack, Restrictions(**choices), point.get(WHICH_PLAN) == RECOMMENDED)
 
 

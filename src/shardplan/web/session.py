@@ -75,7 +75,7 @@ def _of_plan_file(file: PlanFile) -> PageQuestion:
     known = (*file.estimates, *(() if file.search is None else file.search.lightest))
     framework = next((each.framework for each in known if each.framework), "")
     found = PageQuestion(
-        gpus=str(asked.num_accelerators),
+        gpus=str(asked.num_given),
         stack=next((name for name in list_stacks() if framework.partition(" ")[0] == name), ANY),
         job=_differing(asked.job, {name: field.default for name, field in described(Job).items()}),
         show=plan_code(file.estimates[0].plan) if file.search is None and file.estimates else "",

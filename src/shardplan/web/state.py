@@ -6,7 +6,7 @@ A name is a name here, never a path: nothing of the server's disk can be read by
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import cache
@@ -35,6 +35,7 @@ from shardplan.web.uploaded import CONFIG, Uploaded, uploaded_in
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import PutQuestion
+    from shardplan.planner.stopping import Stop
 
 MOST_ACCELERATORS: Final = 2**31
 JOB: Final = tuple(described(Job))
@@ -212,6 +213,12 @@ class PageQuestion:
         except ShardplanError as error:
             raise FieldError(error, blamed(error, (*fields, "gpus", "model"))) from None
 
+    def put_search(self, stop: Stop) -> PutQuestion:
+        """The question of a search, with its framework chosen. Raises as :meth:`put`."""
+        from shardplan.planner.related.frameworks import under_fastest
+
+        return under_fastest(self.put(), limit=self.restrictions(), stop=stop)
+
     def restrictions(self) -> dict[str, tuple[str, ...]]:
         """The candidates of locked fields of the plan, for ``limit``. Raises FieldError."""
         found = {}
@@ -287,15 +294,15 @@ def blamed(error: ShardplanError, names: Iterable[str]) -> str:
 
 
 def plan_code(plan: Plan) -> str:
-    """A plan in an address: the fields that are not at their default."""
+    """A plan of an answer in an address: the fields that are not at their default, and that the others are."""
     from shardplan.reports.texts.plan import changed_fields, field_text
 
-    return ";".join(f"{name}={field_text(value)}" for name, value in changed_fields(plan).items()) or "tp=1"
+    return ";".join([*(f"{name}={field_text(value)}" for name, value in changed_fields(plan).items()), REST])
 
 
-def plan_in(code: str) -> Plan:
-    """The plan that :func:`plan_code` wrote. Raises ``InputError``."""
-    pairs = [each.partition("=") for each in code.split(";")]
+def plan_in(code: str) -> tuple[Plan, Collection[str]]:
+    """A plan that :func:`plan_code` or a person wrote, and which of its fields are given. Raises ``InputError``."""
+    pairs = [each.partition("=") for each in code.split(";") if each != REST]
     given: dict[str, Any] = {}
     for name, _, text in pairs:
         if name not in described(Plan):
@@ -304,8 +311,11 @@ def plan_in(code: str) -> Plan:
             )
         is_switch = described(Plan)[name].kind.base is bool
         given[name] = text in ("on", "true", "yes") if is_switch else text
-    return Plan(**values_of(Plan, {name: value for name, value in given.items() if value != "none" or name in NONES}))
+    plan = Plan(**values_of(Plan, {name: value for name, value in given.items() if value != "none" or name in NONES}))
+    return plan, {*described(Plan)} if REST in code.split(";") else {*given}
 
 
+REST: Final = "rest=default"
+"""Says that a plan has its other fields at their default, as an answer's has; otherwise the framework fills them."""
 NONES: Final = ("recompute", "sharding", "offload")
 """Fields of which none is a value."""

@@ -391,6 +391,7 @@ def test_a_schedule_says_nothing_without_a_pipeline(tmp_path: Path) -> None:
         ("train=QLoRA;lora_targets=linear_qkv,linear_proj;lora_alpha=32", ("lora", 16, "qkv,o")),
         ("train=peft;lora_targets=q_proj,k_proj,v_proj,o_proj", ("lora", 16, "q,k,v,o")),
         ("train=lora;lora_targets=all-linear", ("lora", 16, "all")),
+        ("train=QLoRA;base_weights=nf4-dq", ("lora", 16, "q,v")),
         ("train=full", ("full", 16, "q,v")),
     ],
 )
@@ -398,6 +399,7 @@ def test_adapters_in_the_words_of_frameworks(tmp_path: Path, options: str, expec
     one = asked(tmp_path, options=options)
     job = one.question.job
     assert (job.train, job.lora_rank, job.lora_targets) == expected
+    assert job.base_weights == ("same" if "QLoRA" not in options else "nf4-dq" if "dq" in options else "nf4")
     assert one.unknown == ()
 
 

@@ -45,6 +45,29 @@ def test_the_text_counts_nodes_and_names_what_nobody_knows() -> None:
     assert "No price" not in known
 
 
+def test_the_batch_is_chosen_within_limits_and_shown() -> None:
+    limits = (*(each for each in SMALL if each not in ("--global-batch-size", "64")), "--batch-limits", "48..96")
+    (option,) = answer(*limits, "--gpus", 16)["options"]
+    assert 48 <= option["global_batch_size"] <= 96
+    lines = run(*limits, "--gpus", 16).output.splitlines()
+    heads = next(number for number, line in enumerate(lines) if line.split()[:3] == ["cluster", "step", "batch"])
+    assert str(option["global_batch_size"]) in lines[heads + 1].split()
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ("96..48", "LOW is at most HIGH"),
+        ("48", "such as 1024..4096"),
+        ("128..256", "leave --global-batch-size or --batch-limits out"),
+    ],
+)
+def test_contradictory_batch_limits_are_refused(limits: str, words: str) -> None:
+    result = run(*SMALL, "--gpus", 16, "--batch-limits", limits)
+    assert result.exit_code == 2
+    assert words in unwrapped(result.output)
+
+
 def test_assumptions_that_clusters_share_are_printed_once() -> None:
     text = unwrapped(run(*ANYWHERE, "--gpus", 16, "--cluster", "dgx-h100,dgx-a100", "--assumptions").output)
     assert text.count("detection time") == 1

@@ -92,6 +92,7 @@ def test_sequence_parallelism_without_tensor_parallelism_is_switched_off(tmp_pat
             (2, 4, 4, 2),
         ),
         ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*3|(t*4|)*2tL'", 2, (3, 4, 4, 1)),
+        ("--pipeline-model-parallel-size 2 --hybrid-layer-pattern 'M-M|*-|M-E|M-M*/*E'", 2, (3, 2, 3, 4)),
         (
             f"--pipeline-model-parallel-size 2 --num-layers 6 {ROOM}",
             1,

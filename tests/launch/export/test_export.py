@@ -216,7 +216,11 @@ def test_behaviour_of_a_framework_is_in_the_files_or_named(to: str, name: str, v
     others = {"moe_dispatcher": "hybridep", "cuda_graphs": "none", "fused_loss": False}
     value = others[name] if getattr(job.software, name) == value else value
     usual = launch.of(job, plan)
-    other = launch.of(replace(job, software=replace(job.software, **{name: value})), plan)
+    try:
+        other = launch.of(replace(job, software=replace(job.software, **{name: value})), plan)
+    except NotRunnableError:
+        assert name != "blocking_launches"  # the others are values that the record does not list
+        return
     assert _stated(other) != _stated(usual) or other.not_expressed != usual.not_expressed
 
 

@@ -35,7 +35,7 @@ from shardplan.calibration.runs.option_words import (
 )
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import LinkType
-from shardplan.inputs.job import MOST_IMBALANCE, MOST_RANK
+from shardplan.inputs.job import MOST_IMBALANCE, MOST_RANK, qlora_in_full
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import LORA_TARGETS, lora_targets
@@ -322,6 +322,17 @@ def _word(part: Part, field: str, table: Mapping[str, object]) -> Apply:
     return apply
 
 
+def _trained(choices: Choices, key: str, value: str) -> None:
+    """All weights or adapters; those of QLoRA are next to weights in 4 bits."""
+    meant = choices.meant(key, value, TRAINED)
+    if meant is None:
+        return
+    base = BASE_WEIGHTS.get(folded(choices.run.options.get("base_weights", "")))
+    stated = {"train": meant, **qlora_in_full(meant, "same")}
+    left = ["base_weights"] if base not in (None, "same") else []  # which says more
+    choices.state(key, "job", **{name: each for name, each in stated.items() if name not in left})
+
+
 OPTIONS: Final[Mapping[str, Apply]] = {
     "features": _features,
     "overlap": _overlap,
@@ -349,7 +360,7 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "dropout": _dropout,
     "placement": _placement,
     "network": _network,
-    "train": _word("job", "train", TRAINED),
+    "train": _trained,
     "lora_rank": _lora_rank,
     "lora_targets": _lora_targets,
     "base_weights": _word("job", "base_weights", BASE_WEIGHTS),

@@ -31,6 +31,7 @@ from shardplan.inputs.readers.typed import number, values_of
 from shardplan.units import parse_count, parse_quantity
 
 if TYPE_CHECKING:
+    from shardplan.decisions.batches import BatchLimits
     from shardplan.decisions.budget import ClusterBudget, Limits, RunQuestion
 
 MOST_CLUSTERS: Final = 20
@@ -70,6 +71,14 @@ class BudgetFlags:
             "A batch, or batch x sequence length, until a number of tokens is done: 512x4096:252M,1024:2.87T.",
             panel="Job",
             metavar="BATCH[xLENGTH]:TOKENS,...",
+        ),
+    ] = None
+    batch_limits: Annotated[
+        str | None,
+        flag(
+            "Choose the batch of every size within these sequences per step: 1024..4096.",
+            panel="Job",
+            metavar="LOW..HIGH",
         ),
     ] = None
 
@@ -128,10 +137,12 @@ def _budgets(
 ) -> tuple[ClusterBudget, ...]:
     """The answer for each cluster. Raises InputError."""
     from shardplan.cli.progress import progress_bar
+    from shardplan.decisions.batches import parse_batch_limits
     from shardplan.decisions.budget import budget_of
 
     limits = _limits(wanted)
-    asked = [_asked(name, flags, space) for name in _names(wanted.clusters)]
+    batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
+    asked = [_asked(name, flags, space, batches) for name in _names(wanted.clusters)]
     with progress_bar("searching") as progress:
         return tuple(
             budget_of(each, limits, operations, batch_ramp=wanted.batch_ramp, progress=progress) for each in asked
@@ -150,7 +161,7 @@ def _names(text: str | None) -> Iterator[str | None]:
     yield from names
 
 
-def _asked(cluster: str | None, flags: QuestionFlags, space: SpaceFlags) -> RunQuestion:
+def _asked(cluster: str | None, flags: QuestionFlags, space: SpaceFlags, batches: BatchLimits | None) -> RunQuestion:
     """What is trained on a cluster. Raises InputError."""
     from shardplan.cli.question import ask, searches_of
     from shardplan.decisions.budget import RunQuestion
@@ -158,9 +169,9 @@ def _asked(cluster: str | None, flags: QuestionFlags, space: SpaceFlags) -> RunQ
     has_batch = "global_batch_size" in flags.job
     job = flags.job if has_batch else {**flags.job, "global_batch_size": "1"}
     of_cluster = replace(flags.cluster, cluster=cluster, num_accelerators=flags.cluster.num_accelerators or "1")
-    put = ask(replace(flags, cluster=of_cluster, job=job))
+    put = ask(replace(flags, cluster=of_cluster, job=job), space)
     searches, assumed = searches_of(put, space)
-    return RunQuestion(put.question, searches, assumed, has_batch)
+    return RunQuestion(put.question, searches, assumed, has_batch, batches)
 
 
 def _limits(wanted: BudgetFlags) -> Limits:

@@ -48,7 +48,7 @@ def fit(
     from shardplan.reports.decisions.fit import fit_record, fit_rows
 
     sought = sought_of(largest, smallest)
-    asked = _asked(flags, sought)
+    asked = _asked(flags, space, sought)
     searches, assumed = searches_of(asked, space)
     found = fitted(asked.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
     answer = replace(found, assumptions=still_assumed(sought, assumed))
@@ -75,7 +75,7 @@ def sought_of(largest: str | None, smallest: str | None) -> Sought:
     return sought_named(largest or smallest or "", is_largest=largest is not None)
 
 
-def _asked(flags: QuestionFlags, sought: Sought) -> Asked:
+def _asked(flags: QuestionFlags, space: SpaceFlags, sought: Sought) -> Asked:
     """The question, with a value in place of what is sought. Raises InputError."""
     from shardplan.cli.question import ask
 
@@ -92,4 +92,4 @@ def _asked(flags: QuestionFlags, sought: Sought) -> Asked:
         )
     if sought == "gpus":
         flags = replace(flags, cluster=replace(flags.cluster, num_accelerators="1"))
-    return ask(flags)
+    return ask(flags, space)

@@ -39,7 +39,7 @@ def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int
     from shardplan.plotting.decisions.pareto import pareto_chart
     from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
 
-    asked = ask(flags)
+    asked = ask(flags, space)
     searches, assumed = searches_of(asked, space)
     front = replace(pareto_front(asked.question, searches), assumptions=assumed)
     files.write(pareto_record(front), lambda: pareto_rows(front), pareto_chart)
@@ -60,7 +60,7 @@ def _of_sizes(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int
     from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
     from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
 
-    asked, sizes = asked_at_sizes(flags)
+    asked, sizes = asked_at_sizes(flags, space)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning each size") as progress:
         found = sizes_front(asked.question, sizes, searches, progress=progress)

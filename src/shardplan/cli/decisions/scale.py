@@ -45,7 +45,7 @@ def scale(
     from shardplan.reports.decisions.scale import scale_record, scale_rows
 
     least = LEAST_GAIN if least_gain is None else number(least_gain, "--least-gain", most=1.0)
-    asked, sizes = asked_at_sizes(flags)
+    asked, sizes = asked_at_sizes(flags, space)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning each size") as progress:
         found = scaling(asked.question, sizes, searches, least_gain=least, progress=progress)

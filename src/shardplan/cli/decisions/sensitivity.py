@@ -40,7 +40,7 @@ def sensitivity(
     from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
 
     by = FACTOR if factor is None else number(factor, "--factor", least=1.0, most=10.0)
-    asked = ask(flags)
+    asked = ask(flags, space)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning with other hardware") as progress:
         found = sensitivity_of(asked.question, searches, factor=by, progress=progress)

@@ -9,7 +9,7 @@ from shardplan.errors import InputError, shown
 from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
-    from shardplan.cli.flags.plan import ClusterFlags, QuestionFlags
+    from shardplan.cli.flags.plan import ClusterFlags, QuestionFlags, SpaceFlags
     from shardplan.cli.question import Asked
 
 LAST: Final = ".."
@@ -20,13 +20,13 @@ def are_several(cluster: ClusterFlags) -> bool:
     return any(mark in text for text in (cluster.num_accelerators, cluster.nodes) if text for mark in (LAST, ","))
 
 
-def asked_at_sizes(flags: QuestionFlags) -> tuple[Asked, list[int]]:
+def asked_at_sizes(flags: QuestionFlags, space: SpaceFlags) -> tuple[Asked, list[int]]:
     """The question at the largest size, and all sizes. Raises InputError."""
     from shardplan.cli.question import ask
 
     cluster = flags.cluster
     if cluster.num_accelerators is None and cluster.nodes is None:
-        return ask(flags), []  # which names what is missing
+        return ask(flags, space), []  # which names what is missing
     if cluster.num_accelerators is not None and cluster.nodes is not None:
         raise InputError(
             "--gpus and --nodes are both given",
@@ -37,7 +37,7 @@ def asked_at_sizes(flags: QuestionFlags) -> tuple[Asked, list[int]]:
     sizes = sizes_of(cluster.num_accelerators or cluster.nodes or "", flag)
     last = str(max(sizes))
     name = "num_accelerators" if flag == "--gpus" else "nodes"
-    asked = ask(replace(flags, cluster=replace(cluster, **{name: last})))
+    asked = ask(replace(flags, cluster=replace(cluster, **{name: last})), space)
     per_size = 1 if flag == "--gpus" else asked.question.cluster.accelerators_per_node
     return asked, [size * per_size for size in sizes]
 

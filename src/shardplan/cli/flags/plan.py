@@ -165,6 +165,11 @@ class SpaceFlags:
         None
     )
 
+    without: Annotated[
+        list[str] | None,
+        _search("Libraries that are not installed: deepep,hybridep. No plan may need them.", metavar="LIBRARIES"),
+    ] = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFlags(SpaceFlags):
@@ -181,6 +186,15 @@ class SearchFlags(SpaceFlags):
             "Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
             "time; how many plans fit is no longer known.",
             "--prune",
+            panel="Search",
+            show_default=False,
+        ),
+    ] = False
+    use_all: Annotated[
+        bool,
+        flag(
+            "Leave no accelerator idle, even where fewer of them take less time for the same batch.",
+            "--use-all",
             panel="Search",
             show_default=False,
         ),

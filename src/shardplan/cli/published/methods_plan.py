@@ -53,10 +53,10 @@ def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, t
 
 def _check_flags(name: str, search: SearchFlags) -> None:
     """Another method searches a space of its own."""
-    for name_of_flag in ("fix", "limit", "exclude", "simulate-top"):
+    for name_of_flag in ("fix", "limit", "exclude", "simulate-top", "use-all"):
         if getattr(search, name_of_flag.replace("-", "_")):
             raise InputError(
                 f"--{name_of_flag} is given with --method {name:.60}",
-                rule="--fix, --limit, --exclude and --simulate-top are of our own search",
+                rule="--fix, --limit, --exclude, --simulate-top and --use-all are of our own search",
                 hint=f"leave out --{name_of_flag}, or --method",
             )

@@ -45,8 +45,6 @@ MOST_TERMS = 5
 """Terms of the step that are shown unless all are asked for."""
 USUAL_WIDTH = 80
 """Columns of a terminal for which a first screen is made."""
-MOST_OPTIONS, MOST_FLAGS = 6, 10
-"""Lines of a framework's options, or of its flags, which are pasted, unless all are asked for."""
 ALL_TERMS = 100
 
 
@@ -119,6 +117,8 @@ def show_framework(page: Page, question: Question, estimate: Estimate, *, is_who
     if not estimate.refusals:
         page.labelled("Runs on", estimate.framework)
         _show_options(page, question, estimate, is_whole=is_whole)
+    for each in estimate.untested:
+        page.labelled("Untested", Text(sentence(each.partition(": ")[2]), style="yellow"))
 
 
 def _show_options(page: Page, question: Question, estimate: Estimate, *, is_whole: bool) -> None:
@@ -126,17 +126,15 @@ def _show_options(page: Page, question: Question, estimate: Estimate, *, is_whol
     found = framework_options(question, estimate)
     if found is None:
         return
-    page.under_label(page.whole_words(found.options) if is_whole else _few_options(page, found.of_plan))
+    page.under_label(page.whole_words(found.options) if is_whole else _options_in_effect(page, found.in_effect))
     if found.unsaid:
         page.labelled("", f"Not among these options: {joined(found.unsaid)}.")
 
 
-def _few_options(page: Page, options: Sequence[str]) -> list[str]:
-    """Flags as they are pasted, other options by the paths that they share; as many as a first screen has room for."""
+def _options_in_effect(page: Page, options: Sequence[str]) -> list[str]:
+    """Flags as they are pasted, other options by the paths that they share."""
     groups = grouped_options(options).items()
-    lines = [line for path, each in groups for line in page.whole_words([f"{path}:", *each] if path else each)]
-    most = MOST_FLAGS if options and options[0].startswith("--") else MOST_OPTIONS
-    return lines if len(lines) <= most else [*lines[: most - 1], "... (--explain shows all)"]
+    return [line for path, each in groups for line in page.whole_words([f"{path}:", *each] if path else each)]
 
 
 def show_plan(page: Page, estimate: Estimate, label: str = "Plan") -> None:

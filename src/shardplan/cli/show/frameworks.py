@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shardplan.cli.flags.plan import DetailFlags
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_question
-from shardplan.cli.show.decisions.columns import plan_columns
+from shardplan.cli.show.decisions.columns import plan_columns, used_column
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.related.frameworks import FrameworkAnswer
@@ -65,6 +65,7 @@ def _columns(answers: Sequence[FrameworkAnswer]) -> list[Column]:
         Column(title="lost", cells=[_lost(each, best[0]) for each in best], rank=2),
         Column(title="MFU", cells=[percent(each.mfu) for each in best], rank=3),
         Column(title="memory", cells=[format_bytes(each.peak_memory_bytes) for each in best], rank=2),
+        *used_column(best),
         *plan_columns(best),
     ]
 

@@ -15,6 +15,7 @@ from shardplan.planner.robustness import Ties
 from shardplan.reports.explanation import Explanation
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.recommendation import Recommendation, against_fastest, faster_by, recommendation
+from shardplan.reports.texts.answer import idle_text, library_texts
 from shardplan.units import format_time
 
 WORTH_A_WORD = 0.005
@@ -28,7 +29,10 @@ def show_answer(
     assert result.ties is not None
     found = recommendation(result.ties, result.estimates)
     show_verdict(page, result.question, found.estimate, is_whole=flags.explains)
+    if idle := idle_text(result):
+        page.labelled("Idle", idle)
     _show_fastest(page, found)
+    _show_libraries(page, result)
     _show_simulated(page, result.ties, found)
     show_memory(page, found.estimate, is_whole=flags.explains)
     show_step(page, found.estimate, ALL_TERMS if flags.explains else MOST_TERMS)
@@ -53,6 +57,12 @@ def _show_fastest(page: Page, found: Recommendation) -> None:
     """The fastest plan where another is recommended, and what speaks against it."""
     if not found.is_fastest and found.time_lost >= WORTH_A_WORD:
         page.labelled("Fastest", f"plan 1 below: {faster_by(found)}, but {against_fastest(found)}")
+
+
+def _show_libraries(page: Page, result: SearchResult) -> None:
+    """What the answer becomes without the libraries that its plan needs."""
+    if texts := library_texts(result):
+        page.labelled("Needs", "; ".join(texts))
 
 
 def _show_simulated(page: Page, ties: Ties, found: Recommendation) -> None:
@@ -83,6 +93,8 @@ def _show_nothing_fits(page: Page, result: SearchResult) -> None:
         often = "" if most is None else f"; most often: {most}"
         verdict.append(f"Every combination of the declared space breaks a rule{often}.")
     page.line(verdict, indent=0)
+    for cause in result.causes:
+        page.labelled("Cause", f"{cause}.")
     if result.smallest is not None:
         show_plan(page, result.smallest, "Least")
         show_memory(page, result.smallest)

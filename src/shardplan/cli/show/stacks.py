@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.profiles import show_sources
 from shardplan.frameworks.capabilities import Capabilities
-from shardplan.frameworks.capability_rows import capability_rows, option_rows, refusal_rows
+from shardplan.frameworks.capability_rows import (
+    CapabilityRow,
+    capability_rows,
+    library_rows,
+    option_rows,
+    refusal_rows,
+    shown_rows,
+)
 from shardplan.frameworks.stack import Stack
 from shardplan.reports.stacks import FieldRow
 
@@ -63,8 +71,9 @@ def _can_run(page: Page, stack: Stack, can: Capabilities) -> None:
     rows, rules, options = capability_rows(can), refusal_rows(can), option_rows(can)
     origin = " ".join(part for part in (can.repository, can.commit) if part)
     page.heading("Can run", f"version {can.version}, {can.date}" + (f", read at {origin}" if origin else ""))
-    listed = [*rows, *rules, *options[:1]]
-    sources = list(dict.fromkeys(row.source for row in listed))
+    libraries, evidence = library_rows(can), shown_rows(can)
+    listed = [*rows, *rules, *options[:1], *libraries, *evidence]
+    sources = list(dict.fromkeys(row.source for row in listed if row.source))
     places = {source: str(place) for place, source in enumerate(sources, start=1)}
     page.table(
         [
@@ -76,6 +85,10 @@ def _can_run(page: Page, stack: Stack, can: Capabilities) -> None:
     if rules:
         page.heading("Refuses besides", "the rule, its source, and what to do instead")
         page.bullets(f"{row.title} ({places[row.source]}{'*' * row.from_memory}): {row.value}" for row in rules)
+    if libraries:
+        page.heading("Needs besides", "libraries, and which plans need them")
+        page.bullets(f"{row.title} if {row.value} ({places[row.source]}{'*' * row.from_memory})" for row in libraries)
+    _shown(page, can, evidence, places)
     if options:
         source = f"{places[options[0].source]}{'*' * options[0].from_memory}"
         page.heading("Options of a plan", f"with its values in braces, and when they are needed ({source})")
@@ -86,6 +99,19 @@ def _can_run(page: Page, stack: Stack, can: Capabilities) -> None:
     others = [each.version for each in stack.can_run_before if each.version != can.version]
     if others:
         page.line(f"Other versions: {', '.join(f'{stack.name}@{version}' for version in others)}", style="dim")
+
+
+def _shown(page: Page, can: Capabilities, rows: Sequence[CapabilityRow], places: Mapping[str, str]) -> None:
+    """What is shown to work; a plan that an aspect concerns and no source covers is untested."""
+    if can.shown is None:
+        page.line("No test, recipe or run is named that shows a plan at work: all its plans are untested.", style="dim")
+        return
+    page.heading("Shown to work", "by tests, recipes and runs; other plans of these kinds are untested")
+    for title, alike in groupby(rows, key=lambda row: row.title):
+        each = [
+            f"{row.value} ({places[row.source]}{'*' * row.from_memory})" if row.source else row.value for row in alike
+        ]
+        page.bullets([f"{title}: {'; '.join(each)}"])
 
 
 def _default(value: object) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
-from shardplan.estimation.chunk_times import chunk_ranks, chunk_stages
 from shardplan.estimation.load import Around, Loads, StageWork
+from shardplan.estimation.parts.chunk_times import chunk_ranks, chunk_stages
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import (
     ActivationMemory,

@@ -1,4 +1,4 @@
-"""Where the built-in models come from, and their parameter counts as others count them."""
+"""Where the built-in models come from, their parameter counts as others count them, and the batches of their makers."""
 
 from __future__ import annotations
 
@@ -39,6 +39,31 @@ def model_sources() -> Mapping[str, ModelSource]:
     with (MODELS / "index.csv").open(encoding="utf-8", newline="") as file:
         sources = [_source(row) for row in csv.DictReader(file)]
     return MappingProxyType({source.name: source for source in sources})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakersBatch:
+    """Batch with which the maker of a built-in model trained it, where that is published."""
+
+    name: str
+    """Name of the model."""
+    tokens: int
+    """Of one step, when the batch had grown."""
+    source: str
+    """Where that stands, and in which words."""
+    mark: str
+    """Why confidence in it is low; empty where it is not."""
+
+
+@cache
+def makers_batches() -> Mapping[str, MakersBatch]:
+    """The batches that are published, by name of the model."""
+    with (MODELS / "batches.csv").open(encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    found = [
+        MakersBatch(name=row["name"], tokens=int(row["tokens"]), source=row["source"], mark=row["mark"]) for row in rows
+    ]
+    return MappingProxyType({each.name: each for each in found})
 
 
 def _source(row: Mapping[str, str]) -> ModelSource:

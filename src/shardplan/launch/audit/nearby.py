@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -27,16 +26,15 @@ from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST
 from shardplan.planner.points import families
-from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.goals import Goal, Listing, priced_for
-from shardplan.planner.pruning.pruned_family import PrunedFamily
+from shardplan.planner.pruning.pruned_part import pruned_families, tables_of_pruned
 from shardplan.planner.ranking import cells_with, different_cells
 from shardplan.planner.restrictions import Restrictions, as_lists
-from shardplan.planner.robustness import recommended_of
+from shardplan.planner.robustness import recommended_of, tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey
-from shardplan.planner.tied import tied_cells
 from shardplan.validity.rules import broken_rules
 
 MOST: Final = 3
@@ -102,28 +100,21 @@ def _searched(
     """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
     kept = _values(plan, keep)
     degrees = {name: value for name, value in _values(plan, DEGREES).items() if name not in kept}
-    for survey, lists in _surveys(question, stack, kept, degrees, stop):
-        listed = [different_cells(tables, MOST) for tables in lists]
-        tied = [cell for tables in lists for cell in tied_cells(tables)]
-        priced = survey.with_prices([*chain.from_iterable(listed), *tied])
-        for tables, cells in zip(lists, listed, strict=True):
-            yield from priced.plans(cells)
-            if priced.priced is not None and cells:
-                among = priced.priced.among(tables)
-                yield among.plan(recommended_of(question, among, fastest=None))
+    for survey in _surveys(question, stack, kept, degrees, stop):
+        cells = different_cells(survey.tables, MOST)
+        listed = survey.with_prices(cells)
+        yield from listed.plans(cells)
+        if listed.priced is not None:
+            yield listed.priced.plan(recommended_of(question, listed.priced, None, tested=tested_by(stack, question)))
 
 
 def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
 
 
-Lists = list[tuple[Table, ...]]
-"""Of the plans of a survey those from which a list is made; others of them are infinite."""
-
-
 def _surveys(
     question: Question, stack: Stack | None, kept: dict[str, Any], degrees: dict[str, Any], stop: Stop | None
-) -> Iterator[tuple[Survey, Lists]]:
+) -> Iterator[Survey]:
     """Plans with what is kept, and plans with these degrees too; none of what contradicts the question."""
     all_kept = _space(question, stack, kept)
     near = _space(question, stack, kept | degrees) if degrees else None
@@ -131,12 +122,12 @@ def _surveys(
         wanted = [Listing(MOST), _ListingWith(MOST, wanted=degrees)]
         survey = _survey(question, all_kept, wanted, stop)
         if survey is not None:
-            yield survey, [survey.tables, tuple(_only(each, degrees) for each in survey.tables)]
+            yield from (survey, _only(survey, degrees))
         return
     for space in (all_kept, near):
         survey = None if space is None else _survey(question, space, [Listing(MOST)], stop)
         if survey is not None:
-            yield survey, [survey.tables]
+            yield survey
 
 
 def _space(question: Question, stack: Stack | None, fixed: dict[str, Any]) -> Space | None:
@@ -161,13 +152,13 @@ def _survey(question: Question, space: Space, goals: Sequence[Goal], stop: Stop 
     rejected, known = Counter[str](), KnownPipelines()
     try:
         drafts = list(families(question, space, rejected))
-        found = [PrunedFamily(Tables(question=question, family=family, known=known)) for family in drafts]
+        found = pruned_families(tables_of(question, drafts, known))
         left = priced_for(found, goals, stop)
     except SearchStopped:
         raise
     except ShardplanError:
         return None
-    tables = tuple(each.table for each in left)
+    tables = tuple(tables_of_pruned(left))
     return Survey(question=question, tables=tables, rejected=rejected, objective=FASTEST, pruned=tuple(left))
 
 
@@ -179,13 +170,19 @@ class _ListingWith(Listing):
 
     def limit(self, tables: Sequence[Table]) -> float:
         """As of a search for these alone."""
-        return super().limit([_only(each, self.wanted) for each in tables])
+        return super().limit([_only_best(each, self.wanted) for each in tables])
 
     def cells(self, family: Family) -> NDArray[np.bool_]:
         """Plans with these degrees."""
         return cells_with(family, self.wanted)
 
 
-def _only(table: Table, wanted: Mapping[str, int]) -> Table:
+def _only_best(table: Table, wanted: Mapping[str, int]) -> Table:
     """The plans of a table that have these degrees; infinite elsewhere."""
     return replace(table, best=np.where(cells_with(table.family, wanted), table.best, np.inf))
+
+
+def _only(survey: Survey, wanted: Mapping[str, int]) -> Survey:
+    """The plans of a survey that have these degrees."""
+    pruned = tuple(each.only(cells_with(each.tables.family, wanted)) for each in survey.pruned)
+    return replace(survey, tables=tuple(tables_of_pruned(pruned)), pruned=pruned)

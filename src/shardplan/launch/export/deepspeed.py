@@ -15,9 +15,11 @@ from shardplan.launch.export.shell import Given, LaunchText, bash
 from shardplan.launch.export.words import keys, nested
 from shardplan.launch.export.written import Export, head, losses
 
-SAID: Final = ("blocking_launches", "sequence_length")
+SAID: Final = ("blocking_launches", "sequence_length", "fused_loss")
 _NOT_JSON: Final = ("mixed_precision",)
 """Keys of Accelerate, not of DeepSpeed."""
+_OF_SCRIPT: Final = ("use_liger_kernel",)
+"""Arguments of the Trainer of transformers."""
 
 
 def export(case: LaunchCase) -> Export:
@@ -44,7 +46,8 @@ def export(case: LaunchCase) -> Export:
 
 def _document(case: LaunchCase) -> dict[str, Any]:
     """The DeepSpeed file. ``auto`` is what the Trainer of transformers fills from its own arguments."""
-    values = {name: value for name, value in keys(case.options.options).items() if name not in _NOT_JSON}
+    known = keys(case.options.options)
+    values = {name: value for name, value in known.items() if name not in (*_NOT_JSON, *_OF_SCRIPT)}
     document = nested(values)
     document["optimizer"]["params"] = {"lr": "auto", "weight_decay": "auto"}
     if case.job.optimizer == "adam":
@@ -77,4 +80,5 @@ def _script_values(case: LaunchCase) -> dict[str, Any]:
         "gradient_accumulation_steps": case.num_microbatches,
         **formats,
         **({"gradient_checkpointing": True} if is_recomputed else {}),
+        **({"use_liger_kernel": True} if case.job.software.fused_loss else {}),
     }

@@ -29,7 +29,7 @@ from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bas
 from shardplan.launch.export.words import pairs
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
-SAID: Final = ("attention", "dropout", "blocking_launches")
+SAID: Final = ("attention", "dropout", "blocking_launches", "fused_loss")
 FEATURES: Final = {
     "llama2": ("tied_embeddings", "qkv_bias"),
     "mixtral": ("tied_embeddings", "experts"),

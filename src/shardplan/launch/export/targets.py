@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.fields import replace
 from shardplan.files import DATA
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.cluster import Cluster
@@ -86,7 +87,7 @@ def export_estimate(
     to: str, question: Question, answer: Estimate, *, version: str | None = None, stem: str = "launch"
 ) -> Export:
     """The launch files of an answer's plan, in the version that it is for where none is named. Raises InputError."""
-    return export_plan(
+    made = export_plan(
         to,
         model=question.model,
         cluster=question.cluster,
@@ -96,6 +97,8 @@ def export_estimate(
         version=version or version_meant(target_named(to), answer.framework),
         stem=stem,
     )
+    idle = (f"which accelerators stay idle: the job {question.uses}",) if question.uses else ()
+    return replace(made, not_expressed=(*made.not_expressed, *idle))
 
 
 def target_named(name: str) -> ExportFramework:

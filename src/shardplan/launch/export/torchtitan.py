@@ -25,7 +25,7 @@ SAID: Final = ("kernels", "cuda_graphs", "blocking_launches")
 def export(case: LaunchCase) -> Export:
     """The launch script, and what torchtitan does not express."""
     found = _configuration(case)
-    lost = _losses(case, found)
+    lost = (*_losses(case, found), *_of_configuration(case))
     relied = _relies_on(found)
     script = LaunchText(
         head=head(case, lost, relied),
@@ -52,6 +52,17 @@ def _configuration(case: LaunchCase) -> NamedConfiguration | None:
 
 def _is_same(known: ModelConfig, model: ModelConfig) -> bool:
     return (known.hidden_size, known.vocab_size, known.layers) == (model.hidden_size, model.vocab_size, model.layers)
+
+
+def _of_configuration(case: LaunchCase) -> tuple[str, ...]:
+    """What a configuration function decides and no option says."""
+    software, found = case.job.software, []
+    if case.model.is_moe and software.moe_dispatcher != "alltoall":
+        backend = f"model_registry(moe_comm_backend='{software.moe_dispatcher}')"
+        found.append(f"moe dispatcher {software.moe_dispatcher}: {backend} in the configuration")
+    if software.fused_loss:
+        found.append("fused loss: loss=ChunkedLossWrapper.Config(...) in the configuration")
+    return tuple(found)
 
 
 def _losses(case: LaunchCase, found: NamedConfiguration | None) -> tuple[str, ...]:
@@ -120,8 +131,6 @@ def _kernels(
         words.append(["--compile.no_enable_async_tensor_parallel"])
     if case.plan.offload == "none" and named is None:
         words.append(["--training.no_enable_cpu_offload"])
-    if software.cuda_graphs == "none":
-        words.append(["--training.disable_cuda_graphs"])
     return list(words)
 
 

@@ -62,6 +62,8 @@ def _alike(
     family, (some, *_) = tables.family, points
     first = int(family.first_layouts()[some])
     alike = np.arange(first, first + int(family.num_chunks()[some]))
+    if not len(alike):  # no number of chunks runs there by this software
+        return
     depths = (int(family.points["depth"][some]),)
     every = LaidPoints(points, alike, family.shards[:, points])
     if np.isfinite(most_bytes):

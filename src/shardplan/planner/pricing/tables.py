@@ -7,7 +7,7 @@ composition). A plan picks its own out of these tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -31,7 +31,7 @@ from shardplan.arrays import (
 from shardplan.costs.groups import Group, groups_of, joined_groups, sharding_groups
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.layout import whole_model
-from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad
+from shardplan.estimation.load import Around, BlockLoad, Computing, StageStates, StageWork, StateLoad
 from shardplan.estimation.parts.pipelines import least_passes
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
@@ -69,6 +69,17 @@ def of_whole(made: Callable[[Any], Made]) -> cached_property[Made]:
     return cached_property(found)
 
 
+def of_software(made: Callable[[Any], Made]) -> cached_property[Made]:
+    """As ``of_whole``, unless the part runs by other software than the whole."""
+
+    def found(tables: Tables) -> Made:
+        part = tables.part_of
+        shared: Made = made(tables) if part is None or part.changes == "blocks" else getattr(part.tables, made.__name__)
+        return shared
+
+    return cached_property(found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tables:
     """What the plans of a family are made of, priced once."""
@@ -77,11 +88,12 @@ class Tables:
     family: Family
     known: KnownPipelines
     part_of: PartOf | None = None
-    """The tables of a family of which these plans are some, if they offload the same: its blocks are priced already."""
+    """The tables of a family of which these plans are some: what they have in common is priced already."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Arrays of one piece are made of the memory that those of the last left behind."""
+        object.__setattr__(self, "question", self.question.running(self.family.switches))
         keep_freed_memory()
 
     @of_whole
@@ -89,15 +101,28 @@ class Tables:
         """Pipelines of every depth and number of chunks."""
         return Layouts.of(self.question, self.family, self.known)
 
+    @property
+    def whole_family(self) -> Tables:
+        """The plans whatever software of those that change no memory runs them."""
+        return self if self.part_of is None or self.family.part is None else self.part_of.tables.whole_family
+
     def within(self, points: NDArray[np.intp], recomputes: NDArray[np.bool_]) -> Tables:
         """Of some of the points, ascending, and of some recomputation there, by slot and point."""
-        family = self.family.within(points, recomputes)
-        return Tables(question=self.question, family=family, known=self.known, part_of=PartOf(self, points))
+        family, part = self.family.within(points, recomputes), PartOf(self, points)
+        if self.part_of is not None and self.part_of.changes == "blocks" and "blocks" not in self.__dict__:
+            part = PartOf(self.part_of.tables, self.part_of.points[points], "blocks")  # its own blocks are not priced
+        return Tables(question=self.question, family=family, known=self.known, part_of=part)
+
+    def running(self, family: Family) -> Tables:
+        """Of the plans of a part of the family, run by software that changes the prices of blocks alone."""
+        changes: Changed = "" if family.switches == self.family.switches else "blocks"
+        part = PartOf(self, np.arange(family.num_points), changes)
+        return Tables(question=self.question, family=family, known=self.known, part_of=part)
 
     def offloading(self, place: Offload) -> Tables:
         """Of the same plans that keep something else in host memory: charges alone are others."""
         family = replace(self.family, switches={**self.family.switches, "offload": place})
-        whole = PartOf(self, np.arange(family.num_points))
+        whole = PartOf(self, np.arange(family.num_points), "charges")
         return Tables(question=self.question, family=family, known=self.known, part_of=whole)
 
     @cached_property
@@ -112,7 +137,7 @@ class Tables:
         Of a part of a family the sets of all of it.
         """
         if self.part_of is not None:
-            whole, here = self.part_of
+            whole, here, _ = self.part_of
             return whole.layout_keys[0], whole.layout_keys[1][here]
         codes = self.family.points["layout"]
         values, key = distinct(codes, int(codes.max()) + 1)
@@ -129,11 +154,15 @@ class Tables:
     def block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Points, one for each block that is priced; and for every point which of these it has.
 
-        Of a part of a family the blocks of all of it.
+        Of a part of a family the blocks of all of it, unless it has others.
         """
         if self.part_of is not None:
-            whole, here = self.part_of
-            return whole.block_keys[0], whole.block_of_point[here]
+            whole, here, changes = self.part_of
+            blocks, block = whole.block_keys[0], whole.block_of_point[here]
+            if changes != "blocks":
+                return blocks, block
+            own, block = distinct(block, len(blocks))
+            return first_of(block, len(own)), block
         first, key = self.layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
@@ -151,19 +180,24 @@ class Tables:
         """Which block every point has."""
         return self.block_keys[1]
 
-    @of_whole
+    @of_software
     def blocks(self) -> Parts[BlockLoad]:
         """Work and activations of every part on every block."""
+        return self._priced[0]
+
+    @of_software
+    def _priced(self) -> tuple[Parts[BlockLoad], Parts[Computing]]:
         first, _ = self.block_keys
         groups = gather({name: self.groups[name] for name in GROUPS}, self.layout_keys[1][first])
         numbers = self.numbers.of(first, np.arange(len(self.family.policies)))
-        return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
+        blocks = price_blocks(self.question, numbers, groups)
+        return blocks.map(BlockLoad.of), blocks.map(Computing.of)
 
     @cached_property
     def around(self) -> Around:
         """What the stages of a plan have in common, for every point."""
         if self.part_of is not None:
-            whole, points = self.part_of
+            whole, points, _ = self.part_of
             return gather(whole.around, points)
         first, block = self.block_keys
         numbers, every = self.numbers.of(first, None), np.arange(self.family.num_points)
@@ -189,7 +223,7 @@ class Tables:
     def _rows_of_work(self, depths: Depths) -> Rows:
         return self._rows(depths, self._work_compositions, self.block_keys[1])
 
-    @of_whole
+    @of_software
     def whole(self) -> tuple[Stage, StageWork]:
         """All stages together, on every block."""
         stage = whole_model(self.question.model)
@@ -212,7 +246,7 @@ class Tables:
 
     def charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        if self.part_of is not None and self.part_of.tables.family.switches == self.family.switches:
+        if self.part_of is not None and self.part_of.changes != "charges":
             return self.part_of.tables.charge(compositions, keys)
         points = self.layout_keys[0][keys]
         numbers = self.numbers.under_every_sharding(self.numbers.of(points, None), points)
@@ -246,7 +280,7 @@ class Tables:
         """The same under every sharding, on an axis of its own."""
         return without_zeros(sharding_time(self.states, self.whole[0]))
 
-    @of_whole
+    @of_software
     def both_passes(self) -> Parts[NDArray[np.float64]]:
         """Seconds of a micro-batch forward and backward through every part, on every block."""
         first, _ = self.block_keys
@@ -328,12 +362,27 @@ class Tables:
 
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
-        stage, work = self.whole
+        work = self.whole[1].sum
+        again = of_slots(work.recomputed, slots, self.family)
+        return self._least_passes(points, slots, work.forward + work.backward, again)
+
+    def _least_passes(
+        self, points: NDArray[np.intp], slots: NDArray[np.intp], both: Numbers, again: Numbers
+    ) -> Numbers:
         numbers = self.numbers.with_most_chunks(points, slots)
-        again = of_slots(work.sum.recomputed, slots, self.family)
-        index = self.block_keys[1][points]
-        both, again = gather((work.sum.forward + work.sum.backward, again), index)
-        return least_passes(numbers, stage, both, again)
+        both, again = gather((both, again), self.block_keys[1][points])
+        return least_passes(numbers, self.whole[0], both, again)
+
+    def least_computing(self, tp: float, ep: float) -> Numbers:
+        """What the slowest stage of plans takes at least where these shares of exchanges show, by slot and point.
+
+        In seconds, but for the host and what dispatchers decide.
+        """
+        points, slots = np.arange(self.family.num_points), np.arange(len(self.family.policies))
+        parts, stage = self._priced[1], self.whole[0]
+        both = parts.total(stage, lambda each: each.alone + tp * each.tp + ep * each.ep)
+        again = parts.total(stage, lambda each: each.alone_again + tp * each.tp_again + ep * each.ep_again)
+        return self._least_passes(points, slots, both, of_slots(again, slots, self.family))
 
     def rounds_at(self, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
@@ -382,11 +431,39 @@ class Tables:
         return here, compositions, key[points]
 
 
+def tables_of(question: Question, families: Iterable[Family], known: KnownPipelines) -> list[Tables]:
+    """The plans of families, to be priced; what the same plans have under any software is priced once."""
+    wholes: dict[int, Tables] = {}
+    found = []
+    for family in families:
+        if id(family.whole) not in wholes:
+            wholes[id(family.whole)] = Tables(question=question, family=family.whole, known=known)
+        whole = wholes[id(family.whole)]
+        found.append(whole if family.part is None else whole.running(family))
+    return found
+
+
+def offloading(every: Iterable[Tables], place: Offload) -> list[Tables]:
+    """The same plans that keep something else in host memory."""
+    wholes: dict[int, Tables] = {}
+    found = []
+    for each in every:
+        whole = wholes.setdefault(id(each.whole_family), each.whole_family.offloading(place))
+        switches = {**each.family.switches, "offload": place}
+        found.append(whole if each.family.part is None else whole.running(replace(each.family, switches=switches)))
+    return found
+
+
+Changed = Literal["", "blocks", "charges"]
+"""What is priced anew for a part of a family: nothing, blocks (by other software), or what states cost (offloaded)."""
+
+
 class PartOf(NamedTuple):
-    """Tables of a whole family, and the points of a part of it."""
+    """Tables of a whole family, the points of a part of it, and what is different there."""
 
     tables: Tables
     points: NDArray[np.intp]
+    changes: Changed = ""
 
 
 def _taken(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:

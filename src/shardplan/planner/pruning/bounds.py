@@ -49,6 +49,28 @@ def bound_and_promise(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.f
     return bound, promise
 
 
+def least_by_software(tables: Tables, *, tp: float, ep: float) -> NDArray[np.float64]:
+    """A bound of all points of a whole family under other software, which leaves these shares of exchanges. [s]"""
+    shape = len(tables.family.policies), tables.family.num_points
+    return np.broadcast_to(whole_step(tables.question, tables.least_computing(tp, ep)), shape)
+
+
+def least_shares(whole: Tables, part: Tables) -> dict[str, float]:
+    r"""Shares of the exchanges of a whole family that show at least where a part runs by other software.
+
+    Of exchanges of tensor parallelism that overlap with products :math:`f + (1 - f) c` (``exposed_with_products``), of
+    experts' exchanges that overlap with another micro-batch c; none of these where the part sends less.
+    """
+    profile, own, others = part.question.profile, whole.family.switches, part.family.switches
+    hidden, panel = float(np.min(profile.hidden_slowdown)), float(np.min(profile.tp_fill))
+    same_tp, same_ep = (own.get(name) == others.get(name) for name in ("overlap_tp", "overlap_ep"))
+    sends_less = own.get("moe_dispatcher") == "alltoall" != others.get("moe_dispatcher")
+    return {
+        "tp": 1.0 if same_tp else panel + (1 - panel) * hidden,
+        "ep": 0.0 if sends_less else 1.0 if same_ep else hidden,
+    }
+
+
 def least_of_exchanges(tables: Tables) -> NDArray[np.float64]:
     """The second bound, by kind of sharding and point: what hides exchanges is work, which takes no less time. [s]"""
     family = tables.family

@@ -1,9 +1,10 @@
 """Pruning: plans are left out of a search where a bound shows that they are slower than anything it is asked for.
 
-What is asked for are goals: the plans of the list and all that tie with the fastest, or the best plan with given values
-of its fields. A goal has a limit, the slowest step that is still of use to it. The limit is unknown until some plans
-that fit have been priced; the most promising ones come first. From then on, plans whose bound is above the limits of
-all goals are left out, so that what is answered is what a search of every plan answers.
+What is asked for are goals: the plans of the list and all that tie with the fastest, the best plan with given values
+of its fields, or all plans up to a step time. A goal has a limit, the slowest step that is still of use to it. The
+limit is unknown until some plans that fit have been priced; the most promising ones come first. From then on, plans
+whose bound is above the limits of all goals are left out, so that what is answered is what a search of every plan
+answers.
 
 A search that counts the plans that fit finds the memory of every plan, and leaves out no more than the step times of
 those that are too slow.
@@ -22,7 +23,7 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
-from shardplan.planner.pruning.pruned_family import PrunedFamily
+from shardplan.planner.pruning.pruned_part import Pruned, tables_of_pruned
 from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop
 
@@ -92,17 +93,33 @@ class BestWith(Goal):
         return cells_with(family, self.wanted)
 
 
-def priced_for(families: Sequence[PrunedFamily], goals: Sequence[Goal], stop: Stop | None = None) -> list[PrunedFamily]:
+@dataclass(frozen=True)
+class Within(Goal):
+    """All plans that take no longer."""
+
+    most: float
+    """[s]"""
+
+    def limit(self, tables: Sequence[Table]) -> float:  # noqa: ARG002
+        """As it is."""
+        return self.most
+
+    def cells(self, family: Family) -> NDArray[np.bool_]:
+        """Every plan."""
+        return family.recomputes
+
+
+def priced_for(families: Sequence[Pruned], goals: Sequence[Goal], stop: Stop | None = None) -> list[Pruned]:
     """The same families with all plans priced that ``goals`` ask for too."""
     return with_prices([each.copy() for each in families], goals, stop)
 
 
-def with_prices(found: list[PrunedFamily], goals: Sequence[Goal], stop: Stop | None) -> list[PrunedFamily]:
+def with_prices(found: list[Pruned], goals: Sequence[Goal], stop: Stop | None) -> list[Pruned]:
     """The families, with all plans priced that ``goals`` ask for. Raises ``SearchStopped`` where ``stop`` says so."""
-    again = found if any(goal.may_rise for goal in goals) else []
-    for each in (*found, *again):
-        left = [(goal, goal.cells(each.tables.family)) for goal in goals]
-        size = FIRST
+    for each in found[:1]:  # what some of its plans take is a limit for all others
+        _price_some(each, found, _asked(goals, each), FIRST, stop)
+    for each in (*reversed(found), *(found if any(goal.may_rise for goal in goals) else ())):
+        left, size = _asked(goals, each), FIRST * MORE if len(found) > 1 else FIRST
         while left:
             left = _price_some(each, found, left, size, stop)
             size *= MORE
@@ -113,11 +130,15 @@ Asked = tuple[Goal, NDArray[np.bool_]]
 """A goal, and where plans of a family that are of use to it can be."""
 
 
+def _asked(goals: Sequence[Goal], each: Pruned) -> list[Asked]:
+    return [(goal, goal.cells(each.tables.family)) for goal in goals]
+
+
 def _price_some(
-    each: PrunedFamily, found: Sequence[PrunedFamily], goals: Sequence[Asked], size: int, stop: Stop | None
+    each: Pruned, found: Sequence[Pruned], goals: Sequence[Asked], size: int, stop: Stop | None
 ) -> list[Asked]:
     """Prices the most promising plans of a family that goals ask for. Returns the goals that may ask for others."""
-    tables = [one.table for one in found]
+    tables = tables_of_pruned(found)
     left = []
     for goal, cells in goals:
         limit = goal.limit(tables)

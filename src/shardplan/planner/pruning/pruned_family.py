@@ -36,57 +36,72 @@ class PrunedFamily:
         family = tables.family
         shape = len(family.policies), family.num_points
         self.tables = tables
+        self.cells = family.recomputes
+        """Where plans are looked for, by slot and point."""
         self.best = np.full((len(family.shardings), *shape), np.inf)
         self.reach = np.full(shape, -np.inf)
         """Plans whose bound is at most this are priced, by slot and point. [s]"""
-        self.kinds = np.where(family.recomputes, _bits_of(family.shards), 0)
+        self.kinds = np.where(family.recomputes, bits_of(family.shards), 0)
         """Kinds of sharding under which a plan may fit, as far as that is known, a bit each: by slot and point."""
         self.num_evaluated = 0
         """Plans that are priced, or all where the memory of all was found."""
         self.is_counted = False
         """Whether the memory of all plans was found."""
         self.num_feasible = 0
+        self._table: Table | None = None
+        self.kinds_of_whole = self.kinds
+        """As ``kinds``, for all plans of the whole."""
 
     @cached_property
     def _bound_and_promise(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return bound_and_promise(self.tables)
 
     @cached_property
-    def _exchanges(self) -> NDArray[np.float64]:
+    def exchanges(self) -> NDArray[np.float64]:
+        """The second bound."""
         return least_of_exchanges(self.tables)
 
     def copy(self) -> PrunedFamily:
         """The same, to be priced further."""
         made = object.__new__(PrunedFamily)
-        made.__dict__ |= self.__dict__ | {"best": self.best.copy(), "reach": self.reach.copy()}
+        made.__dict__ |= self.__dict__ | {"best": self.best.copy(), "reach": self.reach.copy(), "_table": None}
+        return made
+
+    def only(self, cells: NDArray[np.bool_]) -> PrunedFamily:
+        """The same without the plans at other cells."""
+        made = self.copy()
+        made.cells, made.best = self.cells & cells, np.where(cells, self.best, np.inf)
         return made
 
     @property
     def table(self) -> Table:
         """What is priced, as a table; infinite elsewhere."""
-        return Table(
-            tables=self.tables,
-            best=self.best,
-            num_evaluated=self.num_evaluated,
-            num_feasible=self.num_feasible,
-        )
+        if self._table is None:
+            counts = self.tables.family.counts
+            self._table = Table(
+                tables=self.tables,
+                best=self.best,
+                num_evaluated=self.num_evaluated if counts else 0,
+                num_feasible=self.num_feasible if counts else 0,
+            )
+        return self._table
 
     def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
         """Those of the cells of which some plans are not priced, may fit, and may be within the limit."""
         limit *= 1 + ROUNDING
-        left = cells & (self.kinds != 0) & (self.reach < limit)
+        left = cells & self.cells & (self.kinds != 0) & (self.reach < limit)
         if not left.any():
             return left
-        may_fit = (self.kinds & _bits_of(self._exchanges <= limit)) != 0
-        return left & may_fit & (self._bound_and_promise[0] <= limit)
+        left = left & ((self.kinds & bits_of(self.exchanges <= limit)) != 0)
+        return left & (self._bound_and_promise[0] <= limit)
 
     def most_promising(self, cells: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
         """The best of the cells for ``size`` sets of degrees, by what they promise; all where points are no more."""
         points = np.flatnonzero(cells.any(axis=0))
         if len(points) <= size:
             return cells
-        kinds = _flags_of(self.kinds[:, points], len(self._exchanges)) & cells[:, points]
-        exchange = np.where(kinds, self._exchanges[:, None, points], np.inf).min(axis=0)
+        kinds = _flags_of(self.kinds[:, points], len(self.exchanges)) & cells[:, points]
+        exchange = np.where(kinds, self.exchanges[:, None, points], np.inf).min(axis=0)
         promise = np.maximum(self._bound_and_promise[1][:, points], exchange)
         first = _first_of_each(self.tables.family.points["layout"][points], promise.min(axis=0), size)
         chosen = np.zeros_like(cells)
@@ -95,57 +110,70 @@ class PrunedFamily:
 
     def price(self, cells: NDArray[np.bool_], limit: float, stop: Stop | None) -> None:
         """Prices all plans of some cells whose bounds are within a limit."""
+        self._table = None
         limit *= 1 + ROUNDING
-        tables, pairs, points = self._pairs(cells)
+        tables, pairs, points = _pairs(self.tables, cells)
         least = least_times(tables, pairs, stop) if np.isfinite(limit) else np.full(len(points), -np.inf)
         near = np.flatnonzero(least <= limit)
-        pairs, least, places = pairs.at(near), least[near], (pairs.slots[near], points[near])
-        bound = np.maximum(least, self._exchanges[:, places[1]])
-        wanted = _flags_of(self.kinds[places], len(bound)) & (bound <= limit) & (bound > self.reach[places])
+        pairs, least, at = pairs.at(near), least[near], (pairs.slots[near], points[near])
+        bound = np.maximum(least, self.exchanges[:, at[1]])
+        wanted = _flags_of(self.kinds[at], len(bound)) & (bound <= limit) & (bound > self.reach[at])
         times = step_times(tables, pairs, wanted, stop, reads="both")
         shardings, index = np.nonzero(np.isfinite(times))
-        np.minimum.at(self.best, (shardings, places[0][index], places[1][index]), times[shardings, index])
+        np.minimum.at(self.best, (shardings, at[0][index], at[1][index]), times[shardings, index])
         self.reach[cells] = limit
         if not self.is_counted:
             self.num_evaluated += int(np.count_nonzero(wanted))
             self.num_feasible += len(index)
 
-    def _pairs(self, cells: NDArray[np.bool_]) -> tuple[Tables, Pairs, NDArray[np.intp]]:
-        """All plans of some cells but for their sharding, in tables at hand or in those of a part; and their points."""
-        tables, points = self.tables, np.arange(cells.shape[1])
-        if not tables.are_at_hand:
-            points = np.flatnonzero(cells.any(axis=0))
-            cells = cells[:, points]
-            tables = tables.within(points, cells)
-        slots, here = np.nonzero(cells)
-        plans, _ = with_chunks(tables, np.zeros_like(slots), slots, here)
-        return tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), points[plans.points]
-
     def count(self, stop: Stop | None) -> None:
-        """Finds the memory of all plans, which their placement does not change, and counts those that fit."""
-        self.kinds, self.num_feasible = np.zeros_like(self.kinds), 0
-        self.is_counted, self.num_evaluated = True, self.tables.family.num_plans()
-        most = FASTEST.most_bytes(self.tables.question)
-        if least_bytes(self.tables.question, self.tables.family.switches.get("offload", Plan().offload)) > most:
-            return
-        chosen, which = self.tables.family.placed_alike()
-        times = np.bincount(which)[which]
-        for at, pieces in pieces_of(self.tables, most, chosen):
-            fits: Any = False
-            for piece in pieces:
-                check(stop)
-                self.num_feasible += _count(piece.fits, times[at.points])
-                fits = fits | piece.fits
-            self._add(at, _bits_of(fits, at.shardings))
-        self.kinds = self.kinds[:, chosen[which]]
+        """Finds the memory of all plans, which their placement does not change, and counts those that fit.
 
-    def _add(self, at: PointGroup, kinds: Bits) -> None:
-        """Adds kinds of sharding under which plans of some points fit."""
-        points = at.points[at.starts]
-        if len(points) < len(at.points):
-            kinds = np.bitwise_or.reduceat(kinds, at.starts, axis=1)
-        for slot, found in zip(at.slots.tolist(), kinds, strict=True):
-            self.kinds[slot, points] |= found
+        Of a part that stands for a whole family, of all its plans, whatever software runs them.
+        """
+        tables = self.tables.whole_family if self.tables.family.counts else self.tables
+        self.kinds_of_whole, self.num_feasible = counted(tables, stop)
+        self.num_evaluated, self.is_counted, self._table = tables.family.num_plans(), True, None
+        self.kinds = self.kinds_of_whole & self.kinds
+
+
+def _pairs(tables: Tables, cells: NDArray[np.bool_]) -> tuple[Tables, Pairs, NDArray[np.intp]]:
+    """All plans of some cells but for their sharding, in tables at hand or in those of a part; and their points."""
+    points = np.arange(cells.shape[1])
+    if not tables.are_at_hand:
+        points = np.flatnonzero(cells.any(axis=0))
+        cells = cells[:, points]
+        tables = tables.within(points, cells)
+    slots, here = np.nonzero(cells)
+    plans, _ = with_chunks(tables, np.zeros_like(slots), slots, here)
+    return tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), points[plans.points]
+
+
+def counted(tables: Tables, stop: Stop | None) -> tuple[Bits, int]:
+    """Kinds of sharding under which the plans of a family fit, by slot and point; and how many plans that are."""
+    family, most = tables.family, FASTEST.most_bytes(tables.question)
+    kinds, num_feasible = np.zeros_like(np.where(family.recomputes, bits_of(family.shards), 0)), 0
+    if least_bytes(tables.question, family.switches.get("offload", Plan().offload)) > most:
+        return kinds, 0
+    chosen, which = family.placed_alike()
+    times = np.bincount(which)[which]
+    for at, pieces in pieces_of(tables, most, chosen):
+        fits: Any = False
+        for piece in pieces:
+            check(stop)
+            num_feasible += _count(piece.fits, times[at.points])
+            fits = fits | piece.fits
+        _add(kinds, at, bits_of(fits, at.shardings))
+    return kinds[:, chosen[which]], num_feasible
+
+
+def _add(whole: Bits, at: PointGroup, kinds: Bits) -> None:
+    """Adds kinds of sharding under which plans of some points fit."""
+    points = at.points[at.starts]
+    if len(points) < len(at.points):
+        kinds = np.bitwise_or.reduceat(kinds, at.starts, axis=1)
+    for slot, found in zip(at.slots.tolist(), kinds, strict=True):
+        whole[slot, points] |= found
 
 
 def _count(flags: NDArray[np.bool_], times: NDArray[np.intp]) -> int:
@@ -155,7 +183,7 @@ def _count(flags: NDArray[np.bool_], times: NDArray[np.intp]) -> int:
     return int(np.count_nonzero(flags, axis=(0, 1)) @ times)
 
 
-def _bits_of(flags: NDArray[np.bool_], kinds: NDArray[np.intp] | None = None) -> Bits:
+def bits_of(flags: NDArray[np.bool_], kinds: NDArray[np.intp] | None = None) -> Bits:
     """Flags by kind of sharding as bits of one number; of listed ``kinds``, or of all."""
     bits = np.minimum(np.arange(len(flags)) if kinds is None else kinds, LAST_BIT)
     weights = np.left_shift(np.uint64(1), bits.astype(np.uint64))

@@ -2,7 +2,8 @@ r"""Questions that differ in memory and rates of the accelerator and in rates of
 
 Plans, pipelines and the memory of every plan are the same for such questions; they are found once. Memory decides
 which plans fit, and nothing else: plans fall into classes, by the smallest capacity in which they fit, and the
-fastest plan of a capacity is that of its own class or of a smaller one. Systems, each with the rates of its
+fastest plan of a capacity is that of its own class or of a smaller one. Plans that have headroom fit a capacity of
+their own, which is smaller than that of the question. Systems, each with the rates of its
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
 is the same for all systems whose accelerators have the same rates.
 
@@ -18,13 +19,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import coded, different, distinct
-from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans, with_memory_of
+from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans, price_plans, with_memory_of
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
@@ -35,14 +37,16 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index
-from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.pricing.tables import Tables, tables_of
 from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
 from shardplan.planner.pruning.first_stages import FirstStages
 from shardplan.planner.pruning.states import LeastOfStates, least_of_states
+from shardplan.planner.related.limits import candidates, limits_of, limits_within
+from shardplan.planner.related.plainest import plainest
 from shardplan.planner.related.pool import Fitting, Limits, Pool
 from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
 from shardplan.planner.restrictions import Restrictions
-from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, has_headroom, pessimistic_times, recommended_of
+from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, Tested, pessimistic_times, recommended_of, tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import SAME, PricedPlans
@@ -51,8 +55,8 @@ FIRST = 16
 """Points of every system that are looked at first, so that others have something to be slower than."""
 ENOUGH = 1024
 """Points of a family below which all are looked at together."""
-SOME_TIES = 8
-"""Ties of every question that are asked first how robust they are."""
+SOME_BEST = 8
+"""Candidates of every question that are asked first how robust they are."""
 NEAR = 1.02
 """Factor of the fastest within which all plans are priced before."""
 
@@ -86,43 +90,47 @@ def best_of_alike(
     stack: Stack | None = None,
     known: KnownPipelines | None = None,
     to_take: bool = False,
+    tested: Tested | None = None,
     stop: Stop | None = None,
 ) -> list[AlikeAnswer]:
     """The fastest plan of each of ``questions``, which differ in memory and rates of accelerator and network alone.
 
-    ``to_take``: whether the plan to take is found too. Each answer is that of a search of its own. Raises InputError as
-    ``search`` does, and ``SearchStopped`` where ``stop`` says yes.
+    ``to_take``: whether the plan to take is found too; ``tested``: as for ``recommended_of``. Each answer is that of a
+    search of its own. Raises InputError as ``search`` does, and ``SearchStopped`` where ``stop`` says yes.
     """
     known = known or KnownPipelines()
     space = declare(questions[0], restrictions or Restrictions(), stack)
     every = list(families(questions[0], space, Counter()))
-    num_plans = sum(family.num_plans() for family in every)
+    num_plans = sum(family.whole.num_plans() for family in every if family.counts)
     found: dict[int, AlikeAnswer] = {}
+    plain = partial(_in_plain_words, stack, space)
     for numbers in by_system(questions):
-        asked = Slice.of([questions[number] for number in numbers])
-        tables = [Tables(question=asked.joint, family=family, known=known) for family in every]
-        search = _Search(asked, tables, stop, to_take=to_take)
+        asked = Slice.of([questions[number] for number in numbers], with_roomy=to_take)
+        tables = tables_of(asked.joint, every, known)
+        search = _Search(asked, tables, stop, to_take=to_take, tested=tested or tested_by(stack, questions[0]))
         plans = search.with_plans_to_take() if to_take else [(fastest, None) for fastest in search.fastest()]
-        found |= {
-            number: AlikeAnswer(*each, num_plans, space.not_searched)
-            for number, each in zip(numbers, plans, strict=True)
-        }
+        for number, (fastest, taken) in zip(numbers, plans, strict=True):
+            plainer = plain(questions[number], taken)
+            first = plainer if fastest == taken else fastest  # as a search lists it
+            found[number] = AlikeAnswer(first if to_take else fastest, plainer, num_plans, space.not_searched)
     return [found[number] for number in range(len(questions))]
 
 
-def plan_to_take(question: Question, every: Sequence[Tables], stop: Stop | None = None) -> Answers:
+def plan_to_take(
+    question: Question, every: Sequence[Tables], stop: Stop | None = None, *, tested: Tested | None = None
+) -> Answers:
     """What a search of some families recommends, found when it is read; none where nothing fits.
 
-    Whether something fits is found at once. Raises ``SearchStopped`` where ``stop`` says so.
+    ``tested``: as for ``recommended_of``. Whether something fits is found at once. Raises ``SearchStopped`` where
+    ``stop`` says so.
     """
-    search = _Search(Slice.of([question]), every, stop, to_take=True)
+    search = _Search(Slice.of([question], with_roomy=True), every, stop, to_take=True, tested=tested)
     return Answers(int(search.fits), lambda _places: [_estimate(question, search)])
 
 
-def tables_of(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:
+def tables_of_space(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:
     """The families of a space, to be priced."""
-    every = families(question, space, Counter())
-    return [Tables(question=question, family=family, known=known) for family in every]
+    return tables_of(question, families(question, space, Counter()), known)
 
 
 def _estimate(question: Question, search: _Search) -> Estimate:
@@ -138,9 +146,11 @@ Found = tuple[FoundPlan | None, FoundPlan | None]
 class _Search:
     """A search for the answers to questions side by side."""
 
-    def __init__(self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, to_take: bool) -> None:
+    def __init__(
+        self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, to_take: bool, tested: Tested | None
+    ) -> None:
         """``every``: families, not priced yet or in part; ``to_take``: whether the plan to take will be asked for."""
-        self._asked, self._stop = asked, stop
+        self._asked, self._stop, self._tested = asked, stop, tested
         self._factor, near = (tie_factor(), NEAR) if to_take else (1.0, 1.0)
         self._families = [_Pools(asked, number, tables, stop) for number, tables in enumerate(every)]
         self._kept: list[Fitting] = []
@@ -166,9 +176,13 @@ class _Search:
         return [None if row is None else _found(priced, row) for row in rows]
 
     def _limits(self, factor: float) -> Limits:
-        """Times within a factor of the fastest known."""
-        least = np.minimum.accumulate(self._least, axis=1) * (factor * (1 + SAME))
-        return np.pad(least, ((0, 0), (0, 1)), constant_values=-np.inf)
+        """Times within a factor of the fastest known, and of those with headroom."""
+        return limits_of(self._asked, self._least_known, factor)
+
+    @property
+    def _least_known(self) -> NDArray[np.float64]:
+        """The fastest step so far of plans that fit a capacity, by system and capacity. [s]"""
+        return np.minimum.accumulate(self._least, axis=1)
 
     def _price(self, family: _Pools, limits: Limits) -> None:
         """Prices plans of a family that may be within limits; keeps those within a factor of the fastest known."""
@@ -203,12 +217,12 @@ class _Search:
 
     def with_plans_to_take(self) -> list[Found]:
         """The fastest plan of every question and the plan to take, of all that may be as robust."""
-        limits, some, lost = self._robust_limits() if len(self._asked.questions) > 1 else self._of_ties()
+        limits, some, lost = self._robust_limits() if len(self._asked.questions) > 1 else self._limits_alone()
         for each in self._families:
             self._kept += each.price(limits, limits)
         kept = self._found(limits)
         priced = self._priced(kept, self._lost(kept, some, lost))
-        facts = PlanFacts(self._asked.alone, priced)
+        facts = PlanFacts(self._asked.alone, priced, self._tested)
         return [self._answer(number, kept, priced, facts) for number in range(len(self._asked.questions))]
 
     def _answer(self, number: int, kept: Fitting, priced: PricedPlans, facts: PlanFacts) -> Found:
@@ -219,36 +233,35 @@ class _Search:
         best = recommended_of(question, priced, fastest, among=rows, facts=facts)
         return _found(priced, fastest), _found(priced, best)
 
-    def _of_ties(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
-        """As ``_robust_limits``, where they would save less than they take: the limits of ties, and none of these."""
-        return self._limits(tie_factor()), Fitting.joined([]), np.empty((len(GROUPS), 0))
+    def _limits_alone(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
+        """As ``_robust_limits``, where they would save less than they take: those of candidates, and none of these."""
+        limits = limits_within(self._asked, self._least_known, [np.inf])
+        return limits, Fitting.joined([]), np.empty((len(GROUPS), 0))
 
     def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
-        """Steps of plans that may be as robust as some tie of every question take no longer; no longer than ties.
+        """Steps of plans that may be as robust as some candidate of every question take no longer; nor than candidates.
 
-        With these ties, and what they lose where constants are worse.
+        With these candidates, and what they lose where constants are worse.
         """
-        asked, limits = self._asked, self._limits(tie_factor())
-        ties = self._found(limits)
-        some = [self._some_with_headroom(ties, number) for number in range(len(asked.questions))]
+        asked, known = self._asked, self._found(self._limits(NEAR))
+        some = self._some_of_the_best(known, PlanFacts(asked.alone, self._priced(known), self._tested))
         rows = different(np.concatenate(some))
-        near = ties.at(rows)
+        near = known.at(rows)
         lost = self._lost_anew(near)
-        times = pessimistic_times(asked.alone, self._priced(near, lost))
-        found = np.full_like(limits, -np.inf)
-        for number, own in enumerate(some):
-            place = asked.systems[number], asked.capacities[number]
-            most = times[np.searchsorted(rows, own)].min(initial=np.inf) * (1 + ALIKE_TIME)
-            found[place] = max(found[place], min(limits[place], most))
-        return np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1], near, lost
+        times = pessimistic_times(asked.alone, self._priced(near, lost)) * (1 + ALIKE_TIME)
+        most = [times[np.searchsorted(rows, own)].min(initial=np.inf) for own in some]
+        return limits_within(asked, self._least_known, most), near, lost
 
-    def _some_with_headroom(self, ties: Fitting, number: int) -> Index:
-        """Some of the fastest ties of a question that have headroom."""
-        rows = self._of_question(ties, number)
-        times = ties.step_time[rows]
-        roomy = has_headroom(self._asked.questions[number], ties.peak_memory_bytes[rows])
-        roomy &= times <= times.min(initial=np.inf) * tie_factor()
-        return rows[roomy][np.argsort(times[roomy], kind="stable")[:SOME_TIES]]
+    def _some_of_the_best(self, known: Fitting, facts: PlanFacts) -> list[Index]:
+        """For each question some of the fastest plans that may be recommended, as far as all faster ones are known."""
+        systems, (capacities, longest) = self._asked.systems, candidates(self._asked, self._least_known)
+        near = np.minimum(longest, self._least_known[systems, capacities] * NEAR)
+        found = []
+        for system, capacity, most in zip(systems, capacities, near, strict=True):
+            of_use = (known.systems == system) & (known.classes <= capacity) & (known.step_time <= most)
+            best = facts.best_tested(np.flatnonzero(of_use))
+            found.append(best[np.argsort(known.step_time[best], kind="stable")[:SOME_BEST]])
+        return found
 
     def _lost(self, kept: Fitting, some: Fitting, lost: NDArray[np.float64]) -> NDArray[np.float64]:
         """As ``_lost_anew``, where it is known of some plans."""
@@ -278,6 +291,15 @@ class _Search:
         times = np.broadcast_to(times, (1 + len(GROUPS), len(plans)))
         lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
         return lost
+
+
+def _in_plain_words(stack: Stack | None, space: Space, question: Question, found: FoundPlan | None) -> FoundPlan | None:
+    """A plan to take without software that gains it nothing."""
+    plan = None if found is None else plainest(stack, space.axes, question, found.plan)
+    if found is None or plan is None or plan == found.plan:
+        return found
+    (priced,) = price_plans(question, [plan])
+    return FoundPlan(plan, priced.step_time, priced.peak_memory_bytes)
 
 
 def _found(priced: PricedPlans, index: int) -> FoundPlan:

@@ -1,23 +1,29 @@
-"""One question asked of several training frameworks: the plan to take of each, and what each cannot do."""
+"""One question asked of several training frameworks: the plan to take of each, and what each cannot do.
+
+Where no framework is named and the usual one has not what is wanted, an answer is for the one that is fastest with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from shardplan.errors import NotRunnableError
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import Question
+from shardplan.estimation.question import MAX_NUM_ACCELERATORS, PutQuestion, Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.restrictions import Given
+from shardplan.planner.related.possible import can_fit
+from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
+from shardplan.units import format_time
 from shardplan.validity.rules import broken_rule
 
 Put = Callable[[Stack], tuple[Question, tuple[str, ...]]]
@@ -57,6 +63,7 @@ def answers_of(
     fix: Given | None = None,
     limit: Given | None = None,
     exclude: Given | None = None,
+    use_all: bool = False,
     stop: Stop | None = None,
     progress: Progress | None = None,
 ) -> tuple[FrameworkAnswer, ...]:
@@ -68,7 +75,15 @@ def answers_of(
         question, assumed = put(stack)
         try:
             result = search_question(
-                question, top=1, fix=fix, limit=limit, exclude=exclude, stop=stop, known=known, stack=stack
+                question,
+                top=1,
+                fix=fix,
+                limit=limit,
+                exclude=exclude,
+                stop=stop,
+                known=known,
+                stack=stack,
+                use_all=use_all,
             )
         except NotRunnableError as error:
             found.append(FrameworkAnswer(stack=stack, refused=error))
@@ -77,20 +92,83 @@ def answers_of(
     return _compared(found)
 
 
+MOST_DOUBLINGS: Final = 12
+"""Times that the accelerators are doubled to find a size at which frameworks can be compared."""
+
+
+def under_fastest(
+    put: PutQuestion,
+    *,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stop: Stop | None = None,
+) -> PutQuestion:
+    """The question under the framework whose plan to take is the fastest, where one is to be chosen; else as it is.
+
+    Every framework is searched, but for plans that are slower than what was found. Where nothing fits on so many
+    accelerators, the frameworks are compared on the fewest times two on which something does; where nothing ever fits,
+    the first is taken. Raises InputError.
+    """
+    if not put.under:
+        return put
+    limits = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
+    known = KnownPipelines()
+    for doubling in range(MOST_DOUBLINGS):
+        number = put.question.num_accelerators * 2**doubling
+        if number > MAX_NUM_ACCELERATORS or not can_fit(replace(put.question, num_accelerators=number), limits):
+            continue
+        found = _times_of(put, number, limits, known, stop)
+        if found:
+            fastest = min(found, key=lambda name: found[name])
+            return put.under[fastest](_why_fastest(fastest, found, [*put.under], number if doubling else None))
+    return put
+
+
+def _times_of(
+    put: PutQuestion, number: int, limits: Restrictions, known: KnownPipelines, stop: Stop | None
+) -> dict[str, float]:
+    """Step times of the plans to take of frameworks, but of those that are slower than an earlier one. [s]"""
+    times: dict[str, float] = {}
+    for name, under in put.under.items():
+        asked = under("")
+        try:
+            result = search_question(
+                replace(asked.question, num_accelerators=number),
+                top=1, fix=limits.fix, limit=limits.limit, exclude=limits.exclude, stop=stop, known=known,
+                suggestions=False, stack=asked.stack, prune=True, within=min(times.values(), default=math.inf),
+            )  # fmt: skip
+        except NotRunnableError:
+            continue
+        if result.recommended is not None:
+            times[name] = result.recommended.step_time
+    return times
+
+
+def _why_fastest(fastest: str, times: Mapping[str, float], names: Sequence[str], number: int | None) -> str:
+    """Why a framework was taken, with the times of those that were found to be slower."""
+    others = [f"{format_time(time)} under {name}" for name, time in times.items() if name != fastest]
+    left = [name for name in names if name not in times]
+    slower = f"; no faster or unable to run a plan that fits: {', '.join(left)}" if left else ""
+    where = "" if number is None else f" on {number:,} accelerators"
+    said = ", ".join([f"{format_time(times[fastest])} a step{where}", *others])
+    return f"the fastest of the {len(names)} that have: {said}{slower}"
+
+
 def _compared(answers: Sequence[FrameworkAnswer]) -> tuple[FrameworkAnswer, ...]:
     """The same, by the times of the plans to take, with what each makes of the first of these plans."""
     ordered = sorted(answers, key=lambda each: float("inf") if each.best is None else each.best.step_time)
     if not ordered or ordered[0].best is None:
         return tuple(ordered)
-    return tuple(_with_first(each, ordered[0].best.plan) for each in ordered)
+    return tuple(_with_first(each, ordered[0].best) for each in ordered)
 
 
-def _with_first(answer: FrameworkAnswer, first: Plan) -> FrameworkAnswer:
-    """An answer with what the framework makes of the first plan."""
+def _with_first(answer: FrameworkAnswer, first: Estimate) -> FrameworkAnswer:
+    """An answer with what the framework makes of the first plan, on as many accelerators as that uses."""
     if answer.result is None:
         return answer
-    question = answer.result.question
+    question, plan = answer.result.question.leaving_idle(first.num_accelerators_used), first.plan
     setting = question.setting
-    missing = refusals(answer.stack, first, setting)
-    is_valid = not missing and broken_rule(setting, first) is None
-    return replace(answer, missing=missing, first=estimate_plan(question, first) if is_valid else None)
+    missing = refusals(answer.stack, plan, setting)
+    is_valid = not missing and broken_rule(setting, plan) is None
+    return replace(answer, missing=missing, first=estimate_plan(question, plan) if is_valid else None)

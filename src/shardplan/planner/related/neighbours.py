@@ -14,7 +14,8 @@ asked for those are searched that promise most,
 
 with sequences of S tokens: accelerators count as long as each has tokens of a step, layouts less and less. The best
 comes first, so that of the others only plans are priced that may train more tokens a second. They are offered where
-they train ``LEAST_GAIN`` more than what was asked for.
+they train ``LEAST_GAIN`` more than what was asked for. A much larger batch is offered beside them
+(:mod:`shardplan.planner.related.larger_batch`).
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import BestWith, Goal
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.alike import plan_to_take, tables_of
+from shardplan.planner.related.alike import plan_to_take, tables_of_space
+from shardplan.planner.related.larger_batch import larger_batch
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
+from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey, survey_of
@@ -82,13 +85,40 @@ def offers_of(
     restrictions: Restrictions,
     stack: Stack | None,
     *,
+    keeps_batch: bool = True,
+    near: bool = True,
     known: KnownPipelines | None = None,
     stop: Stop | None = None,
 ) -> tuple[Offer, ...]:
-    """What trains more tokens a second than ``fastest``, the best first: at most three pairs."""
+    """What trains more tokens a second than ``fastest``, the best first: at most three pairs, and a larger batch.
+
+    ``fastest``: may leave some of the accelerators idle. ``keeps_batch``: whether fewer accelerators are offered with
+    the batch that was asked for; ``near``: whether neighbouring pairs are looked at, besides a larger batch.
+    """
+    searched = Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
+    larger = larger_batch(question, fastest, searched.fastest_with)
+    found = _nearby(searched, fastest, keeps_batch=keeps_batch) if near else ()
+    return tuple(sorted((*found, *([] if larger is None else [larger])), key=lambda offer: -offer.gain))
+
+
+def nearby_offers(
+    question: Question,
+    fastest: Estimate,
+    restrictions: Restrictions,
+    stack: Stack | None,
+    *,
+    stop: Stop | None = None,
+) -> tuple[Offer, ...]:
+    """Of these the pairs near the one that was asked for."""
+    return _nearby(Neighbours(question, restrictions, stack, KnownPipelines(), stop), fastest, keeps_batch=True)
+
+
+def _nearby(searched: Neighbours, fastest: Estimate, *, keeps_batch: bool) -> tuple[Offer, ...]:
+    question = searched.question
     per_second = question.job.global_batch_size / fastest.step_time
-    pairs = _promising(question, _most_gain(fastest))
-    searched = _Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
+    share_used = fastest.num_accelerators_used / question.num_accelerators
+    pairs = _promising(question, _most_gain(fastest) / share_used)
+    pairs = tuple(pair for pair in pairs if keeps_batch or pair[1] != question.job.global_batch_size)
     offers = searched.faster_than(per_second * (1 + LEAST_GAIN), pairs)
     return _worth_it(question, [replace(each, gain=_rate(each) / per_second - 1) for each in offers])
 
@@ -106,7 +136,7 @@ def nearest_with_plans(
 
     ``has_plans``: whether some are valid, so that pairs without more layouts do not help.
     """
-    searched = _Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
+    searched = Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
     found = searched.faster_than(0.0, _promising(question, has_plans=has_plans))
     best = max(map(_rate, found), default=1.0)
     offers = _worth_it(question, [replace(each, gain=_rate(each) / best - 1) for each in found])
@@ -119,7 +149,7 @@ def _rate(offer: Offer) -> float:
 
 
 @dataclass(frozen=True)
-class _Neighbours:
+class Neighbours:
     """Searches of other pairs than the one that was asked for."""
 
     question: Question
@@ -146,18 +176,28 @@ class _Neighbours:
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
         put = self._put((offer.num_accelerators, offer.global_batch_size))
-        taken = () if put is None else plan_to_take(put[0], tables_of(*put, self.known), self.stop)
+        if put is None:
+            return offer.estimate
+        tables = tables_of_space(*put, self.known)
+        taken = plan_to_take(put[0], tables, self.stop, tested=tested_by(self.stack, put[0]))
         return taken[0] if taken else offer.estimate
+
+    def fastest_with(self, batch: int, within: float) -> Estimate | None:
+        """The fastest plan of another batch on all accelerators, where it takes less than a time [s]."""
+        return self._fastest((self.question.num_accelerators, batch), within)
+
+    def _fastest(self, pair: Pair, within: float) -> Estimate | None:
+        survey = self.survey(pair, BestWith({}, within))
+        cell = None if survey is None else best_cell(survey.tables)
+        return None if survey is None or cell is None or cell.value >= within else survey.estimate(cell)
 
     def faster_than(self, rate: float, pairs: Sequence[Pair]) -> list[Offer]:
         """The fastest plan of each pair that trains more sequences a second than ``rate``, and enough to be shown."""
         found: list[Offer] = []
         for pair in pairs:
             within = pair[1] / max(rate, _to_beat(self.question, pair, found), TINY)
-            survey = self.survey(pair, BestWith({}, within))
-            cell = None if survey is None else best_cell(survey.tables)
-            if survey is not None and cell is not None and cell.value < within:
-                estimate = survey.estimate(cell)
+            estimate = self._fastest(pair, within)
+            if estimate is not None:
                 found.append(Offer(num_accelerators=pair[0], global_batch_size=pair[1], gain=0.0, estimate=estimate))
         return found
 
@@ -200,7 +240,7 @@ def _changes(question: Question, offer: Offer) -> tuple[int, int]:
 
 def has_enough_layouts(question: Question) -> bool:
     """Whether no neighbour is worth a search."""
-    (layouts,) = _layouts(np.asarray([_asked(question)]), question.model.num_hidden_layers)
+    (layouts,) = layouts_of(np.asarray([_asked(question)]), question.model.num_hidden_layers)
     return bool(layouts >= ENOUGH_LAYOUTS)
 
 
@@ -219,10 +259,9 @@ def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = T
     asked = _asked(question)
     pairs = [asked, *(pair for pair in _pairs(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
     numbered = np.asarray(pairs)
-    layouts = _layouts(numbered, question.model.num_hidden_layers)
+    layouts = layouts_of(numbered, question.model.num_hidden_layers)
     of_asked = float(layouts[0]) if has_plans else 0.0
-    worth = _worth(question, numbered, layouts)
-    order = np.lexsort((_changed(numbered), -worth))
+    order = np.lexsort((_changed(numbered), -worth(question, numbered, layouts)))
     rich = [pairs[place] for place in order if place and layouts[place] > MORE_LAYOUTS * of_asked]
     same = [pair for pair in rich if pair[1] == asked[1]]
     other = _first_of_each_count(pair for pair in rich if pair[1] != asked[1])
@@ -237,11 +276,18 @@ def _chosen(pairs: Sequence[Pair], layouts: Mapping[Pair, float]) -> list[Pair]:
     return [*pairs[: MOST_SEARCHED - 1], *richest]
 
 
-def _worth(question: Question, pairs: NDArray[np.int64], layouts: NDArray[np.float64]) -> NDArray[np.float64]:
+def worth(question: Question, pairs: NDArray[np.int64], layouts: NDArray[np.float64]) -> NDArray[np.float64]:
     """What pairs with so many layouts promise."""
     number, batch = pairs.T
     tokens = batch * question.job.sequence_length
     return layouts / (layouts + HALF_LAYOUTS) / (1 / number + HALF_TOKENS / tokens)
+
+
+def worth_of_batches(question: Question, batches: Sequence[int]) -> list[float]:
+    """What batches promise on the accelerators of the question, by how many layouts they leave."""
+    pairs = np.asarray([(question.num_accelerators, batch) for batch in batches], np.int64).reshape(-1, 2)
+    found: list[float] = worth(question, pairs, layouts_of(pairs, question.model.num_hidden_layers)).tolist()
+    return found
 
 
 def _changed(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -266,7 +312,7 @@ def _pairs(question: Question) -> Iterator[Pair]:
     """Neighbouring counts with the batch that was asked for and those near it that suit them."""
     batch, counts = question.job.global_batch_size, _counts(question)
     for number in (question.num_accelerators, *counts):
-        for size in dict.fromkeys((batch, *_batches(number, batch))):
+        for size in dict.fromkeys((batch, *batches_near(number, batch))):
             if (number, size) != (question.num_accelerators, batch):
                 yield number, size
     yield from ((number, batch) for number in _counts_of_batch(question) if number not in counts)
@@ -298,11 +344,11 @@ def _counts_of_batch(question: Question) -> list[int]:
     near = (products >= _fewest(question)) & (products < number)
     counts, place = np.unique(products[near], return_inverse=True)
     layouts = np.bincount(place, np.broadcast_to(weight[:, None], products.shape)[near]).astype(np.float64)
-    worth = _worth(question, np.stack([counts, np.full_like(counts, batch)], axis=1), layouts)
-    return [int(count) for count in counts[np.argsort(-worth, kind="stable")[:MOST_OF_BATCH]]]
+    promises = worth(question, np.stack([counts, np.full_like(counts, batch)], axis=1), layouts)
+    return [int(count) for count in counts[np.argsort(-promises, kind="stable")[:MOST_OF_BATCH]]]
 
 
-def _batches(number: int, batch: int) -> Iterator[int]:
+def batches_near(number: int, batch: int) -> Iterator[int]:
     """The batches nearest to ``batch`` that are multiples of the odd part of ``number`` times powers of two."""
     unit = number // (number & -number)
     while unit <= (1 + BATCH_SHARE) * batch:
@@ -321,7 +367,7 @@ def _ranks(num_layers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return ranks, np.bincount(place.ravel(), weights.ravel()).astype(np.float64)
 
 
-def _layouts(pairs: NDArray[np.int64], num_layers: int) -> NDArray[np.float64]:
+def layouts_of(pairs: NDArray[np.int64], num_layers: int) -> NDArray[np.float64]:
     """Weighted number of layouts of each pair."""
     ranks, weight = _ranks(num_layers)
     number, batch = pairs[:, :1], pairs[:, 1:]

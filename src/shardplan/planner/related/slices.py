@@ -14,6 +14,7 @@ from shardplan.costs.roofline import MachineRates
 from shardplan.estimation.perturbation import side_by_side
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.planner.tied import roomy_memory
 
 NUM_AXES = 2
 """Axes of the plans behind that of the networks: slots of recomputation (or kinds of sharding), and points."""
@@ -56,6 +57,8 @@ class Slice:
     """System of every question, by number."""
     capacities: tuple[int, ...]
     """Capacity of every question, by number."""
+    roomy: tuple[int, ...]
+    """Capacity of the plans that have headroom for each question; that of the question where nobody asks for these."""
     usable: NDArray[np.float64]
     """What tensors can fill of each capacity, ascending. [bytes]"""
     alone: Question
@@ -64,18 +67,20 @@ class Slice:
     """The same with all systems."""
 
     @classmethod
-    def of(cls, questions: Sequence[Question]) -> Slice:
-        """Questions that differ in memory and rates alone."""
+    def of(cls, questions: Sequence[Question], *, with_roomy: bool = False) -> Slice:
+        """Questions that differ in memory and rates alone; ``with_roomy``: plans that have headroom are asked for."""
         systems = {rates_of(question): question for question in questions}
         order = {rates: number for number, rates in enumerate(systems)}
         memory = [float(question.usable_memory) for question in questions]
-        usable, capacities = np.unique(memory, return_inverse=True)
+        roomy = [roomy_memory(question) for question in questions] if with_roomy else memory
+        usable, capacities = np.unique([*memory, *roomy], return_inverse=True)
         alone = questions[int(np.argmax(memory))]
         return cls(
             questions=tuple(questions),
             of_systems=tuple(systems.values()),
             systems=tuple(order[rates_of(question)] for question in questions),
-            capacities=tuple(capacities.tolist()),
+            capacities=tuple(capacities[: len(memory)].tolist()),
+            roomy=tuple(capacities[len(memory) :].tolist()),
             usable=usable,
             alone=alone,
             joint=alone if len(systems) == 1 else _side_by_side(alone, [*systems.values()]),

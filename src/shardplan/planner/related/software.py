@@ -20,8 +20,8 @@ class OtherSoftware(NamedTuple):
     """A plan under another value of one field of the software."""
 
     field: str
-    old: str
-    new: str
+    old: str | bool
+    new: str | bool
     question: Question
     """The question with the new value."""
     priced: PricedPlan

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,13 +22,26 @@ from shardplan.inputs.degrees import degrees_with
 from shardplan.inputs.plan import Offload
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.related.alike import plan_to_take, tables_of
+from shardplan.planner.pricing.tables import Tables, offloading
+from shardplan.planner.related.alike import plan_to_take, tables_of_space
+from shardplan.planner.related.dividing import (
+    MUCH_LESS,
+    batch_cause,
+    count_cause,
+    fits_then,
+    least_then,
+    length_cause,
+    near_length,
+    next_pair,
+    pair_cause,
+    with_length,
+)
 from shardplan.planner.related.lightest import lightest_plan
-from shardplan.planner.related.neighbours import has_enough_layouts, nearest_with_plans, offers_of
+from shardplan.planner.related.neighbours import Pair, has_enough_layouts, nearby_offers, nearest_with_plans
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer, SearchResult, Suggestion
+from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey
@@ -64,35 +79,136 @@ def suggest(
     """``result`` with what would help, each checked by a search; ``survey``: the one that it is the result of.
 
     Where plans are valid but too large: the smallest one, and changes that make plans fit. Where none is valid: batches
-    and world sizes nearby that have some.
+    and world sizes nearby that have some. A number that divides badly is named as the cause.
     """
     question = result.question
     trial = partial(_best, survey, stack, stop)
     if result.num_plans_evaluated == 0:
-        return replace(result, suggestions=tuple(_with_plans(question, restrictions, stack, trial, stop)))
-    larger = _first(_more_accelerators(question, restrictions), trial)
-    lighter = _that_fit(_lighter(question, restrictions), trial, partial(offers_of, stack=stack, stop=stop))
-    near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)[:1]
-    beside = (_beside(question, each) for each in near)
-    found = itertools.chain(_freed(question, restrictions, trial), beside, lighter, larger)
-    lightest = Answers(1, lambda _places: [_lightest(survey)])
-    return replace(result, lightest=lightest, suggestions=tuple(found))
+        return _with_valid(result, restrictions, stack, trial, stop)
+    lighter = tuple(_that_fit(_lighter(question, restrictions), trial, partial(nearby_offers, stack=stack, stop=stop)))
+    is_lighter = any(each.estimate.plan.offload != "none" for each in lighter)
+    lightest = Answers(1, lambda _places: [_lightest(survey, restrictions, stack, offloads=not is_lighter)])
+    near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)
+    beside = [_beside(question, each) for each in near[:1]]
+    larger, of_count = _larger(question, restrictions, trial, lightest)
+    rest = (*lighter, *larger)
+    lengths, of_length = _of_length(question, restrictions, stack, trial, (lightest, rest))
+    found = (*_freed(question, restrictions, trial), *beside, *lengths, *rest)
+    causes = (*of_length, *(_causes(question, near) or of_count))
+    return replace(result, lightest=lightest, suggestions=found, causes=causes)
 
 
-def _lightest(survey: Survey) -> Estimate:
-    """The full answer for the plan that needs least memory."""
-    return estimate_plan(survey.question, lightest_plan([table.tables for table in survey.tables]))
+def _with_valid(
+    result: SearchResult, restrictions: Restrictions, stack: Stack | None, trial: Trial, stop: Stop | None
+) -> SearchResult:
+    """Where no plan is valid: changes with which one fits, and the numbers that are the cause."""
+    question = result.question
+    near = nearest_with_plans(question, restrictions, stack, stop=stop)
+    found = [*_with_plans(question, restrictions, near, trial)]
+    lengths, of_length = _of_length(question, restrictions, stack, trial, ((), found))
+    return replace(result, suggestions=(*found, *lengths), causes=(*of_length, *_causes(question, near)))
+
+
+def _lightest(survey: Survey, restrictions: Restrictions, stack: Stack | None, *, offloads: bool) -> Estimate:
+    """The full answer for the plan that needs least memory; ``offloads``: also of those that move some to the host."""
+    families = [table.tables for table in survey.tables]
+    for change in _offloading(survey.question, restrictions) if offloads else ():
+        with suppress(ShardplanError):  # the framework cannot run it
+            families += _tables(survey, stack, change)
+    return estimate_plan(survey.question, lightest_plan(families))
+
+
+def _of_length(
+    question: Question,
+    restrictions: Restrictions,
+    stack: Stack | None,
+    trial: Trial,
+    asked: tuple[Sequence[Estimate], Sequence[Suggestion]],
+) -> tuple[list[Suggestion], list[str]]:
+    """What fits with a length that divides well, and that the length is the cause, where it is.
+
+    ``asked``: the plan that needs least memory with the length that is asked for, if one is valid, and what fits then.
+    """
+    length = near_length(question)
+    if length is None:
+        return [], []
+    text, other = f"a sequence length of {length:,}: --sequence-length {length}", with_length(question, length)
+    alone = trial(ChangedQuestion(text, other, restrictions))
+    if alone is not None:
+        return [alone], [length_cause(question, fits_then(f"{length:,} tokens"))]
+    more = (_lighter(other, restrictions), _more_accelerators(other, restrictions))
+    found = [each for changes in more for each in _first((_after(text, change) for change in changes), trial)]
+    lightest, fewest = asked[0], _fewest(found)
+    if fewest < _fewest(asked[1]):
+        return found, [length_cause(question, f"{fits_then(f'{length:,} tokens')} on {fewest:,} accelerators")]
+    least = _least_memory(other, restrictions, stack)
+    if least is None or (lightest and least > MUCH_LESS * lightest[0].peak_memory_bytes):
+        return [], []
+    return found, [length_cause(question, least_then(f"{length:,} tokens", least))]
+
+
+def _fewest(suggestions: Sequence[Suggestion]) -> float:
+    """Fewest accelerators on which a change makes a plan fit."""
+    return min((each.num_accelerators for each in suggestions), default=inf)
+
+
+def _after(text: str, change: ChangedQuestion) -> ChangedQuestion:
+    """A change after another one, which its question has already."""
+    return ChangedQuestion(f"{text}, {change.text}", change.question, change.restrictions)
+
+
+def _least_memory(question: Question, restrictions: Restrictions, stack: Stack | None) -> float | None:
+    """Memory of the plan that needs least, on the accelerator or with some of it moved to the host. [bytes]"""
+    families: list[Tables] = []
+    for change in (ChangedQuestion("", question, restrictions), *_offloading(question, restrictions)):
+        with suppress(ShardplanError):  # the framework cannot run it, or it contradicts a restriction
+            families += tables_of_space(question, declare(question, change.restrictions, stack), KnownPipelines())
+    return estimate_plan(question, lightest_plan(families)).peak_memory_bytes if families else None
+
+
+def _larger(
+    question: Question, restrictions: Restrictions, trial: Trial, lightest: Sequence[Estimate]
+) -> tuple[list[Suggestion], list[str]]:
+    """More accelerators with which a plan fits, and that their number is the cause, where it is."""
+    pair = next_pair(question)
+    if pair is not None:
+        found = trial(_with_pair(question, restrictions, pair))
+        if found is not None:
+            whole = found.estimate.peak_memory_bytes * pair[0]
+            is_cause = whole < MUCH_LESS * lightest[0].peak_memory_bytes * question.num_accelerators
+            return [found], [count_cause(question, fits_then(f"{pair[0]:,}"))] if is_cause else []
+    return [*_first(_more_accelerators(question, restrictions), trial)], []
+
+
+def _with_pair(question: Question, restrictions: Restrictions, pair: Pair) -> ChangedQuestion:
+    """Another count and batch."""
+    other = replace(question.job, global_batch_size=pair[1])
+    return ChangedQuestion(
+        _pair_text(question, pair), replace(question, num_accelerators=pair[0], job=other), restrictions
+    )
+
+
+def _causes(question: Question, near: Sequence[Offer]) -> list[str]:
+    """Which number is the cause, where neighbouring counts or batches have plans that fit."""
+    number, batch = question.num_accelerators, question.job.global_batch_size
+    counts = [each.num_accelerators for each in near if each.global_batch_size == batch]
+    batches = [each.global_batch_size for each in near if each.num_accelerators == number]
+    found = [count_cause(question, fits_then(f"{each:,}")) for each in counts[:1]]
+    found += [batch_cause(question, fits_then(f"{each:,}")) for each in batches[:1]]
+    if found or not near:
+        return found
+    other = f"{near[0].num_accelerators:,} and {near[0].global_batch_size:,}"
+    return [pair_cause(question, fits_then(other))]
 
 
 def _with_plans(
-    question: Question, restrictions: Restrictions, stack: Stack | None, trial: Trial, stop: Stop | None
+    question: Question, restrictions: Restrictions, near: Sequence[Offer], trial: Trial
 ) -> Iterator[Suggestion]:
     """Where no plan is valid: restrictions that are lifted, and the neighbouring counts and batches that train fastest.
 
     Where no neighbour has a plan that fits, the nearest batches and counts that have one.
     """
     yield from _freed(question, restrictions, trial)
-    near = nearest_with_plans(question, restrictions, stack, stop=stop)
     yield from (_beside(question, each) for each in near)
     if not near:
         yield from _nearest_batches(question, restrictions, trial)
@@ -101,11 +217,18 @@ def _with_plans(
 
 def _beside(question: Question, best: Offer, *changes: str) -> Suggestion:
     """A neighbouring count and batch, with other changes."""
-    used, batch = best.num_accelerators, best.global_batch_size
+    used = best.num_accelerators
+    text = ", ".join((*changes, _pair_text(question, (used, best.global_batch_size))))
+    return Suggestion(change=text, num_accelerators=used, taken=(best.estimate,))
+
+
+def _pair_text(question: Question, pair: Pair) -> str:
+    """Another count and batch in words with their flags."""
+    used, batch = pair
     texts = [f"use {used:,} accelerators: --gpus {used}"] if used != question.num_accelerators else []
     if batch != question.job.global_batch_size:
         texts.append(f"a global batch of {batch:,} sequences: --global-batch-size {batch}")
-    return Suggestion(change=", ".join((*changes, *texts)), num_accelerators=used, taken=(best.estimate,))
+    return ", ".join(texts)
 
 
 def _that_fit(
@@ -133,10 +256,7 @@ def _freed(question: Question, restrictions: Restrictions, trial: Trial) -> Iter
 
 def _lighter(question: Question, restrictions: Restrictions) -> Iterator[ChangedQuestion]:
     """States and activations in host memory; states in fewer bits."""
-    for place, name in OFFLOADED.items():
-        if "offload" not in restrictions.fields:
-            text = f"keep {name} in host memory: --fix offload={place}"
-            yield ChangedQuestion(text, question, restrictions.fixing("offload", place), offload=place)
+    yield from _offloading(question, restrictions)
     job = question.job
     if job.grad_dtype == "fp32" and job.precision != "fp32":
         lighter = replace(job, grad_dtype="bf16")
@@ -146,6 +266,14 @@ def _lighter(question: Question, restrictions: Restrictions) -> Iterator[Changed
             lighter = replace(lighter, moment_dtype="bf16")
             text = "keep gradients and moments in bf16: --grad-dtype bf16 --moment-dtype bf16"
             yield ChangedQuestion(text, replace(question, job=lighter), restrictions)
+
+
+def _offloading(question: Question, restrictions: Restrictions) -> Iterator[ChangedQuestion]:
+    """States, then activations in host memory."""
+    for place, name in OFFLOADED.items():
+        if "offload" not in restrictions.fields:
+            text = f"keep {name} in host memory: --fix offload={place}"
+            yield ChangedQuestion(text, question, restrictions.fixing("offload", place), offload=place)
 
 
 OFFLOADED: Final[Mapping[Offload, str]] = {"optimizer": "optimizer states", "activations": "activations"}
@@ -205,7 +333,7 @@ def _best(survey: Survey, stack: Stack | None, stop: Stop | None, change: Change
         every = _tables(survey, stack, change)
     except ShardplanError:  # the change contradicts a restriction
         return None
-    taken = plan_to_take(question, every, stop)
+    taken = plan_to_take(question, every, stop, tested=tested_by(stack, question))
     number = question.num_accelerators
     return Suggestion(change=change.text, num_accelerators=number, taken=taken) if taken else None
 
@@ -213,9 +341,9 @@ def _best(survey: Survey, stack: Stack | None, stop: Stop | None, change: Change
 def _tables(survey: Survey, stack: Stack | None, change: ChangedQuestion) -> list[Tables]:
     """The families under a change: those of ``survey`` where only what they offload is another."""
     if change.offload is not None and _offloads_freely(survey, stack, change.offload):
-        return [each.tables.offloading(change.offload) for each in survey.tables]
+        return offloading([each.tables for each in survey.pruned or survey.tables], change.offload)
     known = survey.tables[0].tables.known if survey.tables else KnownPipelines()
-    return tables_of(change.question, declare(change.question, change.restrictions, stack), known)
+    return tables_of_space(change.question, declare(change.question, change.restrictions, stack), known)
 
 
 def _offloads_freely(survey: Survey, stack: Stack | None, offload: Offload) -> bool:

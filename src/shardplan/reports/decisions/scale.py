@@ -27,6 +27,7 @@ def _own(point: ScalePoint) -> dict[str, Any]:
     estimate = point.answered.estimate
     return {
         "num_accelerators": point.num_accelerators,
+        "num_accelerators_used": None if estimate is None else estimate.num_accelerators_used,
         "step_time_s": None if estimate is None else estimate.step_time,
         "step_time_p10_s": None if estimate is None else estimate.step_time_p10,
         "step_time_p90_s": None if estimate is None else estimate.step_time_p90,

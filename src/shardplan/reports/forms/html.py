@@ -53,6 +53,7 @@ def search_html(result: SearchResult) -> str:
     best = result.recommended
     if best is None or result.ties is None:
         why = f" Of the plan that needs least memory, {result.smallest.reason}." if result.smallest else ""
+        why += "".join(f" {cause[:1].upper()}{cause[1:]}." for cause in result.causes)
         helps = "".join(f"<li>{escape(each.change)}</li>" for each in result.suggestions)
         return _page(_title(result.question), f"<b>Nothing fits.</b>{escape(why)}<ul>{helps}</ul>")
     found = recommendation(result.ties, result.estimates)

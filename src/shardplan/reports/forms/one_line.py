@@ -20,7 +20,8 @@ def estimate_line(estimate: Estimate) -> str:
 def search_line(result: SearchResult) -> str:
     """How many plans fit, and the one to take."""
     question = result.question
-    asked = f"{question.model.name} on {question.num_accelerators:,} x {question.cluster.accelerator.name}"
+    asked = f"{question.model.name} on {question.num_given:,} x {question.cluster.accelerator.name}"
+    asked += f" ({question.uses})" if question.uses else ""
     counts = f"{num_that_fit(result)} of {result.num_plans_valid:,} plans fit"
     if result.recommended is None:
         return f"{asked}: {counts}"

@@ -12,6 +12,7 @@ from shardplan.frameworks.defaults import usual_fields
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ANY, stack_of_label, usual_stack
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import CHOSEN
 from shardplan.validity.rules import broken_rule
 from shardplan.words import switch_word
 
@@ -53,6 +54,7 @@ def plan_words(estimate: Estimate) -> list[str]:
     if plan.recompute != "none":
         words.append(f"recompute {_recompute_text(plan)}")
     others = {n: v for n, v in changed_fields(plan).items() if n not in NAMED and _matters(n, plan)}
+    others = {name: value for name, value in others.items() if value != CHOSEN.get(name)}
     return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
 
 
@@ -116,8 +118,11 @@ def plan_flags(question: Question, estimate: Estimate) -> list[str]:
     given = changed_fields(plan)
     for name in () if stack is None else _filled_otherwise(stack, plan, question, given):
         given[name] = getattr(plan, name)
-    flags = [_flag(name.replace("_", "-"), value) for name, value in given.items() if value is not None]
-    return [*_stack_flags(stack, estimate, question), *flags]
+    usual = {name: getattr(question.job.software, name) for name in CHOSEN}
+    stated = {name: value for name, value in given.items() if value is not None and value != usual.get(name)}
+    flags = [_flag(name.replace("_", "-"), value) for name, value in stated.items()]
+    used = [f"--gpus {question.num_accelerators}"] if question.num_idle else []
+    return [*used, *_stack_flags(stack, estimate, question), *flags]
 
 
 def flags_text(question: Question, estimate: Estimate) -> str:

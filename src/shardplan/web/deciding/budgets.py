@@ -55,7 +55,7 @@ def _on_clusters(question: PageQuestion, values: Values) -> list[PageQuestion]:
 def _of(
     question: PageQuestion, limits: budgets.Limits, operations: Operations, stop: Stop, progress: Progress
 ) -> budgets.ClusterBudget:
-    put = question.put()
+    put = question.put_search(stop)
     searches = Searches(stack=put.stack, limit=question.restrictions(), stop=stop)
     asked = budgets.RunQuestion(put.question, searches, put.assumptions, "global_batch_size" in question.job)
     return budgets.budget_of(asked, limits, operations, progress=progress)

@@ -8,6 +8,7 @@ from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.decisions.whatif import CLUSTER, WhatIf, change_of, check_named_once, what_if
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import PutQuestion
+from shardplan.estimation.written import filled
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.planner.stopping import Stop
@@ -49,7 +50,7 @@ MOST_CHANGES: Final = 3
 
 def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """The plan to take, or the one that is looked at, where the cluster or the job changes."""
-    changes, put = _changes(values), question.put()
+    changes, put = _changes(values), question.put_search(stop)
     anew = searches(question, put, stop)
     before = anew.answer(put.question)
     plan = _plan_of(question, put, before, anew)
@@ -75,7 +76,8 @@ def _plan_of(question: PageQuestion, put: PutQuestion, before: Answered, anew: S
     """The plan that is looked at, or the one to take. Raises InputError."""
     if question.show:
         with about_field("show"):
-            return plan_in(question.show)
+            plan, given = plan_in(question.show)
+        return filled(put.question, plan, put.stack, given)[0]
     if before.estimate is None:
         anew.result(put.question)  # raises, where what is asked for contradicts itself
         raise InputError(

@@ -29,7 +29,7 @@ def fit(question: PageQuestion, values: Values, stop: Stop, _progress: Progress)
     with about_field("sought"):
         if sought not in SOUGHT_NAMES:
             raise UnknownNameError("quantity", f"{sought:.40}", SOUGHT_NAMES, hint="choose one of the list")
-    put = _without(question, sought).put()
+    put = _without(question, sought).put_search(stop)
     found = fitted(put.question, sought, searches(question, put, stop), keeps_batch="global_batch_size" in question.job)
     found = replace(found, assumptions=still_assumed(sought, put.assumptions))
     rows = [

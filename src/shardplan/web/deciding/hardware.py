@@ -25,7 +25,7 @@ ROWS: Final = 40
 
 def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progress) -> dict[str, Any]:
     """Plans that no other is better than in every respect."""
-    put = question.put()
+    put = question.put_search(stop)
     front = fronts.pareto_front(put.question, searches(question, put, stop))
     record = pareto_record(front)
     figures = panel_figures(pareto_chart(record))
@@ -67,7 +67,7 @@ def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Pr
     """How the best step time follows the hardware."""
     with about_field("factor"):
         factor = number(values["factor"], "factor", least=1.001, most=100.0)
-    put = question.put()
+    put = question.put_search(stop)
     found = sensitivities.sensitivity_of(put.question, searches(question, put, stop), factor=factor, progress=progress)
     record = sensitivity_record(found)
     best = record["best_step_time_s"]

@@ -52,7 +52,7 @@ VARIED: Final = {
 
 def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
     """The job on several sizes."""
-    sizes, put = _on_sizes(question, values)
+    sizes, put = _on_sizes(question, values, stop)
     with about_field("least_gain"):
         least = number(values["least_gain"], "least gain", most=100.0) / 100
     found = scales.scaling(put.question, sizes, searches(question, put, stop), least_gain=least, progress=progress)
@@ -83,7 +83,7 @@ def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress
 
 def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
     """Sizes that no other is better than in time, accelerators and money."""
-    sizes, put = _on_sizes(question, values)
+    sizes, put = _on_sizes(question, values, stop)
     with about_field("price"):
         found = fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
     title = "money / 1B tokens" if put.question.job.tokens is None else "money"
@@ -125,11 +125,11 @@ def _priced(found: SizesFront) -> Iterator[str]:
         yield "With Tokens on the Plan page, time and money are those of the whole run, failures included."
 
 
-def _on_sizes(question: PageQuestion, values: Values) -> tuple[list[int], PutQuestion]:
+def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PutQuestion]:
     """The sizes that are asked for, and the question at the largest. Raises FieldError."""
     with about_field("sizes"):
         sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in listed(values["sizes"])])
-    return sizes, question.with_values(gpus=str(sizes[-1])).put()
+    return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
 
 
 def _pays(found: Any) -> str:
@@ -151,7 +151,7 @@ def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress)
         progress(place, len(texts))
         asked = _with(question, name, text)
         try:
-            put = asked.put()
+            put = asked.put_search(stop)
         except FieldError as error:
             raise FieldError(error, "values") from None
         answers.append((text, asked, searches(question, put, stop).answer(put.question)))

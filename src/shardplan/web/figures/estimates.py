@@ -14,7 +14,6 @@ def estimate_texts(estimate: Estimate) -> dict[str, Any]:
     """Step time with its band, rates, bars of time and memory."""
     bar = memory_bar(estimate)
     whole = max(bar.used_bytes, bar.usable_bytes)
-    per_second = estimate.tokens_per_second_per_accelerator * estimate.num_accelerators_used
     return {
         "feasible": estimate.feasible,
         "reason": estimate.reason or "",
@@ -24,7 +23,7 @@ def estimate_texts(estimate: Estimate) -> dict[str, Any]:
         "basis": estimate.step_time_basis,
         "mfu": f"{100 * estimate.mfu:.1f} %",
         "peak": f"{format_count(estimate.peak_flops / 1e12)} TFLOP/s dense {estimate.peak_format}",
-        "rate": format_count(per_second),
+        "rate": format_count(estimate.tokens_per_second),
         "split": step_parts(estimate),
         "memory": {
             "parts": memory_parts(bar),

@@ -47,6 +47,7 @@ def plan_answer(body: SearchBody, cancelled: Cancelled) -> Record:
         top=body.top,
         simulate_top=body.simulate_top,
         prune=body.prune,
+        use_all=body.use_all,
         stop=cancelled,
     ).stating_what_was_not_searched()
     return explained_record(found, explain(found))
@@ -78,21 +79,11 @@ def compare_answer(body: CompareBody, cancelled: Cancelled) -> Record:
 
 def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
     """The launch files of a plan."""
-    from shardplan.launch.export.targets import export_plan, target_named, version_meant
+    from shardplan.launch.export.targets import export_estimate
     from shardplan.reports.forms.export import export_record
 
     file, estimate_ = _picked(body)
-    made = export_plan(
-        body.to,
-        model=file.question.model,
-        cluster=file.question.cluster,
-        num_accelerators=estimate_.num_accelerators_used,
-        job=file.question.job,
-        plan=estimate_.plan,
-        version=body.version or version_meant(target_named(body.to), estimate_.framework),
-        stem="launch",
-    )
-    return export_record(made)
+    return export_record(export_estimate(body.to, file.question, estimate_, version=body.version))
 
 
 def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:

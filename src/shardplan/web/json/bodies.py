@@ -100,6 +100,10 @@ class SearchBody(QuestionBody, SpaceFields):
         False,  # noqa: FBT003  # pydantic takes the default first
         description="Leave out plans that a bound shows to be too slow for the answer, which stays the same.",
     )
+    use_all: bool = Field(
+        False,  # noqa: FBT003
+        description="Leave no accelerator idle, even where fewer of them take less time for the same batch.",
+    )
 
 
 class EstimateBody(QuestionBody):

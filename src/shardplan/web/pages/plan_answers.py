@@ -75,7 +75,7 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
     often = next(iter(result.rejected), None)
     changes = [
         {
-            "change": sentence(each.change.partition(": --")[0])[:-1],
+            "change": sentence(without_flags(each.change))[:-1],
             "address": f"/?{changed(question, each.change).query()}",
             "step": format_time(each.estimate.step_time),
             "memory": format_bytes(each.estimate.peak_memory_bytes),
@@ -91,6 +91,7 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
         "memory": None if least is None else memory(least),
         "least": None if least is None else side(found, plan_code(least.plan)),
         "often": often,
+        "causes": [sentence(each) for each in result.causes],
         "changes": changes,
         "account": account_sentences(result),
         "defaults": defaults(found.put.question),

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Final
 
 from shardplan.errors import InputError, ShardplanError
-from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
+from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import PutQuestion
+from shardplan.estimation.written import estimate_written
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.planner.related.neighbours import offers_of
@@ -16,7 +17,7 @@ from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.web.state import LOCK, FieldError, PageQuestion, about_field, blamed, plan_in
+from shardplan.web.state import LOCK, FieldError, PageQuestion, about_field, blamed, plan_code, plan_in
 
 LISTED: Final = 24
 """Plans of the table."""
@@ -40,6 +41,7 @@ class PageAnswer:
     """A search for a page."""
 
     put: PutQuestion
+    """The question on the accelerators that the answer uses."""
     result: SearchResult
     locks: dict[str, tuple[str, ...]]
 
@@ -59,9 +61,11 @@ class PageAnswer:
     def estimate(self, code: str) -> Estimate:
         """One plan as an answer to the same question. Raises ``ShardplanError`` where it breaks a rule."""
         listed = [*self.result.estimates, *([] if self.best is None else [self.best])]
-        plan = plan_in(code)
-        known = next((each for each in listed if each.plan == plan), None)
-        return known or in_framework(estimate_plan(self.put.question, plan), self.put.stack, self.put.question)
+        known = next((each for each in listed if plan_code(each.plan) == code), None)
+        if known is not None:
+            return known
+        plan, given = plan_in(code)
+        return estimate_written(self.put.question, plan, self.put.stack, given)
 
     def with_offers(self, stop: Stop) -> SearchResult:
         """The search with neighbouring counts and batches that would train faster."""
@@ -69,18 +73,21 @@ class PageAnswer:
             return self.result
         fastest = min(self.result.estimates, key=lambda each: each.step_time)
         limits = Restrictions(limit=self.locks)
-        offers = offers_of(self.put.question, fastest, limits, self.put.stack, stop=stop)
+        question, keeps = self.put.question, self.result.fewer is None
+        asked = replace(question, num_accelerators=question.num_given, num_idle=0)
+        offers = offers_of(asked, fastest, limits, self.put.stack, keeps_batch=keeps, stop=stop)
         return replace(self.result, offers=offers)
 
 
 def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
     """Searches. Raises FieldError and InputError, and ``SearchStopped`` where ``stop`` says so."""
-    put, locks = question.put(), question.restrictions()
+    locks = question.restrictions()
     try:
+        put = question.put_search(stop)
         result = search_question(
             put.question, top=LISTED, limit=locks, stack=put.stack, stop=stop, offers=False, prune=True
         )
-    except SearchStopped:
+    except (SearchStopped, FieldError):
         raise
     except ShardplanError as error:
         field = blamed(error, locks)
@@ -93,4 +100,4 @@ def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str
     assumed = (*put.assumptions, *switches_in_stack(put.stack, set(locks)))
     told = result.stating_what_was_not_searched().assuming(assumed)
     tuple(told.estimates)  # made in this thread, in one pass: pages read them in the event loop
-    return PageAnswer(put=put, result=told, locks=locks)
+    return PageAnswer(put=put._replace(question=told.question), result=told, locks=locks)

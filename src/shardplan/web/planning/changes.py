@@ -8,7 +8,7 @@ from typing import Final
 from shardplan.web.state import JOB, PageQuestion
 
 FLAG: Final = re.compile(r"--([a-z-]+) ([^\s,;()]+)")
-SPELT: Final = re.compile(r" \(--[^)]*\)|: plan with --software [\w=]+")
+SPELT: Final = re.compile(r" \(--[^)]*\)|: plan with --software [\w=]+|:(?: --[a-z-]+ [^\s,]+)+")
 FREED: Final = re.compile(r"leave (.+?) free")
 
 

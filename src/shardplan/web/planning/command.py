@@ -22,7 +22,8 @@ def plan_command(question: PageQuestion) -> str:
 
 def estimate_command(question: PageQuestion, put: Question, estimate: Estimate) -> str:
     """One plan as an answer to the question of the page."""
-    of = ["--from", "plan.json"] if question.uses_file else [*_asked(question)]
+    asked = question.with_values(gpus="") if put.num_idle else question  # the plan's flags have the number that is used
+    of = ["--from", "plan.json"] if question.uses_file else [*_asked(asked)]
     return " ".join([shlex.join(["shardplan", "estimate", *of]), *plan_flags(put, estimate)])
 
 

@@ -87,10 +87,11 @@ def _band_ends(estimate: Estimate) -> tuple[float, float]:
 
 
 def _doubt(estimate: Estimate) -> str:
-    """What is not sure about the numbers."""
+    """What is not sure about the numbers, and what nothing shows the framework to run."""
+    untested = " ".join(f"Untested: {each.partition(': ')[2]}." for each in estimate.untested)
     if estimate.not_measured is not None:
-        return f"Outside the measured runs: {estimate.not_measured}."
-    return "" if estimate.step_time_note is None else note_sentence(estimate.step_time_note)
+        return f"Outside the measured runs: {estimate.not_measured}. {untested}".strip()
+    return " ".join(filter(None, (estimate.step_time_note and note_sentence(estimate.step_time_note), untested)))
 
 
 def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
@@ -105,7 +106,7 @@ def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
         "time": format_time(time),
         "band": f"{format_time(low)} to {format_time(high)}",
         "tokens": format_count(tokens),
-        "hours": format_count(round(time / 3600 * asked.num_accelerators)),
+        "hours": format_count(round(time / 3600 * asked.num_given)),
         "money": "" if money is None else f"USD {format_count(round(money))}",
         "price": f"USD {price:,.2f} per accelerator-hour{told}" if money else "",
     }

@@ -30,7 +30,6 @@ OPTIONS=(
     # Precision and kernels
     --training.dtype float32
     --compile.enable
-    --training.disable_cuda_graphs
     # Plan
     --parallelism.tensor_parallel_degree 8
     --parallelism.context_parallel_degree 1
@@ -47,6 +46,7 @@ OPTIONS=(
     --training.global_batch_size 512
     --training.seq_len 4096
     --training.mixed_precision_param bfloat16
+    --training.disable_cuda_graphs
     activation-checkpoint:selective
 )
 

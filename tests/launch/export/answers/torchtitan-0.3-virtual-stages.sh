@@ -39,7 +39,6 @@ OPTIONS=(
     --compile.enable
     --compile.no_enable_async_tensor_parallel
     --training.no_enable_cpu_offload
-    --training.disable_cuda_graphs
     # Plan
     --parallelism.tensor_parallel_degree 1
     --parallelism.context_parallel_degree 1
@@ -55,6 +54,7 @@ OPTIONS=(
     --training.global_batch_size 512
     --training.seq_len 4096
     --training.mixed_precision_param bfloat16
+    --training.disable_cuda_graphs
     activation-checkpoint:full
 )
 

@@ -30,7 +30,6 @@ OPTIONS=(
     # Precision and kernels
     --training.dtype float32
     --compile.enable
-    --training.disable_cuda_graphs
     # Plan
     --parallelism.tensor_parallel_degree 8
     --parallelism.context_parallel_degree 1
@@ -42,6 +41,7 @@ OPTIONS=(
     --training.num_tokens_per_train_step 2097152
     --training.max_context_length 4096
     --training.mixed_precision_param bfloat16
+    --training.disable_cuda_graphs
     activation-checkpoint:full
 )
 

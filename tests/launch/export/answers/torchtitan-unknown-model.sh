@@ -38,7 +38,6 @@ OPTIONS=(
     --compile.enable
     --compile.no_enable_async_tensor_parallel
     --training.no_enable_cpu_offload
-    --training.disable_cuda_graphs
     # Plan
     --parallelism.tensor_parallel_degree 1
     --parallelism.context_parallel_degree 1
@@ -51,6 +50,7 @@ OPTIONS=(
     --training.num_tokens_per_train_step 2097152
     --training.max_context_length 4096
     --training.mixed_precision_param bfloat16
+    --training.disable_cuda_graphs
     activation-checkpoint:selective
 )
 

@@ -85,7 +85,7 @@ def _show_options(page: Page, options: Sequence[BudgetOption]) -> None:
         [
             Column(title="cluster", cells=[each.question.cluster.name for each in options], is_text=True),
             Column(title="step", cells=[format_time(each.estimate.step_time) for each in options]),
-            Column(title="batch", cells=[f"{each.question.job.global_batch_size:,}" for each in options], rank=1),
+            Column(title="batch", cells=[f"{each.question.job.global_batch_size:,}" for each in options]),
             *plan_columns([each.estimate for each in options]),
         ]
     )

@@ -31,9 +31,16 @@ def plan_columns(estimates: Sequence[Estimate | None]) -> list[Column]:
     ]
 
 
+def used_column(estimates: Sequence[Estimate | None]) -> list[Column]:
+    """How many accelerators each plan uses, where some leave idle ones."""
+    if not any(each is not None and each.num_accelerators_idle for each in estimates):
+        return []
+    return [Column(title="used", cells=[NONE if e is None else f"{e.num_accelerators_used:,}" for e in estimates])]
+
+
 def show_doubtful_sizes(page: Page, estimates: Sequence[Estimate | None]) -> None:
     """The sizes whose plan is outside the measured runs."""
-    sizes = [f"{each.num_accelerators_used:,}" for each in estimates if each is not None and each.not_measured]
+    sizes = [f"{each.num_accelerators_given:,}" for each in estimates if each is not None and each.not_measured]
     if sizes:
         where = "at all sizes" if len(sizes) == len(estimates) else f"at {joined(sizes)} accelerators"
         page.line(f"Outside the measured runs {where}: the bands there are wider, or guesses.", style="yellow")

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_question
-from shardplan.cli.show.decisions.columns import NONE, bars, plan_columns, show_doubtful_sizes, show_written
+from shardplan.cli.show.decisions.columns import (
+    NONE,
+    bars,
+    plan_columns,
+    show_doubtful_sizes,
+    show_written,
+    used_column,
+)
 from shardplan.decisions.scale import ScalePoint, Scaling
 from shardplan.units import format_count, format_time
 
@@ -26,7 +33,7 @@ def show_scale(page: Page, scaling: Scaling, given: Sequence[str], written: Sequ
         page.heading("Plan to take at each size", "mb: micro-batch size")
         sizes = Column(title="size", cells=[f"{each.num_accelerators:,}" for each in points])
         estimates = [each.answered.estimate for each in points]
-        page.table([sizes, *plan_columns(estimates)])
+        page.table([sizes, *used_column(estimates), *plan_columns(estimates)])
         show_doubtful_sizes(page, estimates)
     missing = [each for each in points if each.answered.reason is not None]
     if missing:

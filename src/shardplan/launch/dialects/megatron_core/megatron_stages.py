@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardplan.launch.dialects.options import Options, take
+from shardplan.launch.dialects.options import Option, Options, take
 from shardplan.launch.dialects.patterns import pipeline_layout
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import degree, whole
@@ -10,12 +10,14 @@ from shardplan.launch.dialects.values import degree, whole
 
 def stages(facts: Facts, options: Options) -> None:
     """``vp`` and ``stage_layers``, from layers per virtual stage, a number of them, or a layout."""
-    layout = options.get("pipeline-model-parallel-layout")
+    layout, pattern = options.get("pipeline-model-parallel-layout"), options.get("hybrid-layer-pattern")
     chunk = options.get("num-layers-per-virtual-pipeline-stage")
     if "pp" not in facts:
         facts.assume("pp", 1)
     if layout is not None:
-        _layout(facts, options)
+        _layout(facts, layout, None if layout.value is None else pipeline_layout(layout.value))
+    elif pattern is not None and "|" in (pattern.value or ""):
+        _layout(facts, pattern, _segments(pattern.value or ""))
     elif chunk is not None:
         _layers_per_chunk(facts, options)
     else:
@@ -30,10 +32,14 @@ def stages(facts: Facts, options: Options) -> None:
     _even(facts)
 
 
-def _layout(facts: Facts, options: Options) -> None:
+def _segments(pattern: str) -> tuple[int, ...]:
+    """Layers of every virtual stage of a hybrid: letters between bars, in front of those of prediction blocks."""
+    return tuple(map(len, pattern.split("/", maxsplit=1)[0].split("|")))
+
+
+def _layout(facts: Facts, option: Option, counts: tuple[int, ...] | None) -> None:
     """Stages of the layout over pipeline ranks are virtual stages per rank."""
-    option = options.given["pipeline-model-parallel-layout"]
-    counts, pp = None if option.value is None else pipeline_layout(option.value), facts.number("pp")
+    pp = facts.number("pp")
     if counts is None or pp is None or len(counts) % pp:
         facts.miss("vp", option.needs or (option.place,))
         facts.miss("stage_layers", option.needs or (option.place,))

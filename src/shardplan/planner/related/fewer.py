@@ -1,0 +1,125 @@
+r"""Fewer accelerators than were given: the counts that may train the same batch in less time.
+
+A count whose divisors do not suit the model or the batch leaves few plans, and racks of 72 leave few groups of a power
+of two: 64 of 72 in each are often faster. Counts that can be laid out are whole domains of the innermost tier, and a
+power of two of the accelerators in each domain; inside one domain whole nodes. Those that are too few by arithmetic
+are left out: with F operations in a step, peak P and the fastest step T on all accelerators,
+
+.. math:: N' \le \frac{F}{P\,T}
+
+Where there are ``MOST_SEARCHED`` or fewer, all are searched. Of more, the largest of each odd part is kept: it has the
+layouts of those that differ from it by powers of two, with more replicas or longer groups. Of these, counts with less
+than ``LEAST_LAYOUTS`` times the layouts of all accelerators are left out, and ``MOST_SEARCHED`` are searched: those
+that promise most (``neighbours.worth``), and the one of most layouts.
+
+They are searched one after the other for plans that are faster than the best so far, so that most cost little. Where
+one is, the counts below it are looked at in the same way, up to ``MOST_SEARCHED`` in all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shardplan.costs.network import power_of_two
+from shardplan.estimation.flops import step_flops
+from shardplan.estimation.question import Question
+from shardplan.fields import replace
+from shardplan.planner.pruning.goals import BestWith
+from shardplan.planner.ranking import best_cell
+from shardplan.planner.related.neighbours import Neighbours, layouts_of, worth
+from shardplan.planner.result import FewerCounts
+
+MOST_SEARCHED: Final = 8
+LEAST_LAYOUTS: Final = 0.5
+"""Share of the layouts of all accelerators from which a count is searched: fewer accelerators with fewer of them were
+never faster (docs/search.md)."""
+LEAST_GAIN: Final = 1e-3
+"""Share of a step by which fewer accelerators are faster at least: less does not show in the digits of an answer."""
+SMALL: Final = 8
+"""Accelerators of which any number is used, whatever the nodes."""
+
+
+class Fewer(NamedTuple):
+    """What came of the search of fewer accelerators."""
+
+    used: int | None
+    """The count that is fastest; None where none is faster than all accelerators."""
+    account: FewerCounts
+    """What was looked at."""
+
+
+def fewer_that_are_faster(searched: Neighbours, fastest: float) -> Fewer:
+    """The number of accelerators below those of the question that takes least time, by its fastest plan.
+
+    ``fastest``: the fastest step on all of them; infinite where no plan fits. [s]
+    """
+    started, asked = time.perf_counter(), searched.question
+    used, best = asked.num_accelerators, fastest
+    looked_at: list[int] = []
+    left = counts_to_search(asked, fastest)
+    while left:
+        before = used
+        for count in left:
+            within = best if used < asked.num_accelerators else best * (1 - LEAST_GAIN)
+            used, best = _faster(searched, count, within) or (used, best)
+        looked_at += left
+        below = counts_to_search(replace(asked, num_accelerators=used), best) if used != before else []
+        left = [count for count in below if count not in looked_at][: MOST_SEARCHED - len(looked_at)]
+    account = FewerCounts(
+        counts=tuple(looked_at),
+        search_time=time.perf_counter() - started,
+        step_time_of_all=fastest if np.isfinite(fastest) else None,
+    )
+    return Fewer(used if used < asked.num_accelerators else None, account)
+
+
+def _faster(searched: Neighbours, count: int, within: float) -> tuple[int, float] | None:
+    """The count and its fastest step, where that takes less than ``within`` seconds."""
+    survey = searched.survey((count, searched.question.job.global_batch_size), BestWith({}, within))
+    cell = None if survey is None else best_cell(survey.tables)
+    return None if cell is None or cell.value >= within else (count, cell.value)
+
+
+def counts_to_search(question: Question, fastest: float) -> list[int]:
+    """The counts that promise most first. ``fastest``: step time that they are to beat, infinite for none. [s]"""
+    peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
+    fewest = step_flops(question) / (peak * fastest)
+    units = counts_of_units(question)
+    is_all = len(units) <= MOST_SEARCHED
+    counts = [count for count in (units if is_all else _largest_of_each_odd_part(units)) if count > fewest]
+    if not counts:
+        return []
+    batch = question.job.global_batch_size
+    pairs = np.asarray([(count, batch) for count in (question.num_accelerators, *counts)])
+    layouts = layouts_of(pairs, question.model.num_hidden_layers)
+    order = [place for place in np.argsort(-worth(question, pairs, layouts), kind="stable").tolist() if place]
+    if not is_all:
+        least = LEAST_LAYOUTS * layouts[0] if np.isfinite(fastest) else 0.0
+        rich = [place for place in order if layouts[place] >= least]
+        others = sorted(rich[MOST_SEARCHED - 1 :], key=lambda place: -layouts[place])
+        order = [*rich[: MOST_SEARCHED - 1], *others[:1]]
+    return [int(pairs[place, 0]) for place in order]
+
+
+def counts_of_units(question: Question) -> list[int]:
+    """Counts below that of the question which fill domains, or a power of two in each; inside one domain, nodes."""
+    number, tier = question.num_accelerators, question.network.tiers[0]
+    domain = tier.size
+    if domain is None or number <= domain:
+        unit = 1 if number <= SMALL else question.cluster.accelerators_per_node
+        return [*range(unit, number, unit)]
+    power = power_of_two(domain)
+    full, rest = divmod(number, domain)
+    whole = range(domain, number, domain)
+    of_each = range(power, min((full + (rest >= power)) * power + 1, number), power)
+    return sorted({*whole, *of_each})
+
+
+def _largest_of_each_odd_part(counts: Sequence[int]) -> list[int]:
+    """Of counts that differ by powers of two alone, the largest; from small to large."""
+    largest = {count // (count & -count): count for count in sorted(counts)}
+    return sorted(largest.values())

@@ -1,0 +1,56 @@
+"""The plan to take without software that gains it nothing: the plainest of those that are alike.
+
+A search looks at no choice that is never better than another (``planner.software``), so that the plan it finds may
+capture graphs, or need a library, for less than anybody could measure. Each such choice goes back to what is usual, as
+long as the step stays within ``ALIKE_TIME`` and the plan fits as well as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardplan.estimation.estimate import price_plans
+from shardplan.estimation.priced import PricedPlan
+from shardplan.estimation.question import Question
+from shardplan.fields import replace
+from shardplan.frameworks.runnable import all_run
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.tested import all_tested
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import CHOSEN
+from shardplan.planner.framework_axes import VARIED
+from shardplan.planner.robustness import ALIKE_TIME
+from shardplan.planner.tied import has_headroom
+
+
+def plainest(stack: Stack | None, axes: Mapping[str, Sequence[Any]], question: Question, plan: Plan) -> Plan:
+    """``plan`` with the first candidate of each choice of ``axes`` that gains it nothing."""
+    usual = {name: axes[name][0] for name in (*VARIED, *CHOSEN) if name in axes}
+    changes = {name: value for name, value in usual.items() if getattr(plan, name) not in (None, value)}
+    if stack is None or not changes:
+        return plan
+    (now,) = price_plans(question, [plan])
+    singly = {name: replace(plan, **{name: value}) for name, value in changes.items()}
+    priced = _priced(question, stack, [*singly.values()])
+    alike = {name: priced[each] for name, each in singly.items() if each in priced}
+    for name in sorted(alike, key=lambda each: alike[each].step_time):
+        plainer = replace(plan, **{name: changes[name]})
+        found = _priced(question, stack, [plainer]).get(plainer) if _is_alike(question, alike[name], now) else None
+        plan = plainer if found is not None and _is_alike(question, found, now) else plan
+    return plan
+
+
+def _priced(question: Question, stack: Stack, plans: Sequence[Plan]) -> dict[Plan, PricedPlan]:
+    """Those of some plans that the framework can run and is shown to run, priced."""
+    runs, tested = all_run(stack, question.setting, plans), all_tested(stack, question.setting, plans)
+    kept = [plan for plan, can_run, is_tested in zip(plans, runs, tested, strict=True) if can_run and is_tested]
+    return dict(zip(kept, price_plans(question, kept), strict=True)) if kept else {}
+
+
+def _is_alike(question: Question, one: PricedPlan, other: PricedPlan) -> bool:
+    """Whether a plan takes as long as another, and fits as well."""
+    roomy, was_roomy = (bool(has_headroom(question, np.asarray(each.peak_memory_bytes))) for each in (one, other))
+    return one.fits and (roomy or not was_roomy) and one.step_time <= other.step_time * (1 + ALIKE_TIME)

@@ -1,0 +1,151 @@
+"""The software that plans are run by: which choices a search makes, and which of them need not be looked at.
+
+Some choices change prices alone, of the blocks of a micro-batch: the plans that one of them can run are a part of a
+family whose pipelines, groups and states are found once. Others are no better than another choice at any plan: graphs
+that capture more of a layer leave the host less to do; DeepEP sends a token once where the framework's all-to-all sends
+every copy and, where a rank has several experts, sorts them; HybridEP does what DeepEP does without filling up rows
+(``workload.moe.permuted_rows``). They are looked at only where the better choice is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Flags
+from shardplan.costs.block import needs_one_queue
+from shardplan.estimation.question import Question
+from shardplan.fields import replace
+from shardplan.inputs.profile import Profile
+from shardplan.planner.family import Family
+
+KEEP_MORE: Final[Mapping[str, Any]] = {"overlap_ep": True}
+"""Choices with which plans may need more memory."""
+STASHES: Final = "hybridep"
+"""The dispatcher that copies what experts keep where one kernel runs them all (``workload.moe.stashed``)."""
+
+
+def orders(profile: Profile, *, experts: bool) -> Mapping[str, tuple[str, ...]]:
+    """Values of fields in an order in which plans get no slower, as far as the constants say so.
+
+    Without experts graphs of the parts of a layer capture all of it, as those of the whole iteration do.
+    """
+    host, dispatcher = profile.graph_host_share, profile.dispatcher_host_share
+    found: dict[str, tuple[str, ...]] = {}
+    if max(np.max(host["partial"]), np.max(host["full"])) <= np.min(host["none"]):
+        found["cuda_graphs"] = ("none", "router", "partial") if experts else ("none", "router", "full", "partial")
+    dispatchers = ("alltoall", "deepep", "hybridep")
+    if all(np.all(dispatcher[better] <= dispatcher[each]) for each, better in pairwise(dispatchers)):
+        found["moe_dispatcher"] = dispatchers
+    return found
+
+
+def without_worse(question: Question, parts: Sequence[Family]) -> list[Family]:
+    """The plans of each part that no other part runs as fast or faster, of those that have any.
+
+    In the order of ``_order``.
+    """
+    known = {tuple(part.switches.items()): part for part in parts}
+    found = (_without_worse(question, part, known) for part in parts)
+    left = (part for part in found if part is not None and part.recomputes.any())
+    return sorted(left, key=partial(_order, experts=question.model.is_moe))
+
+
+def _without_worse(question: Question, part: Family, known: Mapping[Any, Family]) -> Family | None:
+    """The plans of a part that no other part runs as fast or faster; None where there are none."""
+    better = ((known.get(tuple(switches.items())), where) for switches, where in _better(question, part))
+    others = [(other, where) for other, where in better if other is not None]
+    if any(where is True and _has_all(other, part) for other, where in others):
+        return None
+    cells = part.recomputes & part.shards.any(axis=0) & (part.num_chunks() > 0)
+    for other, where in others:
+        cells = cells & ~(other.recomputes & where & _covers(other, part))
+    return replace(part, recomputes=cells)
+
+
+def _order(part: Family, *, experts: bool) -> tuple[bool, bool, bool, int]:
+    """First the part that needs least memory and whose products take least time: bounds of all parts rest on it.
+
+    A graph of the whole iteration runs all experts of a rank in one product.
+    """
+    switches, best = part.switches, "full" if experts else "partial"
+    in_pieces, one_by_one = bool(switches.get("overlap_tp")), switches.get("cuda_graphs") != best
+    return _keeps_more(part), in_pieces, one_by_one, -int(np.count_nonzero(part.recomputes))
+
+
+def _better(question: Question, part: Family) -> Iterator[tuple[dict[str, Any], Flags]]:
+    """Switches under which no plan of a part takes longer, each with the points where that is so."""
+    whole_experts = question.running(part.switches).job.whole_experts
+    for name, order in orders(question.profile, experts=question.model.is_moe).items():
+        value = part.switches.get(name)
+        last = order.index(STASHES) if name == "moe_dispatcher" and whole_experts else len(order)
+        for better in order[order.index(value) + 1 : last] if value in order else ():
+            where = _has_several_experts(part, question) if value == "alltoall" else True
+            yield part.switches | {name: better}, where
+    if part.switches.get("overlap_tp") and part.switches.get("overlap_ep") and needs_one_queue(question.machine):
+        yield part.switches | {"overlap_tp": False}, part.points["ep"] > 1
+
+
+def _has_several_experts(part: Family, question: Question) -> NDArray[np.bool_]:
+    """Where experts are shared among ranks and each rank has several."""
+    ep = part.points["ep"]
+    return (ep > 1) & (ep < min(question.setting.num_experts, default=1))
+
+
+def _keeps_more(part: Family) -> bool:
+    return any(part.switches.get(name) == value for name, value in KEEP_MORE.items())
+
+
+def keeps_as_much(one: Family, other: Family) -> bool:
+    """Whether the plans of two families that differ in these choices need as much memory."""
+    return _keeps_more(one) == _keeps_more(other)
+
+
+MASKS: Final = ("shards", "recomputes", "single", "interleaves", "together")
+
+
+def _has_all(one: Family, other: Family) -> bool:
+    """Whether two parts have the very same plans, as no rule tells them apart."""
+    return all(getattr(one, name) is getattr(other, name) for name in MASKS)
+
+
+def _covers(one: Family, other: Family) -> Flags:
+    """At which points one part has all kinds of sharding and chunks per rank that the other has."""
+    if all(getattr(one, name) is getattr(other, name) for name in MASKS if name != "recomputes"):
+        return True
+    least, most = one.together, other.together
+    if least is not most and least is not None and (most is None or not np.all(least >= most)):
+        return np.zeros(one.num_points, dtype=bool)
+    chunks = (one.single >= other.single) & (one.interleaves >= other.interleaves)
+    covered: NDArray[np.bool_] = chunks & (one.shards >= other.shards).all(axis=0)
+    return covered
+
+
+def joined_parts(family: Family, parts: Sequence[Family]) -> Family:
+    """The plans of a family that some part runs, under the switches of the first."""
+    together = None if any(part.together is None for part in parts) else [part.together for part in parts]
+    either = partial(np.logical_or.reduce)
+    return replace(
+        family,
+        switches=parts[0].switches,
+        **{name: either(_distinct(getattr(part, name) for part in parts)) for name in MASKS if name != "together"},
+        together=None if together is None else either(together),
+    )
+
+
+def _distinct(masks: Iterable[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
+    return [*{id(mask): mask for mask in masks}.values()]
+
+
+def has_same_plans(one: Family, other: Family) -> bool:
+    """Whether two families of the same points have the same plans."""
+    return all(_are_equal(getattr(one, name), getattr(other, name)) for name in MASKS)
+
+
+def _are_equal(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))

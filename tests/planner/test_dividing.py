@@ -1,0 +1,188 @@
+"""Numbers that divide badly are named where nothing fits, and the least memory is the least of all plans."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cli.commands import run, unwrapped
+
+import shardplan
+from shardplan import InputError, Plan, estimate, search
+from shardplan.errors import PlanError
+from shardplan.planner.related.dividing import factors, near_length, next_pair
+from shardplan.planner.related.neighbours import LARGEST_UNIT, layouts_of
+
+MODEL = "llama-3.1-8b"
+BAD: dict[str, Any] = {"sequence_length": 1_000_003}
+
+
+def asked(number: int, length: int, batch: int) -> shardplan.Question:
+    return shardplan.question(MODEL, "dgx-h100", number, sequence_length=length, global_batch_size=batch)
+
+
+@given(st.integers(1, 10**9))
+def test_factors_multiply_to_the_number(number: int) -> None:
+    text = factors(number)
+    if text == "a prime number":
+        assert all(number % each for each in range(2, min(int(number**0.5) + 1, 2000)))
+        return
+    parts = [part.replace(",", "").partition("^") for part in text.split(" x ")]
+    found = prod(int(base) ** int(power or 1) for base, _, power in parts) if text != "one" else 1
+    assert found == number
+
+
+@given(number=st.integers(1, 4096), length=st.integers(1, 131_072))
+def test_the_length_nearby_is_shared_by_twice_the_ranks(number: int, length: int) -> None:
+    near = near_length(asked(number, length, 1))
+    ranks = number & -number
+    if near is None:
+        assert length % 2 == 0 or length < 128
+        assert length % (2 * ranks) == 0 or 2 * ranks > length / 64
+        return
+    assert abs(near - length) <= length / 64
+    assert near % 2 == 0
+    assert near != length
+
+
+@given(number=st.integers(1, 3000), batch=st.integers(1, 3000))
+def test_the_next_count_fills_nodes_and_has_more_layouts(number: int, batch: int) -> None:
+    pair = next_pair(asked(number, 4096, batch))
+    if pair is not None:
+        assert number < pair[0] < number + LARGEST_UNIT
+        before, after = layouts_of(np.asarray([(number, batch), pair]), 32)
+        assert after > before
+
+
+def test_the_least_memory_is_that_of_all_plans() -> None:
+    """Brute force over degrees, recomputation, sharding, sequence parallelism and what lives on the host."""
+    found = search(MODEL, "dgx-h100", 8, limit={"vp": 1, "micro_batch_size": 1}, **BAD)
+    assert not found.estimates
+    assert found.smallest is not None
+    least = min(_peaks(8))
+    assert found.smallest.peak_memory_bytes == pytest.approx(least, rel=1e-9)
+    assert least < 200e9  # 980 GB were named without the plans that share no sequence
+
+
+def _peaks(number: int) -> list[float]:
+    peaks = []
+    kinds = product(
+        (1, 2, 4, 8), (1, 2, 4, 8), ("ddp", "zero1", "zero3"), (True, False), ("none", "optimizer", "activations")
+    )
+    for tp, pp, sharding, shared, offload in kinds:
+        plan = {
+            "tp": tp, "pp": pp, "vp": 1, "sharding": sharding, "sequence_parallel": shared, "offload": offload,
+            "recompute": "full",
+        }  # fmt: skip
+        try:
+            answer = estimate(MODEL, "dgx-h100", number, plan, **BAD)
+        except PlanError:
+            continue
+        if not answer.refusals:
+            peaks.append(answer.peak_memory_bytes)
+    return peaks
+
+
+@pytest.mark.parametrize("place", ["optimizer", "activations"])
+def test_what_is_fixed_stays_fixed_in_the_least(place: str) -> None:
+    found = search(MODEL, "dgx-h100", 8, fix={"offload": place}, **BAD)
+    assert found.smallest is not None
+    assert found.smallest.plan.offload == place
+    none = search(MODEL, "dgx-h100", 8, exclude={"offload": place}, **BAD)
+    assert none.smallest is not None
+    assert none.smallest.plan.offload != place
+
+
+def test_where_a_plan_fits_on_the_host_the_least_is_one_that_does_not() -> None:
+    found = search("llama-3.1-70b", "dgx-h100", 13)
+    assert any("host memory" in each.change for each in found.suggestions)
+    assert found.smallest is not None
+    assert not found.smallest.feasible
+
+
+def test_a_sequence_that_ranks_cannot_share_leaves_plans_without_sequence_parallelism() -> None:
+    odd = search("llama-3.2-1b", "dgx-h100", 8, sequence_length=4097, global_batch_size=64)
+    assert {True, False} == {*odd.space["sequence_parallel"]}
+    assert odd.best_where(tp=2) is not None
+    even = search("llama-3.2-1b", "dgx-h100", 8, sequence_length=4096, global_batch_size=64)
+    assert even.space["sequence_parallel"] == (True,)
+    held = search(
+        "llama-3.2-1b", "dgx-h100", 8, sequence_length=4097, global_batch_size=64, fix={"sequence_parallel": True}
+    )
+    assert held.space["sequence_parallel"] == (True,)
+
+
+@pytest.mark.parametrize(
+    ("model", "number", "fields", "said"),
+    [
+        (MODEL, 8, BAD, "a sequence of 1,000,003 tokens (a prime number)"),
+        ("mixtral-8x7b", 8, {"sequence_length": 131_071}, "a sequence of 131,071 tokens (a prime number)"),
+        ("llama-3.1-405b", 251, {}, "251 accelerators (a prime number)"),
+        (MODEL, 7, {"sequence_length": 131_072}, "7 accelerators (a prime number)"),
+        ("llama-3.1-405b", 509, {"global_batch_size": 1024}, "509 accelerators (a prime number)"),
+    ],
+)
+def test_the_number_that_divides_badly_is_the_cause(model: str, number: int, fields: Any, said: str) -> None:
+    found = search(model, "dgx-h100", number, **fields)
+    assert not found.estimates
+    assert any(said in cause for cause in found.causes), found.causes
+    for each in found.suggestions:
+        assert each.estimate.feasible
+        assert each.estimate.num_accelerators_used == each.num_accelerators
+
+
+def test_a_batch_that_divides_badly_is_the_cause() -> None:
+    found = search("llama-3.1-405b", "dgx-h100", 384, global_batch_size=1021, fix={"tp": 8}, limit={"pp": [1, 2, 4, 8]})
+    assert not found.estimates
+    assert any("a batch of 1,021 sequences (a prime number)" in cause for cause in found.causes), found.causes
+
+
+@pytest.mark.parametrize(
+    ("model", "number", "fields"), [(MODEL, 1, {"sequence_length": 131_072}), ("llama-3.1-405b", 8, {})]
+)
+def test_numbers_that_divide_well_are_not_blamed(model: str, number: int, fields: Any) -> None:
+    found = search(model, "dgx-h100", number, **fields)
+    assert not found.estimates
+    assert found.causes == ()
+
+
+def test_a_change_of_the_length_is_checked_by_the_estimate() -> None:
+    found = search(MODEL, "dgx-h100", 8, fix={"cp": 8}, sequence_length=131_101)
+    change = next(each for each in found.suggestions if "--sequence-length" in each.change)
+    length = int(change.change.split()[-1])
+    again = estimate(MODEL, "dgx-h100", 8, change.estimate.plan, sequence_length=length)
+    assert again.step_time == change.estimate.step_time
+    assert again.feasible
+
+
+def test_the_cause_is_in_text_file_and_notebook(tmp_path: Any) -> None:
+    flags = ("plan", MODEL, "--cluster", "dgx-h100", "--gpus", 7, "--sequence-length", 131_072)
+    result = run(*flags, "--json", tmp_path / "none.json")
+    assert result.exit_code == 1
+    assert "Cause 7 accelerators (a prime number) leave few layouts" in unwrapped(result.output)
+    record = json.loads((tmp_path / "none.json").read_text())
+    loaded = shardplan.load(tmp_path / "none.json")
+    assert isinstance(loaded, shardplan.SearchAnswer)
+    assert [*loaded.causes] == record["causes"] != []
+    assert "7 accelerators (a prime number)" in loaded._repr_html_()
+
+
+@pytest.mark.parametrize("length", [0, -1, 1.5, "1,000,00x", 2**40])
+def test_a_length_that_is_none_is_refused(length: Any) -> None:
+    with pytest.raises(InputError):
+        search(MODEL, "dgx-h100", 8, sequence_length=length)
+
+
+def test_a_stated_plan_of_the_least_is_priced_again() -> None:
+    found = search(MODEL, "dgx-h100", 8, **BAD)
+    assert found.smallest is not None
+    again = estimate(MODEL, "dgx-h100", 8, replace(found.smallest.plan), **BAD)
+    assert again.peak_memory_bytes == found.smallest.peak_memory_bytes
+    assert isinstance(found.smallest.plan, Plan)

@@ -1,0 +1,214 @@
+"""Which plan is recommended, against the rule of docs/search.md applied to every plan of a space, one by one."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.examples import GB
+from tests.few import few
+from tests.planner.brute_force import estimates
+from tests.planner.small import alike, limits
+from tests.planner.test_brute_force import Space, spaces
+from tests.planner.test_search import question
+from tests.planner.test_ties import LIMIT, pessimistic_time
+
+from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+from shardplan.estimation.ties import tie_factor
+from shardplan.inputs.plan import Plan
+from shardplan.planner.related.alike import best_of_alike
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.result import SearchResult
+from shardplan.planner.robustness import ALIKE_TIME, Tested, complexity_of
+from shardplan.planner.search import search_question
+from shardplan.planner.space import declare
+from shardplan.planner.survey import survey_of
+from shardplan.planner.tied import ROOM_FACTOR
+from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
+
+SAME = 1e-9
+"""Share by which numbers differ that are the same."""
+
+
+def is_tested(plan: Plan) -> bool:
+    """By chance, two of three."""
+    return zlib.crc32(repr(plan).encode()) % 3 != 0
+
+
+def by_chance(plans: Sequence[Plan]) -> NDArray[np.bool_]:
+    """As the search asks."""
+    return np.asarray([is_tested(plan) for plan in plans], dtype=bool)
+
+
+def holding(asked: Question, needed: float) -> Question:
+    """The same on accelerators of which tensors can fill so much."""
+    part, context = asked.cluster.accelerator, float(asked.profile.context_bytes)
+    memory = context + (part.memory_bytes - context) * needed / float(asked.usable_memory)
+    return replace(asked, cluster=replace(asked.cluster, accelerator=replace(part, memory_bytes=memory * (1 + 1e-9))))
+
+
+@st.composite
+def tight(draw: st.DrawFn) -> tuple[Question, Space, list[Estimate]]:
+    """A small space on accelerators that one of its fast plans fills, or nearly; with the answers of those that fit."""
+    space = draw(spaces())
+    answers = sorted(estimates(space.question, space.limit), key=lambda each: each.step_time)
+    assume(len(answers) > 1)
+    most = answers[0].step_time * draw(st.sampled_from((1.2, 2.0)))
+    near = [each for each in answers if each.step_time <= most]
+    filling = draw(st.sampled_from(near))
+    needed = draw(st.sampled_from((filling.peak_memory_p90_bytes, filling.peak_memory_bytes)))
+    asked = holding(space.question, needed)
+    return asked, space, [each for each in answers if each.peak_memory_bytes <= float(asked.usable_memory)]
+
+
+def is_safe(asked: Question, answer: Estimate) -> bool:
+    """Whether it fits at the upper end of the band of its memory."""
+    return answer.peak_memory_p90_bytes <= float(asked.usable_memory)
+
+
+def dominates(one: Estimate, other: Estimate) -> bool:
+    """Whether it is both faster and smaller."""
+    is_faster = one.step_time < other.step_time * (1 - SAME)
+    return is_faster and one.peak_memory_bytes < other.peak_memory_bytes * (1 - SAME)
+
+
+def left_by_the_rule(asked: Question, fitting: Sequence[Estimate], tested: bool) -> list[Estimate]:  # noqa: FBT001  # a column
+    """What memory, the record and being dominated leave, from every plan that fits."""
+    fastest = min(each.step_time for each in fitting)
+    tied = [each for each in fitting if each.step_time <= fastest * tie_factor()]
+    safe = [each for each in fitting if is_safe(asked, each) and each.step_time <= fastest * ROOM_FACTOR]
+    first = min((each.step_time for each in safe), default=0.0)
+    safe_ties = [each for each in safe if each.step_time <= max(first, fastest) * tie_factor()]
+    left = [each for each in tied if is_safe(asked, each)] or safe_ties or tied
+    left = [each for each in left if not tested or is_tested(each.plan)] or left
+    return [each for each in left if not any(dominates(other, each) for other in left)]
+
+
+@few(20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(tight(), st.booleans())
+def test_the_recommended_plan_is_that_of_the_rule(
+    case: tuple[Question, Space, list[Estimate]],
+    has_record: bool,  # noqa: FBT001  # drawn
+) -> None:
+    asked, space, fitting = case
+    result = search_question(asked, limit=space.limit, tested=by_chance if has_record else None, suggestions=False)
+    best = result.recommended
+    assert best is not None
+    check_listed(asked, result, fitting, tested=has_record)
+    left = left_by_the_rule(asked, fitting, has_record)
+    times = {each.plan: pessimistic_time(asked, each) for each in left}
+    most = min(times.values()) * (1 + ALIKE_TIME)
+    assert best.plan in times
+    assert times[best.plan] <= most * (1 + SAME)
+    layers = asked.model.num_hidden_layers
+    simplest = min(complexity_of(plan, layers) for plan, time in times.items() if time <= most * (1 - SAME))
+    assert complexity_of(best.plan, layers) <= simplest
+
+
+def check_listed(asked: Question, result: SearchResult, fitting: Sequence[Estimate], *, tested: bool) -> None:
+    """What a user sees of the rule, from the answer and from every plan that fits."""
+    best, fastest = result.recommended, result.estimates[0]
+    assert best is not None
+    near = [each for each in fitting if each.step_time <= fastest.step_time * ROOM_FACTOR * (1 - SAME)]
+    assert best.has_headroom or not any(is_safe(asked, each) for each in near)
+    alike = [each for each in result.estimates if each.has_headroom or not best.has_headroom]
+    known = [each for each in alike if not tested or is_tested(each.plan)]
+    assert not any(dominates(each, best) for each in (known if tested else alike))
+    if tested and not is_tested(best.plan):
+        tied = [each for each in known if each.step_time <= best.step_time]
+        assert not tied
+
+
+@few(6, suppress_health_check=[HealthCheck.too_slow])
+@given(alike(), limits())
+def test_questions_asked_together_follow_the_same_rule(asked: list[Question], limit: dict[str, list[Any]]) -> None:
+    """Also with a record, and where plans that have headroom are slower than ties."""
+    try:
+        plans = [survey_of(one, declare(one, Restrictions(limit=limit))).best_where() for one in asked[:1]]
+    except ShardplanError:
+        return
+    if plans[0] is not None:
+        needed = plans[0].peak_memory_bytes
+        asked = [*asked[:4], *(holding(asked[0], needed * share) for share in (1.0, 0.95, 1.03))]
+    for tested in (None, by_chance):
+        together = best_of_alike(asked, restrictions=Restrictions(limit=limit), to_take=True, tested=tested)
+        for one, found in zip(asked, together, strict=True):
+            check_same(one, limit, tested, None if found.to_take is None else found.to_take.plan)
+        (alone,) = best_of_alike(asked[-1:], restrictions=Restrictions(limit=limit), to_take=True, tested=tested)
+        assert alone.to_take == together[-1].to_take
+
+
+def check_same(one: Question, limit: dict[str, list[Any]], tested: Tested | None, plan: Plan | None) -> None:
+    """The plan is that of a search of its own."""
+    result = search_question(one, limit=limit, top=1, suggestions=False, tested=tested)
+    assert (None if result.recommended is None else result.recommended.plan) == plan
+
+
+def slower_with_room() -> SearchResult:
+    """A question of which no tie has headroom, and a slower plan has."""
+    for memory in np.linspace(2.4, 4.0, 33):
+        result = search_question(question(memory=float(memory) * GB), limit=LIMIT, top=4)
+        if result.ties is not None and not result.ties.num_with_headroom and result.ties.recommended.has_headroom:
+            return result
+    pytest.fail("none of these questions has one")
+
+
+def test_a_plan_with_room_is_taken_from_beyond_the_ties() -> None:
+    """It says what it would lose as ties do; a file keeps it, and that it is not a tie."""
+    result = slower_with_room()
+    ties, best, fastest = result.ties, result.recommended, result.estimates[0]
+    assert ties is not None
+    assert best is not None
+    assert ties.factor < best.step_time / fastest.step_time <= ROOM_FACTOR
+    assert ties.robustness[best.plan].pessimistic_time >= best.step_time
+    record = plan_file_record(PlanFile.of(result))
+    plan = record["recommended"]["plan"]
+    assert not plan["is_tie"]
+    assert plan["robustness"]
+    assert "fits even at the upper end of its memory band" in record["recommended"]["reason"]
+    assert plan_file_from_record(record).pick("recommended") == best
+
+
+def test_a_pruned_search_and_the_simulation_find_it_too() -> None:
+    asked = slower_with_room().question
+    whole = search_question(asked, limit=LIMIT, top=4)
+    pruned = search_question(asked, limit=LIMIT, top=4, prune=True)
+    assert whole.recommended == pruned.recommended
+    simulated = search_question(asked, limit=LIMIT, top=4, simulate_top=200).recommended
+    assert simulated is not None
+    assert simulated.has_headroom
+
+
+def test_what_no_record_shows_is_taken_where_all_is_like_that() -> None:
+    """With one answer for every plan, the record changes nothing."""
+    asked = question(memory=3.2 * GB)
+    plain = search_question(asked, limit=LIMIT, top=4).recommended
+    for same in (True, False):
+
+        def tested(plans: Sequence[Plan], answer: bool = same) -> NDArray[np.bool_]:  # noqa: FBT001  # bound here
+            return np.full(len(plans), answer)
+
+        assert search_question(asked, limit=LIMIT, top=4, tested=tested).recommended == plain
+
+
+def test_the_record_is_asked_of_few_plans() -> None:
+    """Of those that may be recommended, not of all that tie."""
+    asked_of: list[Plan] = []
+
+    def tested(plans: Sequence[Plan]) -> NDArray[np.bool_]:
+        asked_of.extend(plans)
+        return np.ones(len(plans), dtype=bool)
+
+    result = search_question(question(memory=80 * GB), top=4, tested=tested)
+    assert result.ties is not None
+    assert 0 < len(asked_of) < result.ties.num_plans
+    assert len(set(asked_of)) == len(asked_of)
