@@ -46,6 +46,7 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.software import orders
 from shardplan.planner.space import Space, declare
+from shardplan.planner.tied import Needs
 from shardplan.planner.tied import has_headroom
 from shardplan.validity.rules import broken_rule
 
@@ -288,7 +289,8 @@ def test_plainer_software_costs_half_a_percent_at_most_and_no_headroom(*, moe: b
     assume(plans)
     some = data.draw(st.lists(st.sampled_from(plans), min_size=1, max_size=6, unique=True))
     for before in (each for each in price_plans(question, some) if each.fits):
-        after = price_plans(question, [plainest(MEGATRON, axes, question, before.plan)])[0]
+        needs = Needs(before.step_time, before.peak_memory_bytes)
+        after = price_plans(question, [plainest(MEGATRON, axes, question, before.plan, needs)])[0]
         assert after.fits
         assert after.step_time <= before.step_time * 1.005 * (1 + SAME)
         assert headroom(question, after) or not headroom(question, before)

@@ -81,7 +81,7 @@ def test_markup_in_a_filter_is_text(client: TestClient) -> None:
 def test_an_audit_reads_judges_and_improves(client: TestClient) -> None:
     found = audited(client, script=SCRIPT, audit_cluster="dgx-h100")
     assert "nothing broken is found; it fits" in found
-    assert "+ --tensor-model-parallel-size" in found
+    assert "+ --num-virtual-stages-per-pipeline-rank" in found
     assert "70.6B parameters" in found
 
 
@@ -253,8 +253,8 @@ def test_the_limits_of_training_are_drawn_for_a_device(client: TestClient) -> No
 
 
 def test_other_software_that_would_help_is_one_click_away(client: TestClient) -> None:
-    found = client.get("/why?model=deepseek-v3&cluster=dgx-h100&gpus=2048").text
-    assert re.search(r'href="[^"]*software=moe_dispatcher=deepep[^"]*"[^>]*>Ask that', found)
+    found = client.get("/why?model=deepseek-v3&cluster=dgx-h100&gpus=2048&software=moe_dispatcher=alltoall").text
+    assert re.search(r'href="[^"]*software=moe_dispatcher=(?:deepep|hybridep)[^"]*"[^>]*>Ask that', found)
     assert "plan with --software" not in found
 
 

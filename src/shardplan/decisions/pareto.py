@@ -106,8 +106,9 @@ def _recommended(question: Question, survey: Survey, searches: Searches) -> Esti
     if priced is None:
         return None
     fastest, tested = priced.index_of(cells[0]), tested_by(searches.stack, question)
-    plan = priced.plan(recommended_of(question, priced, fastest, tested=tested))
-    return estimate_plan(question, plainest(searches.stack, searches.space(question).axes, question, plan))
+    best = recommended_of(question, priced, fastest, tested=tested)
+    axes = searches.space(question).axes
+    return estimate_plan(question, plainest(searches.stack, axes, question, priced.plan(best), priced.needs(best)))
 
 
 def _candidates(survey: Survey) -> PricedPlans:

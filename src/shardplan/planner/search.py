@@ -36,7 +36,7 @@ from shardplan.planner.robustness import Tested, Ties, recommended_of, tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
-from shardplan.planner.tied import PricedPlans
+from shardplan.planner.tied import Needs, PricedPlans
 
 
 def search_question(
@@ -198,7 +198,7 @@ def _answers(
     cells: list[Cell],
     retimes: Retime | None,
     tested: Tested | None,
-    plain: Callable[[Question, Plan], Plan],
+    plain: Callable[[Question, Plan, Needs], Plan],
 ) -> Found:
     """The plans of listed cells with full answers, fastest first, and the ties; nothing where nothing fits."""
     question = survey.question
@@ -209,7 +209,8 @@ def _answers(
     if retimes is not None:
         retiming = retimes(question, survey.priced, [*found[:1], best, *found])
         return _retimed(question, survey.priced, found, retiming, tested)
-    priced = replace(survey.priced, plainer={best: plain(question, survey.priced.plan(best))})
+    plainer = plain(question, survey.priced.plan(best), survey.priced.needs(best))
+    priced = replace(survey.priced, plainer={best: plainer})
     answers, taken = _estimates(question, priced, found, best)
     return answers, ties_of(question, priced, found, (best, taken))
 

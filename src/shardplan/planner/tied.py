@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,15 @@ from shardplan.planner.space import GRID
 
 ROOM_FACTOR: Final = 1.15
 """A plan that may not fit gives way to one that has headroom and takes up to so many times as long as the fastest."""
+
+
+class Needs(NamedTuple):
+    """What a plan takes."""
+
+    step_time: float
+    """[s]"""
+    peak_memory_bytes: float
+    """On the fullest accelerator. [bytes]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +108,10 @@ class PricedPlans:
         number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
         tables = self.tables[number]
         return tables.family.plan(sharding, slot, int(tables.layouts.vp[layout]), point)
+
+    def needs(self, index: int) -> Needs:
+        """What the plan at ``index`` takes."""
+        return Needs(float(self.step_time[index]), float(self.peak_memory_bytes[index]))
 
     def index_of(self, cell: Cell) -> int | None:
         """The fastest of the plans at ``cell``; None where none is among these."""

@@ -113,7 +113,8 @@ class PrunedFamily:
         self._table = None
         limit *= 1 + ROUNDING
         tables, pairs, points = _pairs(self.tables, cells)
-        least = least_times(tables, pairs, stop) if np.isfinite(limit) else np.full(len(points), -np.inf)
+        is_first = np.isinf(limit) and (self.reach[cells] < 0).all()  # all of it is priced, whatever its bound
+        least = np.full(len(points), -np.inf) if is_first else least_times(tables, pairs, stop)
         near = np.flatnonzero(least <= limit)
         pairs, least, at = pairs.at(near), least[near], (pairs.slots[near], points[near])
         bound = np.maximum(least, self.exchanges[:, at[1]])

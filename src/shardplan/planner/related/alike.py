@@ -49,7 +49,7 @@ from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, Tested, pessimistic_times, recommended_of, tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
-from shardplan.planner.tied import SAME, PricedPlans
+from shardplan.planner.tied import SAME, Needs, PricedPlans
 
 FIRST = 16
 """Points of every system that are looked at first, so that others have something to be slower than."""
@@ -295,8 +295,10 @@ class _Search:
 
 def _in_plain_words(stack: Stack | None, space: Space, question: Question, found: FoundPlan | None) -> FoundPlan | None:
     """A plan to take without software that gains it nothing."""
-    plan = None if found is None else plainest(stack, space.axes, question, found.plan)
-    if found is None or plan is None or plan == found.plan:
+    if found is None:
+        return None
+    plan = plainest(stack, space.axes, question, found.plan, Needs(found.step_time, found.peak_memory_bytes))
+    if plan == found.plan:
         return found
     (priced,) = price_plans(question, [plan])
     return FoundPlan(plan, priced.step_time, priced.peak_memory_bytes)

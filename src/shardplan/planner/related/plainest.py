@@ -23,22 +23,24 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.planner.framework_axes import VARIED
 from shardplan.planner.robustness import ALIKE_TIME
-from shardplan.planner.tied import has_headroom
+from shardplan.planner.tied import Needs, has_headroom
 
 
-def plainest(stack: Stack | None, axes: Mapping[str, Sequence[Any]], question: Question, plan: Plan) -> Plan:
-    """``plan`` with the first candidate of each choice of ``axes`` that gains it nothing."""
+def plainest(
+    stack: Stack | None, axes: Mapping[str, Sequence[Any]], question: Question, plan: Plan, now: Needs
+) -> Plan:
+    """``plan`` with the first candidate of each choice of ``axes`` that gains it nothing; ``now``: what it takes."""
     usual = {name: axes[name][0] for name in (*VARIED, *CHOSEN) if name in axes}
     changes = {name: value for name, value in usual.items() if getattr(plan, name) not in (None, value)}
     if stack is None or not changes:
         return plan
-    (now,) = price_plans(question, [plan])
     singly = {name: replace(plan, **{name: value}) for name, value in changes.items()}
     priced = _priced(question, stack, [*singly.values()])
     alike = {name: priced[each] for name, each in singly.items() if each in priced}
-    for name in sorted(alike, key=lambda each: alike[each].step_time):
+    names = [name for name in alike if _is_alike(question, alike[name], now)]
+    for name in sorted(names, key=lambda each: alike[each].step_time):
         plainer = replace(plan, **{name: changes[name]})
-        found = _priced(question, stack, [plainer]).get(plainer) if _is_alike(question, alike[name], now) else None
+        found = priced.get(plainer) or _priced(question, stack, [plainer]).get(plainer)
         plan = plainer if found is not None and _is_alike(question, found, now) else plan
     return plan
 
@@ -50,7 +52,7 @@ def _priced(question: Question, stack: Stack, plans: Sequence[Plan]) -> dict[Pla
     return dict(zip(kept, price_plans(question, kept), strict=True)) if kept else {}
 
 
-def _is_alike(question: Question, one: PricedPlan, other: PricedPlan) -> bool:
+def _is_alike(question: Question, one: PricedPlan, now: Needs) -> bool:
     """Whether a plan takes as long as another, and fits as well."""
-    roomy, was_roomy = (bool(has_headroom(question, np.asarray(each.peak_memory_bytes))) for each in (one, other))
-    return one.fits and (roomy or not was_roomy) and one.step_time <= other.step_time * (1 + ALIKE_TIME)
+    roomy, was_roomy = (bool(has_headroom(question, np.asarray(each.peak_memory_bytes))) for each in (one, now))
+    return one.fits and (roomy or not was_roomy) and one.step_time <= now.step_time * (1 + ALIKE_TIME)
