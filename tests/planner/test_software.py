@@ -46,8 +46,7 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.software import orders
 from shardplan.planner.space import Space, declare
-from shardplan.planner.tied import Needs
-from shardplan.planner.tied import has_headroom
+from shardplan.planner.tied import Needs, has_headroom
 from shardplan.validity.rules import broken_rule
 
 MEGATRON = load_stack("megatron-lm")
