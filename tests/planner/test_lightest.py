@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.few import few
 from tests.planner.small import families_of, spaces
 
+import shardplan
 from shardplan.estimation.question import Question
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import best_plans
@@ -30,3 +31,11 @@ def test_it_is_the_first_of_those_that_need_least(asked: tuple[Question, Space],
     ((plan, _),) = best_plans(cell.tables, [cell.position], SMALLEST)
     with mock.patch.object(lightest, "FIRST", first):
         assert lightest.lightest_plan([each.tables for each in tables]) == plan
+
+
+def test_a_pruned_search_names_the_same_plan() -> None:
+    """Of the software that may run it, the usual."""
+    pruned, whole = (shardplan.search("llama-3.1-405b", "dgx-h100", 8, prune=prune).smallest for prune in (True, False))
+    assert pruned is not None
+    assert pruned == whole
+    assert pruned.plan.cuda_graphs == "none"

@@ -25,7 +25,8 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.fewer import fewer_that_are_faster
-from shardplan.planner.related.neighbours import Neighbours, offers_of
+from shardplan.planner.related.larger_batch import has_few_sequences
+from shardplan.planner.related.neighbours import Neighbours, has_enough_layouts, offers_of
 from shardplan.planner.related.plainest import plainest
 from shardplan.planner.related.sampling import sample_of
 from shardplan.planner.related.suggestions import suggest
@@ -154,13 +155,19 @@ def _with_changes(
     """With changes of what was ``asked`` that would help: what would fit where nothing does, else neighbours."""
     if not result.estimates:
         return suggest(result, restrictions, survey, stack, stop=stop)
-    if not offers:
+    near = not result.question.num_idle  # where accelerators are idle, their number has been chosen already
+    if not offers or (not (near and not has_enough_layouts(asked)) and not _has_few_sequences(survey)):
         return result
     fastest = min(result.estimates, key=lambda each: each.step_time)
     known, keeps = survey.tables[0].tables.known, result.fewer is None
-    near = not result.question.num_idle  # where accelerators are idle, their number has been chosen already
     found = offers_of(asked, fastest, restrictions, stack, keeps_batch=keeps, near=near, known=known, stop=stop)
     return replace(result, offers=found)
+
+
+def _has_few_sequences(survey: Survey) -> bool:
+    """Whether the fastest plan has few sequences for each replica and stage."""
+    plan, number = survey.plans(different_cells(survey.tables, 1))[0], survey.question.num_accelerators
+    return has_few_sequences(survey.question, plan, number)
 
 
 def _without_libraries(

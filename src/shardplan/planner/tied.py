@@ -37,6 +37,7 @@ class Needs(NamedTuple):
     """[s]"""
     peak_memory_bytes: float
     """On the fullest accelerator. [bytes]"""
+    fits: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

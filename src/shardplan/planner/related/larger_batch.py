@@ -18,6 +18,7 @@ from typing import Final
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
 from shardplan.planner.result import Offer
 
 LEAST_GAIN: Final = 0.2
@@ -43,7 +44,7 @@ Fastest = Callable[[int, float], Estimate | None]
 def larger_batch(question: Question, fastest: Estimate, fastest_of: Fastest) -> Offer | None:
     """A multiple of the batch that trains many more tokens a second than ``fastest``; None where none promises that."""
     asked = question.job.global_batch_size
-    if asked > FEW_SEQUENCES * fastest.plan.dp(fastest.num_accelerators_used) * fastest.plan.pp:
+    if not has_few_sequences(question, fastest.plan, fastest.num_accelerators_used):
         return None
     factor = _promising_factor(fastest, MOST_TOKENS / question.job.tokens_per_step)
     if factor == 1:
@@ -55,6 +56,11 @@ def larger_batch(question: Question, fastest: Estimate, fastest_of: Fastest) -> 
     return Offer(
         num_accelerators=question.num_accelerators, global_batch_size=asked * factor, gain=gain, estimate=found
     )
+
+
+def has_few_sequences(question: Question, plan: Plan, num_accelerators: int) -> bool:
+    """Whether a plan on so many accelerators has few sequences for each replica and stage."""
+    return question.job.global_batch_size <= FEW_SEQUENCES * plan.dp(num_accelerators) * plan.pp
 
 
 def _promising_factor(fastest: Estimate, most: float) -> int:

@@ -23,7 +23,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.planner.framework_axes import VARIED
 from shardplan.planner.robustness import ALIKE_TIME
-from shardplan.planner.tied import Needs, has_headroom
+from shardplan.planner.tied import SAME, Needs, has_headroom
 
 
 def plainest(
@@ -53,6 +53,8 @@ def _priced(question: Question, stack: Stack, plans: Sequence[Plan]) -> dict[Pla
 
 
 def _is_alike(question: Question, one: PricedPlan, now: Needs) -> bool:
-    """Whether a plan takes as long as another, and fits as well."""
+    """Whether a plan takes as long as another and fits as well; needs as little, where the other does not fit."""
+    if not now.fits:
+        return one.peak_memory_bytes <= now.peak_memory_bytes * (1 + SAME)
     roomy, was_roomy = (bool(has_headroom(question, np.asarray(each.peak_memory_bytes))) for each in (one, now))
     return one.fits and (roomy or not was_roomy) and one.step_time <= now.step_time * (1 + ALIKE_TIME)

@@ -14,12 +14,12 @@ import numpy as np
 
 from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plan, price_plans
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
 from shardplan.frameworks.runnable import rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import degrees_with
-from shardplan.inputs.plan import Offload
+from shardplan.inputs.plan import Offload, Plan
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pricing.tables import Tables, offloading
@@ -38,6 +38,7 @@ from shardplan.planner.related.dividing import (
 )
 from shardplan.planner.related.lightest import lightest_plan
 from shardplan.planner.related.neighbours import Pair, has_enough_layouts, nearby_offers, nearest_with_plans
+from shardplan.planner.related.plainest import plainest
 from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer, SearchResult, Suggestion
@@ -45,6 +46,7 @@ from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey
+from shardplan.planner.tied import Needs
 
 
 class ChangedQuestion(NamedTuple):
@@ -87,7 +89,8 @@ def suggest(
         return _with_valid(result, restrictions, stack, trial, stop)
     lighter = tuple(_that_fit(_lighter(question, restrictions), trial, partial(nearby_offers, stack=stack, stop=stop)))
     is_lighter = any(each.estimate.plan.offload != "none" for each in lighter)
-    lightest = Answers(1, lambda _places: [_lightest(survey, restrictions, stack, offloads=not is_lighter)])
+    plain = partial(plainest, stack, result.space, question)
+    lightest = Answers(1, lambda _places: [_lightest(survey, restrictions, stack, plain, offloads=not is_lighter)])
     near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)
     beside = [_beside(question, each) for each in near[:1]]
     larger, of_count = _larger(question, restrictions, trial, lightest)
@@ -109,13 +112,23 @@ def _with_valid(
     return replace(result, suggestions=(*found, *lengths), causes=(*of_length, *_causes(question, near)))
 
 
-def _lightest(survey: Survey, restrictions: Restrictions, stack: Stack | None, *, offloads: bool) -> Estimate:
+def _lightest(
+    survey: Survey,
+    restrictions: Restrictions,
+    stack: Stack | None,
+    plain: Callable[[Plan, Needs], Plan],
+    *,
+    offloads: bool,
+) -> Estimate:
     """The full answer for the plan that needs least memory; ``offloads``: also of those that move some to the host."""
-    families = [table.tables for table in survey.tables]
+    families = [each.tables for each in survey.pruned or survey.tables]
     for change in _offloading(survey.question, restrictions) if offloads else ():
         with suppress(ShardplanError):  # the framework cannot run it
             families += _tables(survey, stack, change)
-    return estimate_plan(survey.question, lightest_plan(families))
+    plan = lightest_plan(families)
+    (priced,) = price_plans(survey.question, [plan])
+    needs = Needs(priced.step_time, priced.peak_memory_bytes, fits=priced.fits)
+    return estimate_plan(survey.question, plain(plan, needs))
 
 
 def _of_length(
