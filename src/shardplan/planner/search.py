@@ -34,6 +34,7 @@ from shardplan.planner.restrictions import LIBRARY, Given, Restrictions, as_list
 from shardplan.planner.result import SearchResult, WithoutLibraries
 from shardplan.planner.retiming import Retiming, check_number, retime
 from shardplan.planner.robustness import Tested, Ties, recommended_of, tested_by, ties_of
+from shardplan.planner.software import limited_to
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
@@ -82,7 +83,8 @@ def search_question(
     found, fewer = searched(question), None
     search_time = found.search_time
     if not use_all:
-        neighbours = Neighbours(question, restrictions, stack, known, stop)
+        run_alike = limited_to(restrictions, found.space.axes, [cell.tables.family.switches for cell in found.cells])
+        neighbours = Neighbours(question, run_alike, stack, known, stop)
         used, fewer = fewer_that_are_faster(neighbours, min(found.fastest, within))
         if used is not None:
             found = searched(question.leaving_idle(used))
@@ -93,7 +95,7 @@ def search_question(
     shown, plain = tested or tested_by(stack, survey.question), partial(plainest, stack, found.space.axes)
     answers = _answers(survey, found.cells, retimes, shown, plain)
     result = _result_of(survey, found.space, answers, search_time + time.perf_counter() - started)
-    asked_again = partial(_without_libraries, result, restrictions, stack, stop)
+    asked_again = partial(_without_libraries, result, restrictions, stack, known, stop)
     result = replace(result, fewer=fewer, without_libraries=cache(asked_again))
     if suggestions:
         result = _with_changes(result, question, restrictions, survey, stack, offers=offers, stop=stop)
@@ -160,7 +162,8 @@ def _with_changes(
         return result
     fastest = min(result.estimates, key=lambda each: each.step_time)
     known, keeps = survey.tables[0].tables.known, result.fewer is None
-    found = offers_of(asked, fastest, restrictions, stack, keeps_batch=keeps, near=near, known=known, stop=stop)
+    run_alike = limited_to(restrictions, result.space, [vars(each.plan) for each in result.estimates])
+    found = offers_of(asked, fastest, run_alike, stack, keeps_batch=keeps, near=near, known=known, stop=stop)
     return replace(result, offers=found)
 
 
@@ -171,7 +174,11 @@ def _has_few_sequences(survey: Survey) -> bool:
 
 
 def _without_libraries(
-    result: SearchResult, restrictions: Restrictions, stack: Stack | None, stop: Stop | None
+    result: SearchResult,
+    restrictions: Restrictions,
+    stack: Stack | None,
+    known: KnownPipelines,
+    stop: Stop | None,
 ) -> tuple[WithoutLibraries, ...]:
     """What becomes of the plan to take without the libraries that it needs, one after the other."""
     found: list[WithoutLibraries] = []
@@ -187,7 +194,7 @@ def _without_libraries(
         try:
             other = search_question(
                 question, top=1, fix=fix, limit=limit, exclude=exclude, stack=stack, stop=stop, suggestions=False,
-                prune=True, use_all=True,
+                known=known, use_all=True,
             )  # fmt: skip
         except NotRunnableError:  # what is fixed needs them
             break

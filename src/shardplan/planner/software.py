@@ -22,7 +22,24 @@ from shardplan.costs.block import needs_one_queue
 from shardplan.estimation.question import Question
 from shardplan.fields import replace
 from shardplan.inputs.profile import Profile
+from shardplan.inputs.software import CHOSEN
 from shardplan.planner.family import Family
+from shardplan.planner.framework_axes import VARIED
+from shardplan.planner.restrictions import Restrictions
+
+CHOICES_OF_SOFTWARE: Final = (*VARIED, *CHOSEN)
+
+
+def limited_to(restrictions: Restrictions, axes: Mapping[str, Sequence[Any]], plans: Sequence[Any]) -> Restrictions:
+    """Restrictions to the software by which some plans are run, given as their fields; as they are without plans.
+
+    Searches of other counts and batches, of which few become an answer, look at no other software.
+    """
+    names = [name for name in CHOICES_OF_SOFTWARE if len(axes.get(name, ())) > 1 and name not in restrictions.fix]
+    found = {name: tuple(dict.fromkeys(each[name] for each in plans if each.get(name) is not None)) for name in names}
+    limit = {**restrictions.limit, **{name: values for name, values in found.items() if values}}
+    return replace(restrictions, limit=limit)
+
 
 KEEP_MORE: Final[Mapping[str, Any]] = {"overlap_ep": True}
 """Choices with which plans may need more memory."""

@@ -16,6 +16,7 @@ from shardplan.planner.related.neighbours import offers_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
+from shardplan.planner.software import limited_to
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.web.state import LOCK, FieldError, PageQuestion, about_field, blamed, plan_code, plan_in
 
@@ -72,7 +73,8 @@ class PageAnswer:
         if not self.result.estimates:
             return self.result
         fastest = min(self.result.estimates, key=lambda each: each.step_time)
-        limits = Restrictions(limit=self.locks)
+        plans = [vars(each.plan) for each in self.result.estimates]
+        limits = limited_to(Restrictions(limit=self.locks), self.result.space, plans)
         question, keeps = self.put.question, self.result.fewer is None
         asked = replace(question, num_accelerators=question.num_given, num_idle=0)
         offers = offers_of(asked, fastest, limits, self.put.stack, keeps_batch=keeps, stop=stop)
