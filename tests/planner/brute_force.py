@@ -45,6 +45,7 @@ def product_of(candidates: Candidates) -> Iterator[Plan]:
 def meaning(asked: Question, plan: Plan) -> Plan:
     """The plan without what has no effect in it: plans that mean the same are one."""
     without = {name: None for name, degree in NEEDS.items() if getattr(plan, degree) == 1}
+    without |= {"moe_dispatcher": None} if plan.ep == plan.etp == 1 else {}  # no token leaves its rank
     if not _has_replicas(asked, plan):
         without |= {"sharding": None, "sharding_degree": None}
     silent = {"dp": plan.dp(asked.num_accelerators), "pp": plan.pp}

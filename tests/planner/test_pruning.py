@@ -62,7 +62,7 @@ def all_three(asked: Question, **more: Any) -> tuple[SearchResult, SearchResult,
 
 def told(result: SearchResult, names: list[str]) -> dict[str, Any]:
     """What a search answers, but for how long it took and the rounding of sums in another order."""
-    all_of_them = result.fewer and result.fewer.step_time_of_all
+    all_of_them = None if result.fewer is None else result.fewer.step_time_of_all
     rounded = None if all_of_them is None else round(all_of_them, 12)
     fewer = result.fewer and replace(result.fewer, search_time=0.0, step_time_of_all=rounded)
     return {name: fewer if name == "fewer" else getattr(result, name) for name in names}

@@ -35,6 +35,7 @@ NEEDS = {
     "sequence_parallel": ("tp",),
     "overlap_tp": ("tp",),
     "overlap_ep": ("ep", "etp"),
+    "moe_dispatcher": ("ep", "etp"),
     "tp_kind": ("tp",),
 }
 """Fields whose alternatives are the same plan where these degrees are one."""
