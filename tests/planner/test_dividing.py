@@ -130,7 +130,7 @@ def test_a_sequence_that_ranks_cannot_share_leaves_plans_without_sequence_parall
     ],
 )
 def test_the_number_that_divides_badly_is_the_cause(model: str, number: int, fields: Any, said: str) -> None:
-    found = search(model, "dgx-h100", number, **fields)
+    found = search(model, "dgx-h100", number, use_all=True, **fields)
     assert not found.estimates
     assert any(said in cause for cause in found.causes), found.causes
     for each in found.suggestions:
@@ -138,8 +138,27 @@ def test_the_number_that_divides_badly_is_the_cause(model: str, number: int, fie
         assert each.estimate.num_accelerators_used == each.num_accelerators
 
 
+@pytest.mark.parametrize(
+    ("model", "number", "fields"),
+    [
+        (MODEL, 7, {"sequence_length": 131_072, "global_batch_size": 28}),
+        ("llama-3.1-405b", 509, {"global_batch_size": 1024}),
+    ],
+)
+def test_a_count_that_divides_badly_leaves_some_idle(model: str, number: int, fields: Any) -> None:
+    """Where that is allowed, the answer is that of a search for as many as are used."""
+    found = search(model, "dgx-h100", number, **fields)
+    used = found.estimates[0].num_accelerators_used
+    assert used < number
+    assert found.causes == ()
+    alone = search(model, "dgx-h100", used, use_all=True, **fields)
+    assert alone.estimates[0].plan == found.estimates[0].plan
+    assert alone.estimates[0].step_time == found.estimates[0].step_time
+
+
 def test_a_batch_that_divides_badly_is_the_cause() -> None:
-    found = search("llama-3.1-405b", "dgx-h100", 384, global_batch_size=1021, fix={"tp": 8}, limit={"pp": [1, 2, 4, 8]})
+    few: dict[str, Any] = {"fix": {"tp": 8}, "limit": {"pp": [1, 2, 4, 8]}, "use_all": True}
+    found = search("llama-3.1-405b", "dgx-h100", 384, global_batch_size=1021, **few)
     assert not found.estimates
     assert any("a batch of 1,021 sequences (a prime number)" in cause for cause in found.causes), found.causes
 
@@ -163,7 +182,7 @@ def test_a_change_of_the_length_is_checked_by_the_estimate() -> None:
 
 
 def test_the_cause_is_in_text_file_and_notebook(tmp_path: Any) -> None:
-    flags = ("plan", MODEL, "--cluster", "dgx-h100", "--gpus", 7, "--sequence-length", 131_072)
+    flags = ("plan", MODEL, "--cluster", "dgx-h100", "--gpus", 7, "--sequence-length", 131_072, "--use-all")
     result = run(*flags, "--json", tmp_path / "none.json")
     assert result.exit_code == 1
     assert "Cause 7 accelerators (a prime number) leave few layouts" in unwrapped(result.output)

@@ -14,7 +14,7 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.planner.related.larger_batch import LEAST_GAIN, MOST_TOKENS, larger_batch
+from shardplan.planner.related.larger_batch import LEAST_GAIN, MOST_TOKENS, NEXT_GAIN, larger_batch
 from shardplan.planner.search import search_question
 from shardplan.reports.recommendation import offer_text
 
@@ -46,14 +46,22 @@ def test_few_sequences_on_many_accelerators_are_offered_more_and_the_gain_is_tha
 
 
 def test_a_mixture_with_one_sequence_for_each_replica_is_offered_the_batch_that_pays() -> None:
-    """MiniMax-M2.5 on 2,304 GB300: 144 sequences leave each replica one, and 6 % MFU."""
+    """MiniMax-M2.5 on 2,304 GB300: 144 sequences leave each replica one. Twice the offered batch gains little more."""
     asked: dict[str, Any] = {"sequence_length": 32_768, "precision": "mxfp8", "top": 1}
-    few = shardplan.search("minimax-m2.5", "gb300-nvl72", 2304, global_batch_size=144, **asked)
+
+    def searched(batch: int) -> shardplan.SearchAnswer:
+        return shardplan.search("minimax-m2.5", "gb300-nvl72", 2304, global_batch_size=batch, **asked)
+
+    few = searched(144)
     offer = few.offers[0]
-    assert offer.global_batch_size == 2304
-    assert offer.gain > 1.5
-    many = shardplan.search("minimax-m2.5", "gb300-nvl72", 2304, global_batch_size=2304, **asked)
-    assert all(each.global_batch_size <= 2304 for each in many.offers)
+    batch = offer.global_batch_size
+    assert batch > 2 * 144
+    assert offer.gain > 0.5
+    many, twice = searched(batch), searched(2 * batch)
+    assert many.estimates[0].step_time == pytest.approx(offer.estimate.step_time, rel=1e-12)
+    assert all(each.global_batch_size <= batch for each in many.offers)
+    gain = 2 * many.estimates[0].step_time / twice.estimates[0].step_time - 1
+    assert 0 < gain < min(NEXT_GAIN, offer.gain)
 
 
 def never(_batch: int, _within: float) -> Estimate | None:

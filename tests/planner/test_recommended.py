@@ -93,14 +93,15 @@ def left_by_the_rule(asked: Question, fitting: Sequence[Estimate], tested: bool)
     return [each for each in left if not any(dominates(other, each) for other in left)]
 
 
-@few(20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@few(10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(tight(), st.booleans())
 def test_the_recommended_plan_is_that_of_the_rule(
     case: tuple[Question, Space, list[Estimate]],
     has_record: bool,  # noqa: FBT001  # drawn
 ) -> None:
     asked, space, fitting = case
-    result = search_question(asked, limit=space.limit, tested=by_chance if has_record else None, suggestions=False)
+    tested = by_chance if has_record else None
+    result = search_question(asked, limit=space.limit, tested=tested, suggestions=False, use_all=True)
     best = result.recommended
     assert best is not None
     check_listed(asked, result, fitting, tested=has_record)
@@ -148,8 +149,8 @@ def test_questions_asked_together_follow_the_same_rule(asked: list[Question], li
 
 
 def check_same(one: Question, limit: dict[str, list[Any]], tested: Tested | None, plan: Plan | None) -> None:
-    """The plan is that of a search of its own."""
-    result = search_question(one, limit=limit, top=1, suggestions=False, tested=tested)
+    """The plan is that of a search of its own that leaves no accelerator idle, as questions asked together do."""
+    result = search_question(one, limit=limit, top=1, suggestions=False, tested=tested, use_all=True)
     assert (None if result.recommended is None else result.recommended.plan) == plan
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from shardplan.arrays import Flags, all_hold
 from shardplan.frameworks.capabilities import ANY_PLACEMENT
-from shardplan.frameworks.conditions import recompute_words
+from shardplan.frameworks.conditions import FACTS, recompute_words
 from shardplan.frameworks.layer_kinds import layer_kinds
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, replicas
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, placement_tokens
-from shardplan.inputs.software import OF_EXPERTS
+from shardplan.inputs.software import CHOSEN, OF_EXPERTS
 from shardplan.words import switch_word
 
 
@@ -221,13 +221,40 @@ def _dimension(entry: str, degree: str, kind: str, words: tuple[str, str], nothi
 
 
 def _choices(choices: Any) -> str:
-    return ", ".join(f"{name} {_or(map(switch_word, values))}" for name, values in choices.items())
+    return ", ".join(f"{name} {_values(choices, name)}" for name in choices)
+
+
+def _of_jobs(choices: Any) -> dict[str, Any]:
+    """What the framework has of fields that only a job states."""
+    return {name: values for name, values in choices.items() if name not in CHOSEN}
 
 
 def _other_choices(choices: Any, s: Setting) -> list[str]:
-    """Fields of the software with a value that the framework does not have."""
-    read = [name for name in choices if s.model.is_moe or name not in OF_EXPERTS]
+    """Those of these fields of which the job has something else."""
+    read = [name for name in _of_jobs(choices) if s.model.is_moe or name not in OF_EXPERTS]
     return [name for name in read if getattr(s.job.software, name) not in choices[name]]
+
+
+def _software(name: str) -> Template:
+    """The rule of a field that a plan may state, and that is as the job says where it does not."""
+    return Template(
+        "software", "software", (name,),
+        lambda framework, choices: f"in {framework} a run can have {name} {_values(choices, name)}",
+        lambda choices, s, d: (
+            name not in choices or (name in OF_EXPERTS and not s.model.is_moe) or FACTS[name](s, d) in choices[name]
+        ),
+        lambda choices, _s, _p: f"set {_set(choices, name)}",
+    )  # fmt: skip
+
+
+def _values(choices: Any, name: str) -> str:
+    return _or(map(switch_word, choices.get(name, ())))
+
+
+def _set(choices: Any, name: str) -> str:
+    """A field with what it can be set to: a word, or on and off."""
+    is_switch = all(isinstance(each, bool) for each in choices.get(name, ()))
+    return f"{name} {'' if is_switch else 'to '}{_values(choices, name)}"
 
 
 def _few_bits(known: Sequence[str]) -> str:
@@ -359,10 +386,11 @@ TEMPLATES: Final = (
     ),
     Template(
         "software", "software", (),
-        lambda framework, choices: f"in {framework} a run can have {_choices(choices)}",
+        lambda framework, choices: f"in {framework} a run can have {_choices(_of_jobs(choices))}",
         lambda choices, s, _d: not _other_choices(choices, s),
-        lambda choices, s, _p: f"set {_choices({name: choices[name] for name in _other_choices(choices, s)})}",
+        lambda choices, s, _p: f"set {' and '.join(_set(choices, name) for name in _other_choices(choices, s))}",
     ),
+    *map(_software, CHOSEN),
     Template(
         "offload", "offload", ("offload",),
         lambda framework, known: f"{framework} can keep in host memory: {_one_of(known, 'nothing')}",

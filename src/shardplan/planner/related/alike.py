@@ -117,26 +117,36 @@ def best_of_alike(
 
 
 def plan_to_take(
-    question: Question, every: Sequence[Tables], stop: Stop | None = None, *, tested: Tested | None = None
+    question: Question,
+    every: Sequence[Tables],
+    stop: Stop | None = None,
+    *,
+    tested: Tested | None = None,
+    stack: Stack | None = None,
+    restrictions: Restrictions | None = None,
 ) -> Answers:
     """What a search of some families recommends, found when it is read; none where nothing fits.
 
-    ``tested``: as for ``recommended_of``. Whether something fits is found at once. Raises ``SearchStopped`` where
-    ``stop`` says so.
+    ``tested``: as for ``recommended_of``; ``stack``, ``restrictions``: those that the families are of, so that software
+    that gains nothing is left out as a search does. Whether something fits is found at once. Raises ``SearchStopped``
+    where ``stop`` says so.
     """
     search = _Search(Slice.of([question], with_roomy=True), every, stop, to_take=True, tested=tested)
-    return Answers(int(search.fits), lambda _places: [_estimate(question, search)])
+
+    def read(_places: Sequence[int]) -> list[Estimate]:
+        ((_, best),) = search.with_plans_to_take()
+        if stack is not None:
+            space = declare(question, restrictions or Restrictions(), stack)
+            best = _in_plain_words(stack, space, question, best)
+        assert best is not None
+        return [estimate_plan(question, best.plan)]
+
+    return Answers(int(search.fits), read)
 
 
 def tables_of_space(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:
     """The families of a space, to be priced."""
     return tables_of(question, families(question, space, Counter()), known)
-
-
-def _estimate(question: Question, search: _Search) -> Estimate:
-    ((_, to_take),) = search.with_plans_to_take()
-    assert to_take is not None
-    return estimate_plan(question, to_take.plan)
 
 
 Found = tuple[FoundPlan | None, FoundPlan | None]

@@ -346,7 +346,8 @@ def _best(survey: Survey, stack: Stack | None, stop: Stop | None, change: Change
         every = _tables(survey, stack, change)
     except ShardplanError:  # the change contradicts a restriction
         return None
-    taken = plan_to_take(question, every, stop, tested=tested_by(stack, question))
+    shown = tested_by(stack, question)
+    taken = plan_to_take(question, every, stop, tested=shown, stack=stack, restrictions=restrictions)
     number = question.num_accelerators
     return Suggestion(change=change.text, num_accelerators=number, taken=taken) if taken else None
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 from typing import Final
-
-import numpy as np
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
@@ -190,4 +189,10 @@ def searched(times: ChunkTimes, num_microbatches: int, limit: int) -> Orders:
         run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=True))))
         run.run()
         runs.append(run)
-    return runs[int(np.argmin([run.longest for run in runs]))].orders
+    return _shortest(runs).orders
+
+
+def _shortest(runs: Sequence[Search]) -> Search:
+    """The first of those that take the least time but for rounding, so that the last bit of a time decides nothing."""
+    least = min(run.longest for run in runs)
+    return next(run for run in runs if run.longest <= least * (1 + SMALL))
