@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
 from shardplan.estimation.band import band_of
-from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
+from shardplan.estimation.estimate import Estimate, estimates_of, in_framework, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
@@ -296,7 +296,7 @@ def _improvement(
 ) -> Improvement:
     """``before``: options of the plan as it is."""
     priced = found.priced
-    (estimate,) = estimates_of(priced.question, [priced])
+    estimate = in_framework(estimates_of(priced.question, [priced])[0], stack, priced.question)
     difference = (
         _by_own_names(found.fields, wording)
         if wording.is_own or stack is None
