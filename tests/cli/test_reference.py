@@ -39,8 +39,14 @@ def test_the_page_on_output_names_every_key() -> None:
     assert {key for key in keys if f"`{key}`" not in OUTPUT} == set()
 
 
+IDLE = ("llama-3.2-1b", "--cluster", "gb200-nvl72", "--gpus", 72, "--global-batch-size", 64, "--fix", "pp=1,cp=1")
+"""A question whose answer leaves some accelerators idle."""
+
+
 def test_the_page_on_output_names_no_other_key() -> None:
-    known = set(answer("plan", *SMALL, *FEW, "--simulate-top", "3"))
+    idle = answer("plan", *IDLE)
+    assert idle["num_idle"] > 0
+    known = set(answer("plan", *SMALL, *FEW, "--simulate-top", "3")) | set(idle)
     table = OUTPUT.split("## Plan file")[1].split("### One element")[0]
     assert {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)

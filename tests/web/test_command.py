@@ -6,12 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.chosen import with_software
 from tests.cli.commands import run
 
-from shardplan.estimation.question import Question
-from shardplan.fields import replace
-from shardplan.inputs.plan import Plan
-from shardplan.inputs.software import CHOSEN
 from shardplan.reports.plan_file import read_plan_file
 from shardplan.web.planning.answered import answered
 from shardplan.web.planning.command import estimate_command, plan_command
@@ -38,12 +35,6 @@ QUESTIONS = {
         model="llama-3.1-8b", gpus="16", locks={"tp": "1,2", "pp": "2..4", "recompute": "layernorm,mlp"}
     ),
 }
-
-
-def with_software(question: Question, plan: Plan) -> Plan:
-    """A plan with the software that the job states where the plan leaves it open."""
-    stated = {name: getattr(question.job.software, name) for name in CHOSEN if getattr(plan, name) is None}
-    return replace(plan, **stated)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -19,6 +19,8 @@ INDENT = 2
 GAP = 2
 LABEL = 9
 """Width of a label before a paragraph, with the gap behind it."""
+LEAST_TEXT = 24
+"""Width down to which the last column of a table wraps."""
 NARROWEST = 16
 ELLIPSIS = " ..."
 HARD_SPACE = "\ue000"
@@ -157,14 +159,18 @@ class Page:
         """Whether a table of all ``columns`` fits without wrapping."""
         return INDENT + sum(column.width + GAP for column in columns) - GAP <= self.width
 
+    def can_wrap(self, columns: Sequence[Column]) -> bool:
+        """Whether a table of all ``columns`` fits where its last one wraps, if that is of text."""
+        last = columns[-1]
+        needed = min(last.width, LEAST_TEXT) if last.is_text else last.width
+        return INDENT + sum(column.width + GAP for column in columns[:-1]) + needed <= self.width
+
     def _fitting(self, columns: Sequence[Column]) -> list[Column]:
         """The columns for which there is room."""
         shown = list(columns)
         while True:
-            free = self.width - INDENT - sum(column.width + GAP for column in shown[:-1]) + GAP
-            needed = min(shown[-1].width, 24) if shown[-1].is_text else shown[-1].width
             rank = max(column.rank for column in shown)
-            if free - GAP >= needed or rank == 0:
+            if self.can_wrap(shown) or rank == 0:
                 return shown
             shown.remove(next(column for column in reversed(shown) if column.rank == rank))
 

@@ -31,6 +31,7 @@ from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job, in_full
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.positions import check_positions
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.inputs.software import CHOSEN
@@ -103,6 +104,11 @@ class Question:
         if all(getattr(software, name) == value for name, value in stated.items()):
             return self
         return replace(self, job=replace(self.job, software=replace(software, **stated)))
+
+    def with_software(self, plan: Plan) -> Plan:
+        """The plan with the software of the job where it leaves that open."""
+        open_ = {name: getattr(self.job.software, name) for name in CHOSEN if getattr(plan, name) is None}
+        return replace(plan, **open_)
 
     def __repr__(self) -> str:
         idle = f" ({self.num_idle:,} idle beside them)" if self.num_idle else ""

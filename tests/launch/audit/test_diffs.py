@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.chosen import CHOSEN
 from tests.launch.scripts import ask
 
 from shardplan import load_cluster
@@ -59,7 +60,7 @@ def promised(found: Improvement, path: Path) -> None:
     reading = read_launch(Ask(path=path))
     for name, (_, new) in found.change.items():
         if name not in found.unsaid and name != "schedule":
-            assert reading.value(name) == new, name
+            assert reading.value(f"software.{name}" if name in CHOSEN else name) == new, name
 
 
 @pytest.mark.parametrize("text", LINES.values(), ids=LINES.keys())

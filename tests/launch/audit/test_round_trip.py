@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.chosen import CHOSEN, with_software
 
 import shardplan
 from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
 from shardplan.launch.audit.question import put
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
@@ -38,7 +43,15 @@ def test_megatron_lm(tmp_path: Path, model: str, number: int, job: dict[str, Any
         shardplan.export(estimate, "megatron-lm", path=path)
         again = put(read_launch(Ask(path=path)), None, found.question.cluster)
         assert again.missing == {}
-        assert again.plan == estimate.plan
+        assert again.plan is not None
         assert again.question is not None
-        assert again.question.job == found.question.job
+        assert with_software(again.question, again.plan) == with_software(found.question, estimate.plan)
+        assert again.question.job == _run_by(found.question, estimate.plan)
         assert estimate_plan(again.question, again.plan).step_time == pytest.approx(estimate.step_time, rel=1e-9)
+
+
+def _run_by(question: Question, plan: Plan) -> Job:
+    """The job with the software that the plan chooses: a launch file knows one of each."""
+    chosen = with_software(question, plan)
+    software = replace(question.job.software, **{name: getattr(chosen, name) for name in CHOSEN})
+    return replace(question.job, software=software)

@@ -134,6 +134,8 @@ def _improvements(page: Page, found: tuple[Improvement, ...]) -> None:
         if each.unsaid:
             names = ", ".join(name.replace("_", " ") for name in each.unsaid)
             page.line(f"no option states {names}: set it in the code of the configuration", indent=4)
+        for text in each.estimate.untested:
+            page.line(f"untested: {text.partition(': ')[2]}", indent=4, style="yellow")
 
 
 def _observed(page: Page, each: GapExplanation) -> None:

@@ -15,7 +15,7 @@ from shardplan.reports.texts.explanation import account_sentences, alone_text, b
 from shardplan.reports.texts.plan import flags_text
 
 WIDE = 100
-"""From this width on alternatives are in columns."""
+"""From this width on alternatives are in columns, where no text is too long for them."""
 
 
 def show_choice(page: Page, result: SearchResult, found: Recommendation) -> None:
@@ -43,19 +43,23 @@ def show_alternatives(page: Page, explanation: Explanation, estimates: Sequence[
     names = [each.name for each in explanation.alternatives]
     alone = [alone_text(each) for each in explanation.alternatives]
     best = best_texts(explanation, estimates)
-    widest = max(len(name) for name in names)
-    if page.width < WIDE:
-        for name, one, other in zip(names, alone, best, strict=True):
-            page.hanging(Text(name.ljust(widest)), Text(f"alone {one}"))
-            page.hanging(Text(" " * widest), Text(f"best  {other}"))
+    columns = [
+        Column(title="change", cells=names, is_text=True),
+        Column(title="alone", cells=alone, is_text=True),
+        Column(title="best with it", cells=best, is_text=True),
+    ]
+    if page.width >= WIDE and page.can_wrap(columns):
+        page.table(columns)
         return
-    page.table(
-        [
-            Column(title="change", cells=names, is_text=True),
-            Column(title="alone", cells=alone, is_text=True),
-            Column(title="best with it", cells=best, is_text=True),
-        ]
-    )
+    _one_below_the_other(page, names, alone, best)
+
+
+def _one_below_the_other(page: Page, names: Sequence[str], alone: Sequence[str], best: Sequence[str]) -> None:
+    """Each change with two lines beside it."""
+    widest = max(len(name) for name in names)
+    for name, one, other in zip(names, alone, best, strict=True):
+        page.hanging(Text(name.ljust(widest)), Text(f"alone {one}"))
+        page.hanging(Text(" " * widest), Text(f"best  {other}"))
 
 
 def show_account(page: Page, result: SearchResult) -> None:

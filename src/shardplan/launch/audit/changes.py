@@ -11,10 +11,14 @@ Change = dict[str, tuple[object, object]]
 
 
 def changes(old: Plan, new: Plan) -> Change:
-    """Fields that differ, with both values; the schedule by its effect."""
+    """Fields that differ, with both values; the schedule by its effect.
+
+    Both plans state their software (``Question.with_software``): what one leaves open differs from what another states.
+    """
     found = {each.name: (getattr(old, each.name), getattr(new, each.name)) for each in fields(Plan)}
     found["schedule"] = (old.effective_schedule, new.effective_schedule)
     silent = {"overlap_pp"} | ({"sequence_parallel", "overlap_tp"} if new.tp == 1 else set())
+    silent |= {"moe_dispatcher", "overlap_ep"} if new.ep == new.etp == 1 else set()
     used = {name for name in ("tp", "cp", "pp", "ep") if getattr(old, name) > 1 or getattr(new, name) > 1} | {"dp"}
     orders = [[each for each in placement_tokens(plan.placement) if each[0] in used] for plan in (old, new)]
     if orders[0] == orders[1]:

@@ -10,13 +10,14 @@ from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
 from shardplan.estimation.band import band_of
-from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
+from shardplan.estimation.estimate import Estimate, estimates_of, in_framework, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.options import options_of
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import CHOSEN
 from shardplan.launch.audit.changes import Change, changes
 from shardplan.launch.audit.nearby import nearby_plans
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, swift, underscored
@@ -33,6 +34,8 @@ LEAST_GAIN: Final = 0.01
 """Gain in step time from which a change is worth a line."""
 GAIN_OF_A_FIELD: Final = 0.02
 """Gain in step time for which one more field is worth changing."""
+SWITCHES: Final = frozenset({*CHOSEN, "overlap_tp", "overlap_ep"})
+"""Fields of a plan that a search chooses together with the degrees, and that a framework may have no options for."""
 KEEPABLE: Final = frozenset(each.name for each in fields(Plan))
 
 
@@ -102,7 +105,10 @@ SPELLINGS: Final[Mapping[tuple[str, str], Callable[[str], tuple[str, ...]]]] = {
     (torchtitan.NAME, torchtitan.TOML): toml_keys.as_keys,
 }
 """How dialects spell the options of their record, where it is not the record's way."""
-KNOWN: Final[Mapping[tuple[str, str], frozenset[str]]] = {(megatron.NAME, underscored.VERSION): underscored.OF_PLANS}
+KNOWN: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    (megatron.NAME, underscored.VERSION): underscored.OF_PLANS,
+    (swift.NAME, swift.VERSION): swift.OF_PLANS,
+}
 """What forks have of the options of their record, where they lack some."""
 
 
@@ -114,7 +120,7 @@ def wording_of(reading: Reading) -> Wording:
     """The options of a launch file."""
     places = {key: _PLACE.match(fact.why) for key, fact in reading.facts.items() if fact.origin != "assumed"}
     stated = {
-        key: FileOption(found[2].removesuffix(":"), found[1])
+        _field(key): FileOption(found[2].removesuffix(":"), found[1])
         for key, found in places.items()
         if key in reading.options and found is not None
     }
@@ -122,7 +128,7 @@ def wording_of(reading: Reading) -> Wording:
     spell = SPELLINGS.get(whose, NO_WORDING.spell)
     return Wording(
         stated,
-        frozenset(reading.assumed),
+        frozenset(map(_field, reading.assumed)),
         whose in OWN_NAMES,
         reading.names,
         INSTEAD.get(whose, {}),
@@ -209,8 +215,10 @@ def improvements(
     ``wording``: how the file states the plan. Raises ``SearchStopped`` where ``stop`` says so.
     """
     base = now.step_time if now is not None and now.feasible else None
-    priced = price_plans(question, nearby_plans(question, plan, stack, keep, stop))
-    others = [] if stack is None or now is None else list(other_software(question, now, stack))
+    kept = {*keep, *_unsayable_switches(stack, wording)}
+    priced = price_plans(question, nearby_plans(question, plan, stack, sorted(kept), stop))
+    others = () if stack is None or now is None else other_software(question, now, stack)
+    others = [each for each in others if _field(each.key) not in kept]
     most = _most_memory(question, now)
     worth = [each for each in (*priced, *(each.priced for each in others)) if _is_worth(each, base)]
     roomy = {id(each) for each in worth if each.peak_memory_bytes <= most} or set(map(id, worth))
@@ -221,6 +229,19 @@ def improvements(
     before = _options(question, plan, stack)
     sayable = [each for each in found if _is_sayable(each, before, stack, wording)]
     return tuple(_improvement(each, base, before, stack, wording) for each in _best(sayable))
+
+
+def _unsayable_switches(stack: Stack | None, wording: Wording) -> Iterator[str]:
+    """Switches that stay as they are, since the framework of the file has not all options that the record has for them.
+
+    Where its names are its own, no switch can be said.
+    """
+    if wording.is_own:
+        yield from SWITCHES
+    can = None if stack is None or not wording.known else stack.can_run
+    for entry in () if can is None or can.options is None else can.options.entries:
+        if not wording.known.issuperset(_NAME.findall(entry.text)):
+            yield from SWITCHES.intersection(entry.says)
 
 
 def _is_sayable(found: _Change, before: StatedOptions, stack: Stack | None, wording: Wording) -> bool:
@@ -234,13 +255,19 @@ def _is_sayable(found: _Change, before: StatedOptions, stack: Stack | None, word
 def _change(question: Question, plan: Plan, priced: PricedPlan) -> _Change:
     layers = question.model.num_hidden_layers
     is_uneven, was_uneven = (complexity_of(each, layers)[0] for each in (priced.plan, plan))
-    fields = changes(plan, priced.plan)
+    fields = changes(question.with_software(plan), question.with_software(priced.plan))
     return _Change(fields, priced, is_uneven and not was_uneven)
 
 
 def _software_change(other: OtherSoftware) -> _Change:
-    fields: Change = {other.key: (other.old, other.new)}
+    fields: Change = {_field(other.key): (other.old, other.new)}
     return _Change(fields, other.priced, makes_uneven=False)
+
+
+def _field(key: str) -> str:
+    """What a record names by ``key``: software that plans choose is a field of theirs."""
+    name = key.removeprefix("software.")
+    return name if name in CHOSEN else key
 
 
 def _is_worth(priced: PricedPlan, base: float | None) -> bool:
@@ -269,7 +296,7 @@ def _improvement(
 ) -> Improvement:
     """``before``: options of the plan as it is."""
     priced = found.priced
-    (estimate,) = estimates_of(priced.question, [priced])
+    estimate = in_framework(estimates_of(priced.question, [priced])[0], stack, priced.question)
     difference = (
         _by_own_names(found.fields, wording)
         if wording.is_own or stack is None

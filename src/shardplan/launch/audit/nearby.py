@@ -98,7 +98,7 @@ def _searched(
     question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
 ) -> Iterator[Plan]:
     """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
-    kept = _values(plan, keep)
+    kept = _values(question.with_software(plan), keep)
     degrees = {name: value for name, value in _values(plan, DEGREES).items() if name not in kept}
     for survey in _surveys(question, stack, kept, degrees, stop):
         cells = different_cells(survey.tables, MOST)

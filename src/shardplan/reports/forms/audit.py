@@ -98,6 +98,7 @@ def improvement_record(better: Improvement) -> Record:
         "change": {key: [_plain(old), _plain(new)] for key, (old, new) in better.change.items()},
         "flags": [*(f"- {each}" for each in better.removed), *(f"+ {each}" for each in better.added)],
         "unsaid": list(better.unsaid),
+        "untested": list(better.estimate.untested),
         "step_time_s": better.estimate.step_time,
         "peak_memory_bytes": better.estimate.peak_memory_bytes,
         "gain": better.gain,

@@ -38,6 +38,28 @@ INSTEAD: Final[Mapping[tuple[str, object], str]] = {
 """What is written for a value that is Megatron-LM's default and not that of ms-swift."""
 
 
+OF_PLANS: Final = frozenset(
+    {
+        "--bf16", "--context-parallel-size", "--cp-comm-type", "--data-parallel-sharding-strategy",
+        "--expert-model-parallel-size", "--expert-tensor-parallel-size", "--fp16", "--fp4-format", "--fp4-recipe",
+        "--fp8-format", "--fp8-recipe", "--global-batch-size", "--micro-batch-size",
+        "--microbatch-group-size-per-virtual-pipeline-stage", "--moe-grouped-gemm", "--moe-token-dispatcher-type",
+        "--num-virtual-stages-per-pipeline-rank", "--optimizer", "--optimizer-cpu-offload", "--overlap-grad-reduce",
+        "--overlap-param-gather", "--pipeline-model-parallel-layout", "--pipeline-model-parallel-size",
+        "--recompute-granularity", "--recompute-method", "--recompute-modules", "--recompute-num-layers",
+        "--sequence-parallel", "--tensor-model-parallel-size", "--tp-comm-overlap", "--use-distributed-optimizer",
+        "--use-megatron-fsdp", "--use-precision-aware-optimizer",
+    }
+)  # fmt: skip
+"""Options of plans that Megatron-LM has and ms-swift too: no CUDA graphs, no overlap of experts, no other placement."""
+GROUP_SIZE: Final = "microbatch-group-size-per-virtual-pipeline-stage"
+RENAMED: Final = {
+    "num-virtual-stages-per-pipeline-rank": "virtual-pipeline-model-parallel-size",
+    GROUP_SIZE: "microbatch-group-size-per-vp-stage",
+}
+"""Options of Megatron-LM that ms-swift has under another name."""
+
+
 def as_options(options: str) -> tuple[str, ...]:
     """Options of Megatron-LM as ms-swift spells them: with underscores, and a bare one is true.
 
@@ -45,14 +67,16 @@ def as_options(options: str) -> tuple[str, ...]:
     ('--micro_batch_size 2 --overlap_grad_reduce true',)
     """
     found = (each.partition(" ") for each in re.split(r"(?:^| +)--(?=[a-z])", options) if each)
-    return (" ".join(f"--{name.replace('-', '_')} {value.strip() or 'true'}" for name, _, value in found),)
+    named = ((RENAMED.get(name, name).replace("-", "_"), value.strip() or "true") for name, _, value in found)
+    return (" ".join(f"--{name} {value}" for name, value in named),)
 
 
 def swift_facts(facts: Facts, settings: Settings) -> None:
     """Reads options of ``megatron sft``, whose names have hyphens here."""
     for key, (names, convert) in VALUES.items():
         state(facts, key, settings.first(*names), convert)
-    state(facts, "vp", settings.first("num-virtual-stages-per-pipeline-rank"), degree)
+    for name, key in (("num-virtual-stages-per-pipeline-rank", "vp"), (GROUP_SIZE, "microbatch_group_size")):
+        state(facts, key, settings.first(RENAMED[name], name), degree)
     state(facts, "model", settings.first("model", "load"), text)
     state(facts, "sequence_length", settings.first("packing-length", "max-length"), degree)
     state(facts, "sequence_parallel", settings.first("sequence-parallel"), switch)
