@@ -217,8 +217,8 @@ def improvements(
     base = now.step_time if now is not None and now.feasible else None
     kept = {*keep, *_unsayable_switches(stack, wording)}
     priced = price_plans(question, nearby_plans(question, plan, stack, sorted(kept), stop))
-    others = () if stack is None or now is None else other_software(question, now, stack)
-    others = [each for each in others if _field(each.key) not in kept]
+    every = () if stack is None or now is None else other_software(question, now, stack)
+    others = [each for each in every if _field(each.key) not in kept]
     most = _most_memory(question, now)
     worth = [each for each in (*priced, *(each.priced for each in others)) if _is_worth(each, base)]
     roomy = {id(each) for each in worth if each.peak_memory_bytes <= most} or set(map(id, worth))
