@@ -29,7 +29,7 @@ def work(model: ModelConfig = LLAMA_70B, job: dict[str, Any] | None = None, **pl
     groups = groups_of(numbers, Network.of(cluster(), 8, machine.profile))
     block = layer_block(model.layer_kinds[0], Shard.of(model.hidden_size, question, numbers))
     routed = model is not LLAMA_70B
-    return host_work(block, machine, groups, routed=routed, overlap_ep=numbers.overlap_ep)
+    return host_work(block, machine, groups, numbers, routed=routed)
 
 
 def machine_of(software: Software, job: Job) -> Machine:
@@ -106,8 +106,6 @@ def test_graphs_of_the_router_replay_it_alone() -> None:
     ("fields", "dispatch", "wait"),
     [
         ({"moe_dispatcher": "alltoall"}, 100, 40),
-        ({"moe_dispatcher": "deepep"}, 50, 20),
-        ({"moe_dispatcher": "hybridep"}, 25, 10),
         ({"moe_dispatcher": "alltoall", "moe_capacity": True}, 10, 0),
         ({"moe_dispatcher": "alltoall", "cuda_graphs": "full"}, 0, 0),
     ],
@@ -120,6 +118,14 @@ def test_experts_are_dispatched_by_the_host(fields: dict[str, Any], dispatch: fl
     forward, backward = calls(found)
     assert forward == pytest.approx(dispatch + queued * (12 + 2 * 8 * 0.01))
     assert backward == pytest.approx(2 * dispatch + queued * (17 + 4 * 8 * 0.01))
+
+
+def test_dispatchers_take_their_share_of_the_host_where_tokens_leave_their_rank() -> None:
+    usual, deepep, hybridep = (
+        work(mixtral(), software(moe_dispatcher=name), ep=8) for name in ("alltoall", "deepep", "hybridep")
+    )
+    for each, saved in ((deepep, 50), (hybridep, 75)):
+        assert calls(each) == pytest.approx((calls(usual)[0] - saved, calls(usual)[1] - 2 * saved))
 
 
 def test_recomputation_repeats_calls_dispatcher_and_wait() -> None:
@@ -181,3 +187,13 @@ def test_an_exchange_behind_another_micro_batch_waits_for_nobody() -> None:
     assert [float(each.waiting[0][1]) for each in alone] == [40, 20, 10]
     assert [float(each.waiting[0][1]) for each in shared] == [0, 0, 0]
     assert calls(shared[0]) == calls(shared[1]) == calls(shared[2]) == calls(alone[0])
+
+
+def test_without_other_ranks_dispatcher_and_overlap_make_no_difference() -> None:
+    """No token leaves its rank: there is nothing that DeepEP could send, or that could overlap."""
+    usual = work(mixtral(), software(moe_dispatcher="alltoall"))
+    for name in ("alltoall", "deepep", "hybridep"):
+        for overlap in (False, True):
+            alone = work(mixtral(), software(moe_dispatcher=name), overlap_ep=overlap)
+            assert calls(alone) == calls(usual)
+            assert [float(time) for _, time in alone.waiting] == [40]

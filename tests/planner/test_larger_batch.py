@@ -56,9 +56,9 @@ def test_a_mixture_with_one_sequence_for_each_replica_is_offered_the_batch_that_
     offer = few.offers[0]
     batch = offer.global_batch_size
     assert batch > 2 * 144
-    assert offer.gain > 0.5
+    assert offer.gain > 2 * LEAST_GAIN
     many, twice = searched(batch), searched(2 * batch)
-    assert many.estimates[0].step_time == pytest.approx(offer.estimate.step_time, rel=1e-12)
+    assert offer.estimate.step_time * 0.97 <= many.estimates[0].step_time <= offer.estimate.step_time  # more software
     assert all(each.global_batch_size <= batch for each in many.offers)
     gain = 2 * many.estimates[0].step_time / twice.estimates[0].step_time - 1
     assert 0 < gain < min(NEXT_GAIN, offer.gain)

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.examples import SMALL, cluster
 from tests.few import few
 from tests.planner.small import plans_of, positions, questions, spaces
@@ -35,8 +36,9 @@ INTERLEAVING, SHARDING = "interleaving has whole groups of micro-batches", "shar
 
 
 def combinations(space: Space) -> Iterator[Plan]:
-    """The declared space, one plan after the other."""
+    """The declared space of one choice of software, one plan after the other."""
     grids = [name for name in GRID if name != "pp"]
+    (software,) = space.chosen()
     for switches, pp in itertools.product(space.switches(), space.axes["pp"]):
         for vp, (policy, layers), (kind, degree), placement, *values in itertools.product(
             space.virtual_stages(pp, switches.get("schedule")),
@@ -47,9 +49,14 @@ def combinations(space: Space) -> Iterator[Plan]:
         ):
             yield Plan(
                 pp=pp, vp=vp, recompute=policy, recompute_num_layers=layers, sharding=kind,
-                sharding_degree=degree_of(degree, values), placement=placement, **switches,
+                sharding_degree=degree_of(degree, values), placement=placement, **switches, **software,
                 **dict(zip(grids, values, strict=True)),
             )  # fmt: skip
+
+
+def of_one_software(most: int) -> st.SearchStrategy[tuple[Question, Space]]:
+    """Spaces in which no software is left to choose: plans under several are those of ``test_software.py``."""
+    return spaces(most=most).filter(lambda asked: len(asked[1].chosen()) == 1)
 
 
 def degree_of(degree: Degree, values: Sequence[Any]) -> int | None:
@@ -127,7 +134,7 @@ def with_sharding(plan: Plan, kind: Any, degree: int | None) -> Plan:
 
 
 @few(8)
-@given(spaces(most=3000))
+@given(of_one_software(3000))
 def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Space]) -> None:
     question, space = asked
     setting, rejected = question.setting, Counter[str]()
@@ -140,7 +147,7 @@ def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Sp
 
 
 @few(8)
-@given(spaces(most=1000))
+@given(of_one_software(1000))
 def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked: tuple[Question, Space]) -> None:
     question, space = asked
     setting = question.setting

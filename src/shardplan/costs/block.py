@@ -149,7 +149,7 @@ def price_block(
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
     forward, backward, again = (_join(c, t, machine, numbers, apart) for c, t in zip(compute, talk, strict=True))
-    host = host_work(block, machine, groups, routed=routed, overlap_ep=numbers.overlap_ep)
+    host = host_work(block, machine, groups, numbers, routed=routed)
     if block.forward_alone:
         backward = Times()
     freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)
@@ -187,7 +187,7 @@ def apart_from_experts(machine: Machine, numbers: PlanNumbers) -> Flags:
     """Where the overlap of experts' exchanges leaves those of tensor and context parallelism none."""
     if not needs_one_queue(machine):
         return False
-    return np.logical_and(numbers.overlap_ep, np.greater(numbers.ep, 1)) if any_holds(numbers.overlap_ep) else False
+    return numbers.overlaps_experts
 
 
 def _in_panels(block: Block, numbers: PlanNumbers) -> Block:
@@ -334,9 +334,10 @@ def _exposed_tp(
 
 def _exposed_ep(time: Numbers, work: Numbers, profile: Profile, numbers: PlanNumbers) -> Numbers:
     """Exchange of experts that the work of another micro-batch does not hide."""
-    if not (any_holds(numbers.overlap_ep) and any_holds(time)):
+    overlaps = numbers.overlaps_experts
+    if not (any_holds(overlaps) and any_holds(time)):
         return time
-    return np.where(numbers.overlap_ep, exposed(time, profile.ep_window * work, profile), time)
+    return np.where(overlaps, exposed(time, profile.ep_window * work, profile), time)
 
 
 def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:

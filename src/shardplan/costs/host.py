@@ -6,10 +6,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, where
+from shardplan.arrays import Numbers, where
 from shardplan.costs.groups import Group
 from shardplan.costs.roofline import Machine
 from shardplan.fields import dataclass
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator
 
 Item: TypeAlias = Operator | Collective
@@ -30,11 +31,12 @@ class HostWork:
     """The device stands idle, forward, until the host has learnt how many tokens each expert got."""
 
 
-def host_work(block: Block, machine: Machine, groups: dict[str, Group], *, routed: bool, overlap_ep: Flags) -> HostWork:
+def host_work(
+    block: Block, machine: Machine, groups: dict[str, Group], numbers: PlanNumbers, *, routed: bool
+) -> HostWork:
     """A call for every kernel and every collective of more than one rank; graphs replay what they captured.
 
-    ``routed``: whether a host-side dispatcher of experts runs in the block. ``overlap_ep``: whether the block takes
-    turns with that of another micro-batch (:func:`_share_of_dispatcher`).
+    ``routed``: whether a host-side dispatcher of experts runs in the block.
     """
     forward: list[tuple[Item, Numbers]] = []
     backward: Numbers = 0.0
@@ -56,12 +58,10 @@ def host_work(block: Block, machine: Machine, groups: dict[str, Group], *, route
     if not routed:
         return HostWork(forward=tuple(forward), backward=backward, waiting=())
     dispatch = next(item for item in block.collectives if item.name == DISPATCH)
-    moe = _share_of_dispatcher(machine, overlap_ep) * _dispatcher_time(machine)
+    moe = _share_of_dispatcher(machine, numbers) * _dispatcher_time(machine)
     forward.append((dispatch, moe))
     backward = backward + moe * machine.profile.moe_host_backward_ratio
-    return HostWork(
-        forward=tuple(forward), backward=backward, waiting=((dispatch, _waiting_time(machine, overlap_ep)),)
-    )
+    return HostWork(forward=tuple(forward), backward=backward, waiting=((dispatch, _waiting_time(machine, numbers)),))
 
 
 def _left_by_graphs(item: Item, machine: Machine) -> Numbers:
@@ -118,17 +118,23 @@ def _dispatcher_time(machine: Machine) -> Numbers:
     return profile.moe_host_time * capacity * profile.graph_host_share[graphs]
 
 
-def _share_of_dispatcher(machine: Machine, overlap_ep: Flags) -> Numbers:
+def _share_of_dispatcher(machine: Machine, numbers: PlanNumbers) -> Numbers:
     """Host time of the dispatcher relative to the framework's all-to-all.
 
     One where the exchange overlaps with another micro-batch: layers then run as nodes of two streams that wait for each
     other, and the dispatchers take the same time (Qwen3-235B on 256 H100, Megatron-Bridge 26.02: 80.3 s with
     all-to-all, 81.4 s with DeepEP).
     """
-    return where(overlap_ep, 1.0, machine.profile.dispatcher_host_share[machine.software.moe_dispatcher])
+    return where(numbers.overlaps_experts, 1.0, _share_alone(machine, numbers))
 
 
-def _waiting_time(machine: Machine, overlap_ep: Flags) -> Numbers:
+def _share_alone(machine: Machine, numbers: PlanNumbers) -> Numbers:
+    """The same without overlap. One where no token leaves its rank: other dispatchers exchange nothing there."""
+    shares, dispatcher = machine.profile.dispatcher_host_share, machine.software.moe_dispatcher
+    return where(numbers.exchanges_tokens, shares[dispatcher], shares["alltoall"])
+
+
+def _waiting_time(machine: Machine, numbers: PlanNumbers) -> Numbers:
     """None where experts take a fixed number of tokens, or where a graph holds the whole iteration.
 
     Nor where the exchange overlaps with another micro-batch, whose kernels run meanwhile.
@@ -136,5 +142,4 @@ def _waiting_time(machine: Machine, overlap_ep: Flags) -> Numbers:
     profile, software = machine.profile, machine.software
     if software.moe_capacity or software.cuda_graphs == "full":
         return 0.0
-    alone = profile.moe_wait_time * profile.dispatcher_host_share[software.moe_dispatcher]
-    return where(overlap_ep, 0.0, alone)
+    return where(numbers.overlaps_experts, 0.0, profile.moe_wait_time * _share_alone(machine, numbers))

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, ceil_divide
+from shardplan.arrays import Flags, Numbers, any_holds, ceil_divide
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
@@ -142,6 +142,16 @@ class PlanNumbers:
         """Ranks that share a second copy of the experts' weights."""
         assert self.second_degree is not None, "some plan has a second copy"
         return expert_ranks(self.second_degree, self.replicas, self.edp)
+
+    @property
+    def exchanges_tokens(self) -> Flags:
+        """Whether tokens reach experts of other ranks, so that it matters which dispatcher sends them."""
+        return np.greater(self.ep, 1) | np.greater(self.etp, 1)
+
+    @property
+    def overlaps_experts(self) -> Flags:
+        """Whether there is an exchange of experts that overlaps with another micro-batch."""
+        return np.logical_and(self.overlap_ep, np.greater(self.ep, 1)) if any_holds(self.overlap_ep) else False
 
     @property
     def frees_weights(self) -> Flags:

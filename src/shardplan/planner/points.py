@@ -34,7 +34,7 @@ NEEDS = {
     "cp_comm": ("cp",),
     "sequence_parallel": ("tp",),
     "overlap_tp": ("tp",),
-    "overlap_ep": ("ep", "etp"),
+    "overlap_ep": ("ep",),
     "moe_dispatcher": ("ep", "etp"),
     "tp_kind": ("tp",),
 }

@@ -47,7 +47,7 @@ def microbatches_in_flight(rank: Numbers, numbers: PlanNumbers) -> Numbers:
     found = _in_flight(rank, numbers)
     if numbers.schedule is not None or not any_holds(numbers.overlap_ep):
         return found
-    overlaps = numbers.overlap_ep & np.greater(numbers.ep, 1) & np.greater(numbers.pp, 1)
+    overlaps = numbers.overlaps_experts & np.greater(numbers.pp, 1)
     more = overlaps / np.asarray(numbers.vp)
     return np.minimum(numbers.num_microbatches, found + more)
 

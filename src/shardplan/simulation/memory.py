@@ -35,6 +35,8 @@ TEMPORARY: Final = {
 CHUNK: Final = "activations of model chunk "
 """Name of a chunk's activations, in front of its number."""
 WITH_GRADIENT: Final = (piece_kinds.INPUT_GRADIENT, piece_kinds.BACKWARD)
+ROUNDING: Final = 1e-12
+"""Of a step: changes that are no further apart happen at once. Times of one event are sums in several orders."""
 FREEING: Final = (piece_kinds.WEIGHT_GRADIENT, piece_kinds.BACKWARD)
 
 
@@ -96,7 +98,8 @@ def _of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end:
     update = np.array([own.start[updates[0]], own.end[updates[0]]]) if needed else np.zeros(0)
     times = np.concatenate(([0.0], changes.times, update, [end]))
     beyond = np.concatenate(([0.0], beyond, [needed, 0.0] if needed else [], [0.0]))
-    lasts = np.flatnonzero(np.append(times[1:] > times[:-1], True))  # of several changes at once the last counts
+    apart = np.diff(times) > ROUNDING * end
+    lasts = np.flatnonzero(np.append(apart, True))  # of several changes at once the last counts
     peak = int(lasts[np.argmax(beyond[lasts])])
     alive = [AlivePart(name=name, num_bytes=size) for name, size in baseline.items() if size]
     if 0 < peak <= len(changes.times):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, where
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.workload.communication import expert_exchange, tensor_exchange
@@ -77,7 +77,9 @@ def permuted_rows(config: MixtureOfExperts, shard: Shard, assignments: Numbers) 
     """
     numbers, k, recipe = shard.numbers, config.top_k, shard.job.recipe
     dispatcher = shard.job.software.moe_dispatcher
-    filled = 4.0 if recipe.matmul != recipe.dense_math and dispatcher != "hybridep" else 0.0
+    filled: Numbers = 4.0 if recipe.matmul != recipe.dense_math else 0.0
+    if dispatcher == "hybridep":
+        filled = where(numbers.exchanges_tokens, 0.0, filled)
     if dispatcher == "alltoall":
         sorts = np.where(np.greater(numbers.ep, 1) & (config.num_experts / numbers.ep > 1), 4.0, 0.0)
         return assignments * (2 * (1 + 1 / k) + (sorts + filled) * numbers.etp)
