@@ -20,7 +20,13 @@ from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.launch.export.targets import export_estimate
-from shardplan.planner.related.fewer import LEAST_GAIN, MOST_SEARCHED, counts_of_units, counts_to_search
+from shardplan.planner.related.fewer import (
+    LEAST_GAIN,
+    MOST_SEARCHED,
+    counts_of_units,
+    counts_to_search,
+    counts_worth_trying,
+)
 from shardplan.planner.search import search_question
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
 from shardplan.reports.texts.answer import idle_text, question_title
@@ -76,9 +82,19 @@ def test_few_counts_are_searched_and_each_is_smaller(number: int, batch: int, ti
     asked = small(number, batch)
     found = counts_to_search(asked, time)
     assert len(found) == len({*found}) <= MOST_SEARCHED
-    assert {*found} <= {*counts_of_units(asked)}
+    assert {*found} <= {*counts_worth_trying(asked)}
     assert all(0 < count < number for count in found)
-    assert all(count % 8 == 0 for count in found) or number <= 8
+    assert all(count % 8 == 0 for count in found if count in counts_of_units(asked)) or number <= 8
+
+
+@pytest.mark.parametrize(("number", "batch", "dividing"), [(1024, 511, 1022), (77, 552, 69), (40, 222, 37)])
+def test_counts_that_divide_the_batch_are_searched_where_all_accelerators_leave_few_layouts(
+    number: int, batch: int, dividing: int
+) -> None:
+    asked = small(number, batch)
+    assert dividing in counts_to_search(asked, 100.0)
+    assert fastest(asked) <= fastest(small(dividing, batch)) / (1 - LEAST_GAIN)
+    assert counts_worth_trying(small(1024, 512)) == counts_of_units(small(1024, 512))
 
 
 def test_counts_of_racks_are_whole_ones_or_a_power_of_two_of_each() -> None:

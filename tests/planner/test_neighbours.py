@@ -24,11 +24,11 @@ from shardplan.planner.related.neighbours import (
     MOST_COUNTS,
     Neighbours,
     _counts,
-    _counts_of_batch,
     _fewest,
     _promising,
     _rate,
     batches_near,
+    counts_of_batch,
     layouts_of,
     worth,
 )
@@ -112,7 +112,7 @@ def test_what_promises_most_is_searched_first() -> None:
 @given(st.integers(2, 5_000), st.integers(1, 5_000))
 def test_counts_that_suit_a_batch_havelayouts_of(number: int, batch: int) -> None:
     asked = question(number, batch)
-    counts = _counts_of_batch(asked)
+    counts = counts_of_batch(asked)
     assert all(_fewest(asked) <= count < number for count in counts)
     pairs = np.asarray([(count, batch) for count in counts]).reshape(-1, 2)
     assert (layouts_of(pairs, asked.model.num_hidden_layers) > 0).all()

@@ -22,6 +22,7 @@ from tests.planner.test_ties import LIMIT, pessimistic_time
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
@@ -75,7 +76,7 @@ def is_safe(asked: Question, answer: Estimate) -> bool:
     return answer.peak_memory_p90_bytes <= float(asked.usable_memory)
 
 
-def dominates(one: Estimate, other: Estimate) -> bool:
+def dominates(one: Estimate | PricedPlan, other: Estimate | PricedPlan) -> bool:
     """Whether it is both faster and smaller."""
     is_faster = one.step_time < other.step_time * (1 - SAME)
     return is_faster and one.peak_memory_bytes < other.peak_memory_bytes * (1 - SAME)

@@ -26,7 +26,8 @@ from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.related.plainest import plainest
-from shardplan.planner.robustness import pessimistic_times, recommended_of, tested_by
+from shardplan.planner.related.shown_forms import plan_to_take_of
+from shardplan.planner.robustness import pessimistic_times, tested_by
 from shardplan.planner.survey import Survey
 from shardplan.planner.tied import PricedPlans, priced_cells
 
@@ -106,9 +107,10 @@ def _recommended(question: Question, survey: Survey, searches: Searches) -> Esti
     if priced is None:
         return None
     fastest, tested = priced.index_of(cells[0]), tested_by(searches.stack, question)
-    best = recommended_of(question, priced, fastest, tested=tested)
-    axes = searches.space(question).axes
-    return estimate_plan(question, plainest(searches.stack, axes, question, priced.plan(best), priced.needs(best)))
+    space = searches.space(question)
+    priced, best = plan_to_take_of(question, priced, fastest, space, tested)
+    plain = plainest(searches.stack, space.axes, question, priced.plan(best), priced.needs(best))
+    return estimate_plan(question, plain)
 
 
 def _candidates(survey: Survey) -> PricedPlans:

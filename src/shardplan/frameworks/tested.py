@@ -7,7 +7,7 @@ nothing, so that all its plans are untested; without a record nothing is known, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -25,8 +25,11 @@ from shardplan.inputs.plan import Plan
 NOTHING_SHOWN: Final = "its record names no test, recipe or run of any plan"
 
 
-def untested(stack: Stack | None, setting: Setting, degrees: Degrees) -> Flags:
-    """Whether nothing shows that the framework runs the plan, or each of the candidates, of ``degrees``."""
+def untested(stack: Stack | None, setting: Setting, degrees: Degrees, *, besides: Collection[str] = ()) -> Flags:
+    """Whether nothing shows that the framework runs the plan, or each of the candidates, of ``degrees``.
+
+    ``besides``: fields of which aspects do not count, as another value of these may be shown to run.
+    """
     can = None if stack is None else stack.can_run
     if can is None:
         return False
@@ -35,7 +38,7 @@ def untested(stack: Stack | None, setting: Setting, degrees: Degrees) -> Flags:
     known = KnownFacts(FACTS, setting, degrees)
     found: Flags = False
     for aspect in can.shown:
-        lacks = aspect.lacks(known)
+        lacks = False if not {*besides}.isdisjoint(aspect.names) else aspect.lacks(known)
         if lacks is not False:
             found = np.logical_or(found, lacks)
     return found
@@ -53,11 +56,14 @@ def untested_aspects(stack: Stack | None, setting: Setting, plan: Plan) -> tuple
     return tuple(f"{stack.label}: no test or recipe runs {each.asked(known)}" for each in lacking)
 
 
-def all_tested(stack: Stack, setting: Setting, plans: Sequence[Plan]) -> NDArray[np.bool_]:
+def all_tested(
+    stack: Stack, setting: Setting, plans: Sequence[Plan], *, besides: Collection[str] = ()
+) -> NDArray[np.bool_]:
     """Whether something shows that the framework runs each of several plans; those alike but for numbers at once."""
     found = np.zeros(len(plans), dtype=bool)
     for alike in differing_in_numbers(plans):
-        found[alike] = np.logical_not(untested(stack, setting, Degrees.of_all([plans[place] for place in alike])))
+        degrees = Degrees.of_all([plans[place] for place in alike])
+        found[alike] = np.logical_not(untested(stack, setting, degrees, besides=besides))
     return found
 
 

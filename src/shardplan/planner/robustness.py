@@ -164,13 +164,14 @@ class PlanFacts:
         left = plans
         while len(left):
             best = not_dominated(self._priced, left)
-            untested = best[~self._are_tested(best)]
+            untested = best[~self.are_tested(best)]
             if not len(untested):
                 return best
             left = np.setdiff1d(left, untested, assume_unique=True)
         return left
 
-    def _are_tested(self, plans: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def are_tested(self, plans: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether each of ``plans`` is of a kind that the framework's record shows to work."""
         unknown = plans[~self._is_looked_up[plans]]
         if len(unknown) and self._tested is not None:
             self._is_tested[unknown] = self._tested([self._priced.plan(index) for index in unknown.tolist()])
@@ -179,6 +180,8 @@ class PlanFacts:
 
     def complexity(self, index: int) -> Complexity:
         """Of the plan at ``index``."""
+        if index in self._priced.instead:
+            return complexity_of(self._priced.plan(index), self._num_layers)
         place = self._priced.positions[:, index].tobytes()
         if place not in self._complexities:
             self._complexities[place] = complexity_of(self._priced.plan(index), self._num_layers)

@@ -19,7 +19,6 @@ from shardplan.fields import replace
 from shardplan.frameworks.libraries import needed_libraries
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Degrees
-from shardplan.inputs.plan import Plan
 from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import Listing
@@ -29,6 +28,7 @@ from shardplan.planner.related.larger_batch import has_few_sequences
 from shardplan.planner.related.neighbours import Neighbours, has_enough_layouts, offers_of
 from shardplan.planner.related.plainest import plainest
 from shardplan.planner.related.sampling import sample_of
+from shardplan.planner.related.shown_forms import plan_to_take_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import LIBRARY, Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult, WithoutLibraries
@@ -38,7 +38,7 @@ from shardplan.planner.software import limited_to
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
-from shardplan.planner.tied import Needs, PricedPlans
+from shardplan.planner.tied import PricedPlans
 
 
 def search_question(
@@ -92,8 +92,8 @@ def search_question(
     started = time.perf_counter()
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
     survey = found.survey.with_prices(found.cells) if found.cells else found.survey
-    shown, plain = tested or tested_by(stack, survey.question), partial(plainest, stack, found.space.axes)
-    answers = _answers(survey, found.cells, retimes, shown, plain)
+    shown = tested or tested_by(stack, survey.question)
+    answers = _answers(survey, found.space, found.cells, retimes, shown)
     result = _result_of(survey, found.space, answers, search_time + time.perf_counter() - started)
     asked_again = partial(_without_libraries, result, restrictions, stack, known, stop)
     result = replace(result, fewer=fewer, without_libraries=cache(asked_again))
@@ -207,39 +207,40 @@ Retime = Callable[[Question, PricedPlans, Sequence[int]], Retiming]
 Found = tuple[Sequence[Estimate], Ties | None]
 
 
-def _answers(
-    survey: Survey,
-    cells: list[Cell],
-    retimes: Retime | None,
-    tested: Tested | None,
-    plain: Callable[[Question, Plan, Needs], Plan],
-) -> Found:
+def _answers(survey: Survey, space: Space, cells: list[Cell], retimes: Retime | None, tested: Tested | None) -> Found:
     """The plans of listed cells with full answers, fastest first, and the ties; nothing where nothing fits."""
     question = survey.question
     if survey.priced is None or not cells:
         return (), None
     found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
-    best = recommended_of(question, survey.priced, fastest=found[0] if found else None, tested=tested)
+    priced, best = plan_to_take_of(question, survey.priced, found[0] if found else None, space, tested)
     if retimes is not None:
-        retiming = retimes(question, survey.priced, [*found[:1], best, *found])
-        return _retimed(question, survey.priced, found, retiming, tested)
-    plainer = plain(question, survey.priced.plan(best), survey.priced.needs(best))
-    priced = replace(survey.priced, plainer={best: plainer})
+        retiming = retimes(question, priced, [*found[:1], best, *found])
+        return _retimed(question, (survey.priced, priced), found, retiming, tested)
+    plainer = plainest(space.framework, space.axes, question, priced.plan(best), priced.needs(best))
+    priced = replace(priced, instead={**priced.instead, best: plainer})
     answers, taken = _estimates(question, priced, found, best)
-    return answers, ties_of(question, priced, found, (best, taken))
+    return answers, ties_of(question, priced, found, (best, taken), whole=survey.priced)
 
 
 def _retimed(
-    question: Question, priced: PricedPlans, found: list[int], retiming: Retiming, tested: Tested | None
+    question: Question,
+    pools: tuple[PricedPlans, PricedPlans],
+    found: list[int],
+    retiming: Retiming,
+    tested: Tested | None,
 ) -> Found:
-    """As ``_answers``, by simulated times: the list, the ties among the plans that were simulated, and the best."""
-    listed, chosen = retiming.listed(found), retiming.chosen
+    """As ``_answers``, by simulated times: the list, the ties among the plans that were simulated, and the best.
+
+    ``pools``: the plans of which ties are counted, and these with other forms.
+    """
+    (whole, priced), listed, chosen = pools, retiming.listed(found), retiming.chosen
     fastest = retiming.local(listed[0]) if listed else None
     best = recommended_of(question, retiming.priced, fastest, tested=tested)
     answers, taken = _estimates(question, priced, listed, int(chosen[best]))
     shown = [place for index in listed if (place := retiming.local(index)) is not None]
     plans = {index: priced.plan(index) for index in (*listed, int(chosen[best]))}
-    ties = ties_of(question, retiming.priced, shown, (best, taken), whole=priced)
+    ties = ties_of(question, retiming.priced, shown, (best, taken), whole=whole)
     return answers, replace(ties, retimed=retiming.account(plans))
 
 

@@ -57,8 +57,8 @@ class PricedPlans:
     lost: NDArray[np.float64]
     """Rows: groups of constants; how much longer the step takes where these are worse. [s]"""
     peak_memory_bytes: NDArray[np.float64]
-    plainer: Mapping[int, Plan] = field(default_factory=dict)
-    """Plans that stand for some of these, as they do the same in plainer words (``planner.related.plainest``)."""
+    instead: Mapping[int, Plan] = field(default_factory=dict)
+    """Plans under other software than the tables have, by index (``planner.related.plainest``, ``shown_forms``)."""
 
     @property
     def pessimistic_time(self) -> NDArray[np.float64]:
@@ -94,18 +94,37 @@ class PricedPlans:
 
     def at(self, plans: NDArray[np.intp], step_time: NDArray[np.float64]) -> PricedPlans:
         """``plans`` alone, with other step times."""
+        instead = {place: self.instead[each] for place, each in enumerate(plans.tolist()) if each in self.instead}
         return replace(
             self,
+            instead=instead,
             positions=self.positions[:, plans],
             step_time=step_time,
             lost=self.lost[:, plans],
             peak_memory_bytes=self.peak_memory_bytes[plans],
         )
 
+    def joined_by(
+        self, forms: Mapping[int, Plan], origins: NDArray[np.intp], costs: NDArray[np.float64]
+    ) -> PricedPlans:
+        """The same, and behind them plans under other software.
+
+        ``forms``: these plans by their index. ``origins``: the plan that each has the degrees of. ``costs``: a row of
+        step times for each group of constants, the first as they are. [s]
+        """
+        return replace(
+            self,
+            positions=np.hstack([self.positions, self.positions[:, origins]]),
+            step_time=np.concatenate([self.step_time, costs[0]]),
+            lost=np.hstack([self.lost, np.maximum(costs[1:] - costs[0], 0.0)]),
+            peak_memory_bytes=np.concatenate([self.peak_memory_bytes, self.peak_memory_bytes[origins]]),
+            instead={**self.instead, **forms},
+        )
+
     def plan(self, index: int) -> Plan:
         """The plan at ``index``."""
-        if index in self.plainer:
-            return self.plainer[index]
+        if index in self.instead:
+            return self.instead[index]
         number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
         tables = self.tables[number]
         return tables.family.plan(sharding, slot, int(tables.layouts.vp[layout]), point)

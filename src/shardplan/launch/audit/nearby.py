@@ -30,8 +30,9 @@ from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.goals import Goal, Listing, priced_for
 from shardplan.planner.pruning.pruned_part import pruned_families, tables_of_pruned
 from shardplan.planner.ranking import cells_with, different_cells
+from shardplan.planner.related.shown_forms import plan_to_take_of
 from shardplan.planner.restrictions import Restrictions, as_lists
-from shardplan.planner.robustness import recommended_of, tested_by
+from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey
@@ -100,12 +101,13 @@ def _searched(
     """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
     kept = _values(question.with_software(plan), keep)
     degrees = {name: value for name, value in _values(plan, DEGREES).items() if name not in kept}
-    for survey in _surveys(question, stack, kept, degrees, stop):
+    for space, survey in _surveys(question, stack, kept, degrees, stop):
         cells = different_cells(survey.tables, MOST)
         listed = survey.with_prices(cells)
         yield from listed.plans(cells)
         if listed.priced is not None:
-            yield listed.priced.plan(recommended_of(question, listed.priced, None, tested=tested_by(stack, question)))
+            priced, best = plan_to_take_of(question, listed.priced, None, space, tested_by(stack, question))
+            yield priced.plan(best)
 
 
 def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
@@ -114,20 +116,20 @@ def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
 
 def _surveys(
     question: Question, stack: Stack | None, kept: dict[str, Any], degrees: dict[str, Any], stop: Stop | None
-) -> Iterator[Survey]:
-    """Plans with what is kept, and plans with these degrees too; none of what contradicts the question."""
+) -> Iterator[tuple[Space, Survey]]:
+    """Plans with what is kept, and plans with these degrees too, in their spaces; none that contradict the question."""
     all_kept = _space(question, stack, kept)
     near = _space(question, stack, kept | degrees) if degrees else None
     if all_kept is not None and near is not None and _is_part(near, all_kept, degrees):
         wanted = [Listing(MOST), _ListingWith(MOST, wanted=degrees)]
         survey = _survey(question, all_kept, wanted, stop)
         if survey is not None:
-            yield from (survey, _only(survey, degrees))
+            yield from ((all_kept, survey), (near, _only(survey, degrees)))
         return
     for space in (all_kept, near):
         survey = None if space is None else _survey(question, space, [Listing(MOST)], stop)
-        if survey is not None:
-            yield survey
+        if space is not None and survey is not None:
+            yield space, survey
 
 
 def _space(question: Question, stack: Stack | None, fixed: dict[str, Any]) -> Space | None:

@@ -44,9 +44,18 @@ from shardplan.planner.pruning.states import LeastOfStates, least_of_states
 from shardplan.planner.related.limits import candidates, limits_of, limits_within
 from shardplan.planner.related.plainest import plainest
 from shardplan.planner.related.pool import Fitting, Limits, Pool
+from shardplan.planner.related.shown_forms import plan_to_take_of
 from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
 from shardplan.planner.restrictions import Restrictions
-from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, Tested, pessimistic_times, recommended_of, tested_by
+from shardplan.planner.robustness import (
+    ALIKE_TIME,
+    PlanFacts,
+    Tested,
+    not_dominated,
+    pessimistic_times,
+    recommended_of,
+    tested_by,
+)
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import SAME, Needs, PricedPlans
@@ -108,7 +117,7 @@ def best_of_alike(
         asked = Slice.of([questions[number] for number in numbers], with_roomy=to_take)
         tables = tables_of(asked.joint, every, known)
         search = _Search(asked, tables, stop, to_take=to_take, tested=tested or tested_by(stack, questions[0]))
-        plans = search.with_plans_to_take() if to_take else [(fastest, None) for fastest in search.fastest()]
+        plans = search.with_plans_to_take(space) if to_take else [(fastest, None) for fastest in search.fastest()]
         for number, (fastest, taken) in zip(numbers, plans, strict=True):
             plainer = plain(questions[number], taken)
             first = plainer if fastest == taken else fastest  # as a search lists it
@@ -134,9 +143,9 @@ def plan_to_take(
     search = _Search(Slice.of([question], with_roomy=True), every, stop, to_take=True, tested=tested)
 
     def read(_places: Sequence[int]) -> list[Estimate]:
-        ((_, best),) = search.with_plans_to_take()
-        if stack is not None:
-            space = declare(question, restrictions or Restrictions(), stack)
+        space = None if stack is None else declare(question, restrictions or Restrictions(), stack)
+        ((_, best),) = search.with_plans_to_take(space)
+        if space is not None:
             best = _in_plain_words(stack, space, question, best)
         assert best is not None
         return [estimate_plan(question, best.plan)]
@@ -225,23 +234,29 @@ class _Search:
             peak_memory_bytes=kept.peak_memory_bytes,
         )
 
-    def with_plans_to_take(self) -> list[Found]:
-        """The fastest plan of every question and the plan to take, of all that may be as robust."""
+    def with_plans_to_take(self, space: Space | None) -> list[Found]:
+        """The fastest plan of every question and the plan to take, of all that may be as robust.
+
+        ``space``: the one that the families are of; None where they are for no framework.
+        """
         limits, some, lost = self._robust_limits() if len(self._asked.questions) > 1 else self._limits_alone()
         for each in self._families:
             self._kept += each.price(limits, limits)
         kept = self._found(limits)
         priced = self._priced(kept, self._lost(kept, some, lost))
         facts = PlanFacts(self._asked.alone, priced, self._tested)
-        return [self._answer(number, kept, priced, facts) for number in range(len(self._asked.questions))]
+        numbers = range(len(self._asked.questions))
+        return [self._answer(number, kept, priced, facts, space) for number in numbers]
 
-    def _answer(self, number: int, kept: Fitting, priced: PricedPlans, facts: PlanFacts) -> Found:
+    def _answer(self, number: int, kept: Fitting, priced: PricedPlans, facts: PlanFacts, space: Space | None) -> Found:
         fastest, rows = self._fastest(kept, number), self._of_question(kept, number)
         if fastest is None:
             return None, None
         question = self._asked.questions[number]
-        best = recommended_of(question, priced, fastest, among=rows, facts=facts)
-        return _found(priced, fastest), _found(priced, best)
+        first = _found(priced, fastest)
+        if space is None:
+            return first, _found(priced, recommended_of(question, priced, fastest, among=rows, facts=facts))
+        return first, _found(*plan_to_take_of(question, priced, fastest, space, self._tested, among=rows, facts=facts))
 
     def _limits_alone(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
         """As ``_robust_limits``, where they would save less than they take: those of candidates, and none of these."""
@@ -254,7 +269,7 @@ class _Search:
         With these candidates, and what they lose where constants are worse.
         """
         asked, known = self._asked, self._found(self._limits(NEAR))
-        some = self._some_of_the_best(known, PlanFacts(asked.alone, self._priced(known), self._tested))
+        some = self._some_of_the_best(known)
         rows = different(np.concatenate(some))
         near = known.at(rows)
         lost = self._lost_anew(near)
@@ -262,14 +277,20 @@ class _Search:
         most = [times[np.searchsorted(rows, own)].min(initial=np.inf) for own in some]
         return limits_within(asked, self._least_known, most), near, lost
 
-    def _some_of_the_best(self, known: Fitting, facts: PlanFacts) -> list[Index]:
-        """For each question some of the fastest plans that may be recommended, as far as all faster ones are known."""
+    def _some_of_the_best(self, known: Fitting) -> list[Index]:
+        """For each question some of the fastest plans that may be recommended, as far as all faster ones are known.
+
+        None where one of these is untested: other forms of it may be recommended.
+        """
         systems, (capacities, longest) = self._asked.systems, candidates(self._asked, self._least_known)
         near = np.minimum(longest, self._least_known[systems, capacities] * NEAR)
+        priced = self._priced(known)
+        facts = PlanFacts(self._asked.alone, priced, self._tested)
         found = []
         for system, capacity, most in zip(systems, capacities, near, strict=True):
             of_use = (known.systems == system) & (known.classes <= capacity) & (known.step_time <= most)
-            best = facts.best_tested(np.flatnonzero(of_use))
+            front = not_dominated(priced, np.flatnonzero(of_use))
+            best = front if facts.are_tested(front).all() else front[:0]
             found.append(best[np.argsort(known.step_time[best], kind="stable")[:SOME_BEST]])
         return found
 

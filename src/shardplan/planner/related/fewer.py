@@ -2,8 +2,9 @@ r"""Fewer accelerators than were given: the counts that may train the same batch
 
 A count whose divisors do not suit the model or the batch leaves few plans, and racks of 72 leave few groups of a power
 of two: 64 of 72 in each are often faster. Counts that can be laid out are whole domains of the innermost tier, and a
-power of two of the accelerators in each domain; inside one domain whole nodes. Those that are too few by arithmetic
-are left out: with F operations in a step, peak P and the fastest step T on all accelerators,
+power of two of the accelerators in each domain; inside one domain whole nodes. Where the batch leaves all accelerators
+few layouts, there are those too that divide it well, whatever the nodes. Those that are too few by arithmetic are left
+out: with F operations in a step, peak P and the fastest step T on all accelerators,
 
 .. math:: N' \le \frac{F}{P\,T}
 
@@ -30,7 +31,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import replace
 from shardplan.planner.pruning.goals import BestWith
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.neighbours import Neighbours, layouts_of, worth
+from shardplan.planner.related.neighbours import Neighbours, counts_of_batch, has_enough_layouts, layouts_of, worth
 from shardplan.planner.result import FewerCounts
 
 MOST_SEARCHED: Final = 8
@@ -88,7 +89,7 @@ def counts_to_search(question: Question, fastest: float) -> list[int]:
     """The counts that promise most first. ``fastest``: step time that they are to beat, infinite for none. [s]"""
     peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
     fewest = step_flops(question) / (peak * fastest)
-    units = counts_of_units(question)
+    units = counts_worth_trying(question)
     is_all = len(units) <= MOST_SEARCHED
     counts = [count for count in (units if is_all else _largest_of_each_odd_part(units)) if count > fewest]
     if not counts:
@@ -103,6 +104,12 @@ def counts_to_search(question: Question, fastest: float) -> list[int]:
         others = sorted(rich[MOST_SEARCHED - 1 :], key=lambda place: -layouts[place])
         order = [*rich[: MOST_SEARCHED - 1], *others[:1]]
     return [int(pairs[place, 0]) for place in order]
+
+
+def counts_worth_trying(question: Question) -> list[int]:
+    """Those of units, and where the batch leaves all accelerators few layouts those that it leaves most."""
+    units = counts_of_units(question)
+    return units if has_enough_layouts(question) else sorted({*units, *counts_of_batch(question)})
 
 
 def counts_of_units(question: Question) -> list[int]:

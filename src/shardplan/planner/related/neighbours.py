@@ -179,7 +179,10 @@ class Neighbours:
         if put is None:
             return offer.estimate
         tables = tables_of_space(*put, self.known)
-        taken = plan_to_take(put[0], tables, self.stop, tested=tested_by(self.stack, put[0]))
+        taken = plan_to_take(
+            put[0], tables, self.stop, tested=tested_by(self.stack, put[0]), stack=self.stack,
+            restrictions=self.restrictions,
+        )  # fmt: skip
         return taken[0] if taken else offer.estimate
 
     def fastest_with(self, batch: int, within: float) -> Estimate | None:
@@ -315,7 +318,7 @@ def _pairs(question: Question) -> Iterator[Pair]:
         for size in dict.fromkeys((batch, *batches_near(number, batch))):
             if (number, size) != (question.num_accelerators, batch):
                 yield number, size
-    yield from ((number, batch) for number in _counts_of_batch(question) if number not in counts)
+    yield from ((number, batch) for number in counts_of_batch(question) if number not in counts)
 
 
 def _fewest(question: Question) -> int:
@@ -336,7 +339,7 @@ def _counts(question: Question) -> Sequence[int]:
     return range((number - 1) // unit * unit, fewest - 1, -unit)
 
 
-def _counts_of_batch(question: Question) -> list[int]:
+def counts_of_batch(question: Question) -> list[int]:
     """Fewer accelerators, of which layouts leave replicas that divide the batch: those of most layouts."""
     number, batch = question.num_accelerators, question.job.global_batch_size
     ranks, weight = _ranks(question.model.num_hidden_layers)

@@ -1,0 +1,161 @@
+"""Plans that nothing shows to run, under slower software that something shows to run.
+
+A search looks at no software that is never better than other software (``planner.software``). Where nothing shows that
+a framework runs a plan under the better one, the plan to take may be the same one under the other: a form of it. It
+needs as much memory and takes at least as long, so that wherever a form counts, the plan that it is a form of does too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.estimation.estimate import price_plans
+from shardplan.estimation.perturbation import GROUPS, perturbed
+from shardplan.estimation.question import Question
+from shardplan.fields import replace
+from shardplan.frameworks.runnable import all_keep
+from shardplan.frameworks.tested import all_tested
+from shardplan.inputs.plan import Plan
+from shardplan.planner.robustness import PlanFacts, Tested, candidates_of, not_dominated, recommended_of
+from shardplan.planner.software import orders
+from shardplan.planner.space import Space
+from shardplan.planner.tied import PricedPlans
+
+CHANGED: Final = ("overlap_tp", "moe_dispatcher", "cuda_graphs")
+"""Choices of which a search leaves out values that are never better, without a difference in memory."""
+SEVERAL: Final = 32
+"""Plans whose forms are priced together: it takes about the time of one."""
+
+Indices = NDArray[np.intp]
+
+
+def plan_to_take_of(
+    question: Question,
+    priced: PricedPlans,
+    fastest: int | None,
+    space: Space,
+    tested: Tested | None,
+    *,
+    among: Indices | None = None,
+    facts: PlanFacts | None = None,
+) -> tuple[PricedPlans, int]:
+    """The index of the plan to recommend, of ``priced`` and of forms of these that something shows to run; with all.
+
+    ``among``, ``facts``: as for ``recommended_of``; ``space``: the one that the plans are of.
+    """
+    known = facts or PlanFacts(question, priced, tested)
+    forms = _Forms(question, priced, space)
+    best = forms.in_front(candidates_of(question, priced, among), known)
+    if not len(best):
+        return priced, recommended_of(question, priced, fastest, among=among, facts=known)
+    whole = forms.joined(best)
+    added = np.arange(len(priced.step_time), len(whole.step_time))
+    every = None if among is None else np.concatenate([among, added])
+    return whole, recommended_of(question, whole, fastest, among=every, tested=tested)
+
+
+class _Form(NamedTuple):
+    """A plan under other software."""
+
+    origin: int
+    """Index of the plan that it is a form of."""
+    plan: Plan
+    ranks: tuple[int, ...]
+    """Of its software: a form of the same plan is never slower where none of its ranks is lower."""
+
+
+class _Forms:
+    """Forms of some plans, as they are found."""
+
+    def __init__(self, question: Question, priced: PricedPlans, space: Space) -> None:
+        self._question, self._given, self._space = question, priced, space
+        self._orders = orders(question.profile, experts=question.model.is_moe)
+        self._first, self._priced = len(priced.step_time), priced
+        self._found: list[_Form] = []
+
+    def in_front(self, plans: Indices, facts: PlanFacts) -> Indices:
+        """Forms that no tested plan or form dominates. Plans are looked at from the best on, ``SEVERAL`` at a time."""
+        left = plans
+        most = self._priced.step_time[left].min(initial=np.inf) * self._priced.factor
+        while True:
+            untested, front = self._untested_in_front(left, facts)
+            if not len(untested):
+                return front[front >= self._first]
+            added = self._add_forms(untested)
+            left = np.union1d(np.setdiff1d(left, untested), added[self._priced.step_time[added] <= most])
+
+    def _untested_in_front(self, plans: Indices, facts: PlanFacts) -> tuple[Indices, Indices]:
+        """About ``SEVERAL`` untested plans that no tested one dominates, and what none dominates without these."""
+        left, found = plans, np.empty(0, dtype=np.intp)
+        while True:
+            front = not_dominated(self._priced, left)
+            known = front[front < self._first]  # all forms are tested
+            untested = known[~facts.are_tested(known)]
+            if not len(untested) or len(found) >= SEVERAL:
+                return found, front
+            found, left = np.union1d(found, untested), np.setdiff1d(left, untested)
+
+    def _add_forms(self, plans: Indices) -> Indices:
+        """Prices the best forms of ``plans``; their indices."""
+        first, best = len(self._priced.step_time), self._best_of(plans)
+        if best:
+            times = [each.step_time for each in price_plans(self._question, [form.plan for form in best])]
+            self._priced = _with_forms(self._priced, best, np.tile(times, (1 + len(GROUPS), 1)))
+            self._found += best
+        return np.arange(first, len(self._priced.step_time))
+
+    def _best_of(self, plans: Indices) -> list[_Form]:
+        """Forms of ``plans`` that the framework runs and something shows to run, none that another never loses to."""
+        stack, setting = self._space.framework, self._question.setting
+        if stack is None:
+            return []
+        originals = {index: self._given.plan(index) for index in plans.tolist()}
+        can_help = all_tested(stack, setting, [*originals.values()], besides=CHANGED).tolist()
+        pairs = zip(originals.items(), can_help, strict=True)
+        forms = [form for (index, plan), helps in pairs if helps for form in self._forms_of(index, plan)]
+        every = [form.plan for form in forms]
+        runs = all_keep(self._space.rules, setting, every) & all_tested(stack, setting, every)
+        shown = [form for form, is_shown in zip(forms, runs.tolist(), strict=True) if is_shown]
+        return [form for form in shown if not any(_is_better(other, form) for other in shown)]
+
+    def _forms_of(self, index: int, plan: Plan) -> Iterator[_Form]:
+        """The plan under software of the space that is never better and needs as much memory."""
+        values: dict[str, Sequence[Any]] = {}
+        for name, order in self._orders.items():
+            own = getattr(plan, name)
+            if own in order and name in self._space.axes:
+                values[name] = [each for each in order[: order.index(own) + 1] if each in self._space.axes[name]]
+        if plan.overlap_tp and plan.overlap_ep and False in self._space.axes.get("overlap_tp", ()):
+            values["overlap_tp"] = (False, True)
+        for changed in itertools.product(*values.values()):
+            software = dict(zip(values, changed, strict=True))
+            form = replace(plan, **software)
+            ranks = tuple(self._orders[name].index(value) for name, value in software.items() if name in self._orders)
+            if form != plan:
+                yield _Form(index, form, (int(form.overlap_tp), *ranks))
+
+    def joined(self, forms: Indices) -> PricedPlans:
+        """The plans that were given, and behind them these forms, with what they lose where constants are worse."""
+        chosen = [self._found[index - self._first] for index in forms.tolist()]
+        asked = (self._question, *(perturbed(self._question, group) for group in GROUPS))
+        plans = [form.plan for form in chosen]
+        costs = np.asarray([[each.step_time for each in price_plans(one, plans)] for one in asked])
+        return _with_forms(self._given, chosen, costs)
+
+
+def _is_better(one: _Form, other: _Form) -> bool:
+    """Whether a form is another one of the same plan, and never slower."""
+    if one.origin != other.origin or one is other or one.ranks[0] != other.ranks[0]:
+        return False
+    return all(mine >= its for mine, its in zip(one.ranks, other.ranks, strict=True))
+
+
+def _with_forms(priced: PricedPlans, forms: Sequence[_Form], costs: NDArray[np.float64]) -> PricedPlans:
+    """``costs``: step times, a row for each group of constants, the first as they are. [s]"""
+    first, origins = len(priced.step_time), np.asarray([form.origin for form in forms], dtype=np.intp)
+    return priced.joined_by({first + place: form.plan for place, form in enumerate(forms)}, origins, costs)
