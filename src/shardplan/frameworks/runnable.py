@@ -12,7 +12,6 @@ from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardplan.arrays import Flags, all_hold
 from shardplan.fields import dataclass
@@ -80,17 +79,11 @@ def refusals(stack: Stack, plan: Plan, setting: Setting) -> tuple[Refusal, ...]:
 
 
 def all_run(stack: Stack, setting: Setting, plans: Sequence[Plan]) -> list[bool]:
-    """Whether the framework can run each of several plans."""
-    return all_keep(rules_of(stack), setting, plans).tolist()
-
-
-def all_keep(rules: Sequence[FrameworkRule], setting: Setting, plans: Sequence[Plan]) -> NDArray[np.bool_]:
-    """Whether each of several plans keeps all rules; those that differ in numbers alone are asked at once."""
+    """Whether the framework can run each of several plans; those that differ in numbers alone are asked at once."""
     found = np.zeros(len(plans), dtype=bool)
     for alike in differing_in_numbers(plans):
-        degrees = Degrees.of_all([plans[place] for place in alike])
-        found[alike] = all_hold(rule.holds(setting, degrees) for rule in rules)
-    return found
+        found[alike] = runs(stack, setting, Degrees.of_all([plans[place] for place in alike]))
+    return found.tolist()
 
 
 def runs(stack: Stack, setting: Setting, degrees: Degrees) -> Flags:

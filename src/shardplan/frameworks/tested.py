@@ -56,14 +56,11 @@ def untested_aspects(stack: Stack | None, setting: Setting, plan: Plan) -> tuple
     return tuple(f"{stack.label}: no test or recipe runs {each.asked(known)}" for each in lacking)
 
 
-def all_tested(
-    stack: Stack, setting: Setting, plans: Sequence[Plan], *, besides: Collection[str] = ()
-) -> NDArray[np.bool_]:
+def all_tested(stack: Stack, setting: Setting, plans: Sequence[Plan]) -> NDArray[np.bool_]:
     """Whether something shows that the framework runs each of several plans; those alike but for numbers at once."""
     found = np.zeros(len(plans), dtype=bool)
     for alike in differing_in_numbers(plans):
-        degrees = Degrees.of_all([plans[place] for place in alike])
-        found[alike] = np.logical_not(untested(stack, setting, degrees, besides=besides))
+        found[alike] = np.logical_not(untested(stack, setting, Degrees.of_all([plans[place] for place in alike])))
     return found
 
 

@@ -8,18 +8,19 @@ needs as much memory and takes at least as long, so that wherever a form counts,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import all_hold, any_holds
 from shardplan.estimation.estimate import price_plans
 from shardplan.estimation.perturbation import GROUPS, perturbed
 from shardplan.estimation.question import Question
 from shardplan.fields import replace
-from shardplan.frameworks.runnable import all_keep
-from shardplan.frameworks.tested import all_tested
+from shardplan.frameworks.tested import untested
+from shardplan.inputs.degrees import Degrees, differing_in_numbers
 from shardplan.inputs.plan import Plan
 from shardplan.planner.robustness import PlanFacts, Tested, candidates_of, not_dominated, recommended_of
 from shardplan.planner.software import orders
@@ -28,10 +29,12 @@ from shardplan.planner.tied import PricedPlans
 
 CHANGED: Final = ("overlap_tp", "moe_dispatcher", "cuda_graphs")
 """Choices of which a search leaves out values that are never better, without a difference in memory."""
-SEVERAL: Final = 32
+SEVERAL: Final = 128
 """Plans whose forms are priced together: it takes about the time of one."""
 
 Indices = NDArray[np.intp]
+Ranks = tuple[Any, ...]
+"""Places of the values of software in orders in which plans get no slower; values themselves where there is none."""
 
 
 def plan_to_take_of(
@@ -65,8 +68,6 @@ class _Form(NamedTuple):
     origin: int
     """Index of the plan that it is a form of."""
     plan: Plan
-    ranks: tuple[int, ...]
-    """Of its software: a form of the same plan is never slower where none of its ranks is lower."""
 
 
 class _Forms:
@@ -111,48 +112,68 @@ class _Forms:
 
     def _best_of(self, plans: Indices) -> list[_Form]:
         """Forms of ``plans`` that the framework runs and something shows to run, none that another never loses to."""
-        stack, setting = self._space.framework, self._question.setting
-        if stack is None:
+        if self._space.framework is None:
             return []
-        originals = {index: self._given.plan(index) for index in plans.tolist()}
-        can_help = all_tested(stack, setting, [*originals.values()], besides=CHANGED).tolist()
-        pairs = zip(originals.items(), can_help, strict=True)
-        forms = [form for (index, plan), helps in pairs if helps for form in self._forms_of(index, plan)]
-        every = [form.plan for form in forms]
-        runs = all_keep(self._space.rules, setting, every) & all_tested(stack, setting, every)
-        shown = [form for form, is_shown in zip(forms, runs.tolist(), strict=True) if is_shown]
-        return [form for form in shown if not any(_is_better(other, form) for other in shown)]
+        originals = [self._given.plan(index) for index in plans.tolist()]
+        found: list[_Form] = []
+        for alike in differing_in_numbers(originals):
+            found += self._of_alike(plans[alike], [originals[place] for place in alike])
+        return found
 
-    def _forms_of(self, index: int, plan: Plan) -> Iterator[_Form]:
-        """The plan under software of the space that is never better and needs as much memory."""
-        values: dict[str, Sequence[Any]] = {}
+    def _of_alike(self, indices: Indices, plans: Sequence[Plan]) -> Iterator[_Form]:
+        """The same of plans that differ in numbers alone, asked together."""
+        stack, setting, degrees = self._space.framework, self._question.setting, Degrees.of_all(plans)
+        helps = np.logical_not(untested(stack, setting, degrees, besides=CHANGED))
+        found: list[tuple[Ranks, NDArray[np.bool_]]] = []
+        for software in self._other_software(plans[0]) if np.any(helps) else ():
+            other, ranks = replace(degrees, plan=replace(degrees.plan, **software)), self._ranks(software)
+            better = [~runs for known, runs in found if _is_never_slower(known, ranks)]
+            runs = all_hold([helps, *better, np.logical_not(untested(stack, setting, other))])
+            if any_holds(runs):
+                runs = all_hold([runs, *(rule.holds(setting, other) for rule in self._space.rules)])
+            found.append((ranks, np.broadcast_to(np.asarray(runs, dtype=bool), len(plans))))
+            yield from (
+                _Form(int(indices[place]), replace(plans[place], **software))
+                for place in np.flatnonzero(found[-1][1]).tolist()
+            )
+
+    def _other_software(self, plan: Plan) -> Iterator[dict[str, Any]]:
+        """Software of the space that is never better and needs as much memory, the best first."""
+        own: dict[str, Any] = {name: getattr(plan, name) for name in CHANGED if name in self._space.axes}
+        values: dict[str, Sequence[Any]] = {name: (value,) for name, value in own.items()}
         for name, order in self._orders.items():
-            own = getattr(plan, name)
-            if own in order and name in self._space.axes:
-                values[name] = [each for each in order[: order.index(own) + 1] if each in self._space.axes[name]]
+            if own.get(name) in order:
+                known = [each for each in order[: order.index(own[name]) + 1] if each in self._space.axes[name]]
+                values[name] = known[::-1]
         if plan.overlap_tp and plan.overlap_ep and False in self._space.axes.get("overlap_tp", ()):
-            values["overlap_tp"] = (False, True)
+            values["overlap_tp"] = (True, False)
         for changed in itertools.product(*values.values()):
             software = dict(zip(values, changed, strict=True))
-            form = replace(plan, **software)
-            ranks = tuple(self._orders[name].index(value) for name, value in software.items() if name in self._orders)
-            if form != plan:
-                yield _Form(index, form, (int(form.overlap_tp), *ranks))
+            if software != own:
+                yield software
+
+    def _ranks(self, software: Mapping[str, Any]) -> Ranks:
+        """Places of values in their orders; of others themselves."""
+        orders = self._orders
+        return tuple(
+            orders[name].index(value) if name in orders and value in orders[name] else value
+            for name, value in software.items()
+        )
 
     def joined(self, forms: Indices) -> PricedPlans:
         """The plans that were given, and behind them these forms, with what they lose where constants are worse."""
         chosen = [self._found[index - self._first] for index in forms.tolist()]
-        asked = (self._question, *(perturbed(self._question, group) for group in GROUPS))
         plans = [form.plan for form in chosen]
-        costs = np.asarray([[each.step_time for each in price_plans(one, plans)] for one in asked])
-        return _with_forms(self._given, chosen, costs)
+        worse = [price_plans(perturbed(self._question, group), plans) for group in GROUPS]
+        costs = [self._priced.step_time[forms], *([each.step_time for each in priced] for priced in worse)]
+        return _with_forms(self._given, chosen, np.asarray(costs))
 
 
-def _is_better(one: _Form, other: _Form) -> bool:
-    """Whether a form is another one of the same plan, and never slower."""
-    if one.origin != other.origin or one is other or one.ranks[0] != other.ranks[0]:
-        return False
-    return all(mine >= its for mine, its in zip(one.ranks, other.ranks, strict=True))
+def _is_never_slower(one: Ranks, other: Ranks) -> bool:
+    """Whether software is the same but for values that are later in their order."""
+    pairs = [*zip(one, other, strict=True)]
+    is_number = [type(mine) is int for mine, _ in pairs]
+    return all(mine >= its if ranked else mine == its for (mine, its), ranked in zip(pairs, is_number, strict=True))
 
 
 def _with_forms(priced: PricedPlans, forms: Sequence[_Form], costs: NDArray[np.float64]) -> PricedPlans:
