@@ -25,6 +25,7 @@ from shardplan.frameworks.usual_stack import (
 )
 from shardplan.inputs.job import Job
 from shardplan.planner.related.frameworks import under_fastest
+from shardplan.reports.frameworks import limits_text
 from shardplan.units import format_time
 
 JOB = Job(sequence_length=2048, global_batch_size=64)
@@ -217,3 +218,19 @@ def test_where_nothing_fits_anywhere_the_first_is_taken() -> None:
 def test_what_no_framework_takes_is_refused_as_ever() -> None:
     with pytest.raises(InputError, match="unknown field of a plan 'tq'"):
         shardplan.search("llama-3.2-1b", "dgx-h100", 8, fix={"tq": 1}, **LORA)
+
+
+def test_a_plan_with_software_that_others_lack_is_run_by_them_with_their_own() -> None:
+    """MaxText computes the loss in pieces, which Megatron Core does not offer."""
+    model, cluster = shardplan.load_model("llama-3.1-8b"), shardplan.load_cluster("dgx-h100")
+    answers = shardplan.search_frameworks(model, cluster, 64, fix={"sharding": "zero1", "tp": 1, "pp": 1, "cp": 1})
+    first, *others = answers
+    assert first.best is not None
+    assert first.best.plan.fused_loss
+    assert first.own_software == ()
+    own = {each.stack.name: each for each in others if each.own_software}
+    assert {"megatron-bridge", "nemo"} <= {*own}
+    for each in own.values():
+        assert each.own_software == ("fused_loss",)
+        assert each.missing or (each.first is not None and not each.first.plan.fused_loss)
+    assert "with its own loss" in limits_text(own["nemo"])

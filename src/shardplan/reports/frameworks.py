@@ -49,6 +49,7 @@ def _framework_record(answer: FrameworkAnswer, place: int) -> Record:
         "fastest_step_time_s": None if answer.fastest is None else answer.fastest.step_time,
         "first_plan_step_time_s": None if answer.first is None else answer.first.step_time,
         "first_plan_refusals": [plain(each) for each in answer.missing],
+        "first_plan_own_software": list(answer.own_software),
     }
 
 
@@ -67,11 +68,15 @@ def limits_text(answer: FrameworkAnswer) -> str:
     return "" if answer.first.plan == answer.best.plan else _other_text(answer, answer.first, answer.best)
 
 
-def _other_text(answer: FrameworkAnswer, first: Estimate, own: Estimate) -> str:
+SOFTWARE_WORDS: Final = {"fused_loss": "loss", "moe_dispatcher": "token dispatcher", "cuda_graphs": "CUDA graphs"}
+
+
+def _other_text(answer: FrameworkAnswer, first: Estimate, best: Estimate) -> str:
     """Why a framework that runs the first plan takes another."""
-    runs = f"runs it in {format_time(first.step_time)}"
-    if own.step_time <= first.step_time:
-        return f"{runs}, its own plan in {format_time(own.step_time)}"
+    own = " and ".join(SOFTWARE_WORDS[name] for name in dict.fromkeys(answer.own_software))
+    runs = f"runs it in {format_time(first.step_time)}{f' with its own {own}' if own else ''}"
+    if best.step_time <= first.step_time:
+        return f"{runs}, its own plan in {format_time(best.step_time)}"
     if answer.fastest is not None and answer.fastest.step_time <= first.step_time:
         return f"{runs}, which ties with its own plan, the most robust of the ties"
     return f"{runs}, with settings that its own search does not try"

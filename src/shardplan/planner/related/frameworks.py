@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from shardplan.errors import NotRunnableError
 from shardplan.estimation.estimate import Estimate, estimate_plan
@@ -16,6 +16,8 @@ from shardplan.estimation.question import MAX_NUM_ACCELERATORS, PutQuestion, Que
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import CHOSEN
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.possible import can_fit
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
@@ -44,6 +46,8 @@ class FrameworkAnswer:
     """Rules of the framework that the first plan breaks: that of the framework that is fastest with its own."""
     first: Estimate | None = None
     """The first plan as this framework runs it; None where it cannot."""
+    own_software: tuple[str, ...] = ()
+    """Choices of the first plan that this framework does not have, in place of which it runs its own."""
 
     @property
     def best(self) -> Estimate | None:
@@ -169,6 +173,18 @@ def _with_first(answer: FrameworkAnswer, first: Estimate) -> FrameworkAnswer:
         return answer
     question, plan = answer.result.question.leaving_idle(first.num_accelerators_used), first.plan
     setting = question.setting
+    own = _not_offered(answer.stack, plan)
+    open_ones: dict[str, Any] = dict.fromkeys(own)
+    plan = replace(plan, **open_ones)
     missing = refusals(answer.stack, plan, setting)
     is_valid = not missing and broken_rule(setting, plan) is None
-    return replace(answer, missing=missing, first=estimate_plan(question, plan) if is_valid else None)
+    found = estimate_plan(question, plan) if is_valid else None
+    return replace(answer, missing=missing, first=found, own_software=own)
+
+
+def _not_offered(stack: Stack, plan: Plan) -> tuple[str, ...]:
+    """Choices of software of a plan that a framework does not have."""
+    can = stack.can_run
+    offered = {} if can is None or can.software is None else can.software
+    stated = {name: getattr(plan, name) for name in CHOSEN if getattr(plan, name) is not None}
+    return tuple(name for name, value in stated.items() if value not in offered.get(name, (value,)))
