@@ -85,7 +85,7 @@ class Asked:
     models_measured: int = 0
     """Models of its kind, dense or mixture of experts, whose runs on this part and precision tell that."""
     tokens_of_more: float | None = None
-    """Tokens per second with more accelerators over those with fewer."""
+    """Tokens per second of the fastest plan with more accelerators over those with fewer, the batch unchanged."""
     distance: float | None = None
     """To the nearest measured run."""
     band: float | None = None
@@ -144,11 +144,9 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
     more_answer = _answer(model, cluster, more, job)
     seconds = time.process_time() - started
     put = Asked(model=model, cluster=cluster, num_accelerators=count, more=more, seconds=seconds, fits=False)
-    found = None if fewer_answer is None else _best(fewer_answer)
-    more_found = None if more_answer is None else _best(more_answer)
-    if fewer_answer is None or found is None:
+    best = None if fewer_answer is None else _best(fewer_answer)
+    if fewer_answer is None or best is None:
         return put
-    best, tokens = found
     near = best.evidence
     asked = fewer_answer.question
     measured = measured_mfus().get((asked.cluster.accelerator.name, best.peak_format), [])
@@ -159,7 +157,7 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
         mfu=best.mfu,
         best_measured_mfu=max((each.mfu for each in measured), default=None),
         models_measured=len({each.model for each in measured if each.is_moe == asked.model.is_moe}),
-        tokens_of_more=None if more_found is None else more_found[1] / tokens,
+        tokens_of_more=_rate_of_more(fewer_answer, more_answer),
         distance=near[0].distance if near else None,
         band=best.step_time_p90 / best.step_time_p10,
         software=software_of(asked.running(vars(best.plan)).job.software, best.plan),
@@ -219,7 +217,7 @@ def _answer(model: str, cluster: str, count: int, job: Job | None = None) -> Sea
         return None
 
 
-def _best(result: SearchResult) -> tuple[Estimate, float] | None:
+def _best(result: SearchResult) -> Estimate | None:
     """The answer with most tokens per second: the plan to take, what is offered, or what would fit; None: nothing."""
     length = result.question.job.sequence_length
     taken = result.estimates[:1] if result.recommended is None else (result.recommended,)
@@ -227,8 +225,14 @@ def _best(result: SearchResult) -> tuple[Estimate, float] | None:
     most = result.question.num_accelerators
     found += [_fastest_like(result, each.estimate) for each in result.suggestions if each.num_accelerators <= most]
     rates = [each.dp * each.plan.micro_batch_size * each.num_microbatches * length / each.step_time for each in found]
-    place = int(np.argmax(rates)) if rates else None
-    return None if place is None else (found[place], rates[place])
+    return found[int(np.argmax(rates))] if rates else None
+
+
+def _rate_of_more(fewer: SearchResult, more: SearchResult | None) -> float | None:
+    """How much faster the fastest plan is on more accelerators, the batch unchanged; None where either has no plan."""
+    if more is None or not fewer.estimates or not more.estimates:
+        return None
+    return fewer.estimates[0].step_time / more.estimates[0].step_time
 
 
 def _fastest_like(result: SearchResult, suggested: Estimate) -> Estimate:
@@ -325,7 +329,7 @@ def report(record: dict[str, Any]) -> str:
         "MFU above the best measured of part and precision": f"{len(record['above_measured'])} of {good}",
         "MFU more than 5 points above the best measured of part and precision": f"{len(record['too_good'])} of {good}",
         f"the same where {ENOUGH_MODELS} models of the kind or more were measured": f"{well} of {known}",
-        "tokens/s that fall by more than 2 % as accelerators are added": f"{len(record['slower_with_more'])} of {more}",
+        "slower by 2 % or more on more accelerators, same batch": f"{len(record['slower_with_more'])} of {more}",
         "rank correlation of the distance to the nearest run and the width of the band": order,
     }
     return "\n".join(["| | |", "|---|--:|", *(f"| {name} | {value} |" for name, value in rows.items())])

@@ -110,3 +110,13 @@ def test_the_measured_steps_of_torchtitan_are_the_lines_that_were_recorded() -> 
     assert len(shipped) == 27
     for row in recorded:
         assert {name: str(value) for name, value in row.items()}.items() <= shipped[row["id"]].items()
+
+
+def test_versions_are_compared_on_the_same_questions() -> None:
+    """This version with itself: the same plans, and a row that is put into the page."""
+    program = import_module("versions")
+    (row,) = program.measured(ROOT, program.QUESTIONS[:1], runs=1)
+    assert row["question"].startswith("llama-3.1-8b, 64 in dgx-h100")
+    assert row["plans"] > 100_000
+    assert 0 < min(row["before_s"], row["now_s"])
+    assert "| llama-3.1-8b, 64 in dgx-h100" in program.report({"rows": [row]})

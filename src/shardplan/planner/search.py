@@ -83,8 +83,8 @@ def search_question(
     found, fewer = searched(question), None
     search_time = found.search_time
     if not use_all:
-        run_alike = limited_to(restrictions, found.space.axes, [cell.tables.family.switches for cell in found.cells])
-        neighbours = Neighbours(question, run_alike, stack, known, stop)
+        listed = [cell.tables.family.switches for cell in found.cells] if has_enough_layouts(question) else []
+        neighbours = Neighbours(question, limited_to(restrictions, found.space.axes, listed), stack, known, stop)
         used, fewer = fewer_that_are_faster(neighbours, min(found.fastest, within))
         if used is not None:
             found = searched(question.leaving_idle(used))

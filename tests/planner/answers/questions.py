@@ -24,6 +24,8 @@ class Asked:
     fix: Lists = field(default_factory=dict)
     limit: Lists = field(default_factory=dict)
     exclude: Lists = field(default_factory=dict)
+    use_all: bool = False
+    """Whether no accelerator may be left idle."""
 
     def question(self) -> Question:
         """The question itself."""
@@ -111,6 +113,7 @@ QUESTIONS: dict[str, Asked] = {
         num_accelerators=16,
         job={"global_batch_size": 30},
         fix={"pp": [1], "tp": [1], "cp": [1]},
+        use_all=True,
     ),
     "tied-head-8": Asked(model="llama-3.2-1b", cluster="dgx-h100", num_accelerators=8),
     "long-context-64": Asked(

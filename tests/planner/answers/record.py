@@ -20,7 +20,8 @@ TOP = 10
 
 def record_of(asked: Asked) -> dict[str, Any]:
     """The answer to a question."""
-    result = search_question(asked.question(), top=TOP, fix=asked.fix, limit=asked.limit, exclude=asked.exclude)
+    fix, limit, exclude = asked.fix, asked.limit, asked.exclude
+    result = search_question(asked.question(), top=TOP, fix=fix, limit=limit, exclude=exclude, use_all=asked.use_all)
     return {
         "num_plans_evaluated": result.num_plans_evaluated,
         "num_plans_feasible": result.num_plans_feasible,

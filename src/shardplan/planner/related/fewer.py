@@ -11,7 +11,8 @@ out: with F operations in a step, peak P and the fastest step T on all accelerat
 Where there are ``MOST_SEARCHED`` or fewer, all are searched. Of more, the largest of each odd part is kept: it has the
 layouts of those that differ from it by powers of two, with more replicas or longer groups. Of these, counts with less
 than ``LEAST_LAYOUTS`` times the layouts of all accelerators are left out, and ``MOST_SEARCHED`` are searched: those
-that promise most (``neighbours.worth``), and the one of most layouts.
+that promise most (``neighbours.worth``), and the one of most layouts. Where the batch leaves all accelerators few
+layouts, the largest counts that it fills with small replicas come first, however few layouts they have.
 
 They are searched one after the other for plans that are faster than the best so far, so that most cost little. Where
 one is, the counts below it are looked at in the same way, up to ``MOST_SEARCHED`` in all.
@@ -25,6 +26,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from shardplan.arrays import divisors
 from shardplan.costs.network import power_of_two
 from shardplan.estimation.flops import step_flops
 from shardplan.estimation.question import Question
@@ -40,6 +42,10 @@ LEAST_LAYOUTS: Final = 0.5
 never faster (docs/search.md)."""
 LEAST_GAIN: Final = 1e-3
 """Share of a step by which fewer accelerators are faster at least: less does not show in the digits of an answer."""
+SMALL_REPLICAS: Final = (1, 2, 4, 8, 16)
+"""Accelerators of replicas that are small: two nodes at most."""
+MOST_OF_SMALL: Final = 4
+"""Counts of small replicas that are searched."""
 SMALL: Final = 8
 """Accelerators of which any number is used, whatever the nodes."""
 
@@ -103,13 +109,18 @@ def counts_to_search(question: Question, fastest: float) -> list[int]:
         rich = [place for place in order if layouts[place] >= least]
         others = sorted(rich[MOST_SEARCHED - 1 :], key=lambda place: -layouts[place])
         order = [*rich[: MOST_SEARCHED - 1], *others[:1]]
-    return [int(pairs[place, 0]) for place in order]
+    ranked = [int(pairs[place, 0]) for place in order]
+    poor = not is_all and not has_enough_layouts(question)
+    first = [] if not poor else [count for count in counts_of_small_replicas(question) if count > fewest]
+    return [*dict.fromkeys((*first[:MOST_OF_SMALL], *ranked))][:MOST_SEARCHED]
 
 
 def counts_worth_trying(question: Question) -> list[int]:
     """Those of units, and where the batch leaves all accelerators few layouts those that it leaves most."""
     units = counts_of_units(question)
-    return units if has_enough_layouts(question) else sorted({*units, *counts_of_batch(question)})
+    if has_enough_layouts(question):
+        return units
+    return sorted({*units, *counts_of_batch(question), *counts_of_small_replicas(question)})
 
 
 def counts_of_units(question: Question) -> list[int]:
@@ -124,6 +135,13 @@ def counts_of_units(question: Question) -> list[int]:
     whole = range(domain, number, domain)
     of_each = range(power, min((full + (rest >= power)) * power + 1, number), power)
     return sorted({*whole, *of_each})
+
+
+def counts_of_small_replicas(question: Question) -> list[int]:
+    """The largest count for each small replica of which a number that divides the batch fits; from large to small."""
+    number, numbers = question.num_accelerators, np.asarray(divisors(question.job.global_batch_size))
+    found = (size * numbers[size * numbers < number] for size in SMALL_REPLICAS)
+    return sorted({int(counts.max()) for counts in found if len(counts)}, reverse=True)
 
 
 def _largest_of_each_odd_part(counts: Sequence[int]) -> list[int]:
