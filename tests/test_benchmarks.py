@@ -117,6 +117,6 @@ def test_versions_are_compared_on_the_same_questions() -> None:
     program = import_module("versions")
     (row,) = program.measured(ROOT, program.QUESTIONS[:1], runs=1)
     assert row["question"].startswith("llama-3.1-8b, 64 in dgx-h100")
-    assert row["plans"] > 100_000
-    assert 0 < min(row["before_s"], row["now_s"])
+    assert row["plans"] > 10_000
+    assert min(row["before_s"], row["now_s"]) > 0
     assert "| llama-3.1-8b, 64 in dgx-h100" in program.report({"rows": [row]})
