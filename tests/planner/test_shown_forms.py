@@ -25,6 +25,7 @@ from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import ALIKE_TIME
 from shardplan.planner.search import search_question
 from shardplan.planner.tied import ROOM_FACTOR, has_headroom
+from shardplan.reports.recommendation import against_fastest, reason, recommendation
 
 SAME = 1e-9
 FP8: dict[str, Any] = {"precision": "fp8", "sequence_length": 4096, "stack": "megatron-lm"}
@@ -74,6 +75,10 @@ def test_a_mixture_in_fp8_is_answered_with_a_plan_that_runs_show() -> None:
     assert taken.untested == ()
     assert taken.step_time <= fastest.step_time * tie_factor()
     assert pruned.recommended == taken
+    assert answer.ties is not None
+    found = recommendation(answer.ties, answer.estimates)
+    assert against_fastest(found) == "no test or recipe shows that it runs"
+    assert "a test, recipe or run shows that it works" in reason(found)
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (1.0, 0.5, 0.25)])

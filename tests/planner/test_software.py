@@ -283,18 +283,18 @@ def check_bound(question: Question, family: Family, bound: Any) -> None:
 @given(moe=st.booleans(), data=st.data())
 def test_plainer_software_costs_half_a_percent_at_most_and_no_headroom(*, moe: bool, data: st.DataObject) -> None:
     question, limit = data.draw(asked(moe=moe, most=8)), data.draw(limited(moe=moe))
-    axes = declared(question, limit).axes
+    space = declared(question, limit)
     plans = every_plan(question, limit)
     assume(plans)
     some = data.draw(st.lists(st.sampled_from(plans), min_size=1, max_size=6, unique=True))
     for before in (each for each in price_plans(question, some) if each.fits):
         needs = Needs(before.step_time, before.peak_memory_bytes)
-        after = price_plans(question, [plainest(MEGATRON, axes, question, before.plan, needs)])[0]
+        after = price_plans(question, [plainest(space, question, before.plan, needs)])[0]
         assert after.fits
         assert after.step_time <= before.step_time * 1.005 * (1 + SAME)
         assert headroom(question, after) or not headroom(question, before)
         changed = {name for name in VALUES if getattr(after.plan, name) != getattr(before.plan, name)}
-        assert all(getattr(after.plan, name) == axes[name][0] for name in changed)
+        assert all(getattr(after.plan, name) == space.axes[name][0] for name in changed)
 
 
 def headroom(question: Question, priced: Any) -> bool:
@@ -343,6 +343,46 @@ def test_what_the_answer_becomes_without_its_libraries_is_a_search_without_them(
         other = searched(fix={"ep": 16}, exclude={"library": [*each.missing]})
         assert other.recommended is not None
         assert other.recommended.step_time == pytest.approx(each.step_time, rel=SAME)
+
+
+def test_the_usual_dispatcher_does_not_come_back_without_its_library() -> None:
+    """DeepEP is usual in NeMo AutoModel. What a user left out is not named again among what the plan needs."""
+    missing = ["deepep"]
+    found = search(
+        "qwen3-30b-a3b", "dgx-h100", 16, global_batch_size=64, stack="nemo-automodel", limit={"cp": [1], "pp": [1]},
+        exclude={"library": missing},
+    )  # fmt: skip
+    assert found.recommended is not None
+    needed = needed_libraries(load_stack("nemo-automodel"), found.question.setting, Degrees.of(found.recommended.plan))
+    assert "deepep" not in needed
+    assert all("deepep" not in each.missing for each in found.without_libraries())
+
+
+def test_overlap_that_no_record_states_is_not_searched() -> None:
+    """Of experts in MaxText, whose record has no such entry."""
+    stack = load_stack("maxtext")
+    assert stack.can_run is not None
+    assert stack.can_run.overlap_ep is None
+    job = Job(sequence_length=2048, global_batch_size=64, **stack.job_fields("bf16"))
+    asked = Question(model=mixtral(4), cluster=cluster(), num_accelerators=16, job=job)
+    assert declare(asked, Restrictions(), stack).axes.get("overlap_ep", (False,)) == (False,)
+
+
+def test_software_of_the_job_and_of_its_plans_do_not_contradict() -> None:
+    result = run("plan", *EXPERTS, "--software", "cuda_graphs=none", "--fix", "cuda_graphs=full")
+    assert result.exit_code == 2, result.output
+    assert "none for the job and full for the plan" in unwrapped(result.output)
+    same = run("plan", *EXPERTS, "--software", "cuda_graphs=none", "--fix", "cuda_graphs=none", "--limit", "cp=1")
+    assert same.exit_code in (0, 1), same.output
+
+
+def test_dispatchers_of_one_maker_run_on_no_other_part() -> None:
+    """Also where tensor-parallel ranks alone share the experts."""
+    part = replace(accelerator(), vendor="AMD")
+    job = Job(sequence_length=2048, global_batch_size=64, **MEGATRON.job_fields("bf16"))
+    asked = Question(model=mixtral(4), cluster=cluster(part=part), num_accelerators=16, job=job)
+    plans = [Plan(tp=2, ep=ep, etp=etp, moe_dispatcher="deepep") for ep, etp in ((1, 2), (2, 1), (2, 2))]
+    assert not any(all_run(MEGATRON, asked.setting, plans))
 
 
 EXPERTS = ("qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", 8, "--stack", "megatron-lm")

@@ -109,7 +109,7 @@ def _recommended(question: Question, survey: Survey, searches: Searches) -> Esti
     fastest, tested = priced.index_of(cells[0]), tested_by(searches.stack, question)
     space = searches.space(question)
     priced, best = plan_to_take_of(question, priced, fastest, space, tested)
-    plain = plainest(searches.stack, space.axes, question, priced.plan(best), priced.needs(best))
+    plain = plainest(space, question, priced.plan(best), priced.needs(best))
     return estimate_plan(question, plain)
 
 

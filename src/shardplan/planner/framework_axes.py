@@ -17,7 +17,7 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from shardplan.arrays import Flags, all_hold, any_holds
-from shardplan.errors import NotRunnableError
+from shardplan.errors import InputError, NotRunnableError
 from shardplan.estimation.question import Question
 from shardplan.fields import replace
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
@@ -76,6 +76,9 @@ def framework_axes(stack: Stack, question: Question, axes: Axes, restricted: Col
     own = software_axes(stack, setting, question.stated_software) | {
         name: _usual_first(name, usual.get(name, _PLAN[name])) for name in ALTERNATIVES
     }
+    for name in VARIED:
+        if getattr(can, name) is None:  # nothing says that the framework has it
+            own[name] = own[name][:1]
     if not setting.model.is_moe:
         own["overlap_ep"] = own["overlap_ep"][:1]
     words = _words(stack, setting, axes["recompute"])
@@ -116,6 +119,14 @@ def closes_by_cost(stack: Stack, restricted: Collection[str]) -> bool:
 def check_software(stack: Stack | None, question: Question, given: Axes) -> None:
     """Raises ``NotRunnableError`` for software that makes no difference in the model, or that the framework has not."""
     for name in (name for name in CHOSEN if name in given):
+        stated = getattr(question.job.software, name)
+        if name in question.stated_software and stated not in given[name]:
+            asked = " or ".join(map(switch_word, given[name]))
+            raise InputError(
+                f"{name} is {switch_word(stated)} for the job and {asked} for the plan",
+                rule="what --software states of the job holds for all of its plans",
+                hint=f"state {name} once, for the job or for the plan",
+            )
         if name in OF_EXPERTS and not question.model.is_moe:
             raise NotRunnableError(
                 f"{question.model.name} has no experts, so that {name} makes no difference",

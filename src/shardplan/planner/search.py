@@ -185,7 +185,9 @@ def _without_libraries(
     missing, taken = restrictions.missing_libraries, result.recommended
     question = result.question
     while taken is not None:
-        needed = needed_libraries(stack, question.setting, Degrees.of(taken.plan))
+        needed = [
+            each for each in needed_libraries(stack, question.setting, Degrees.of(taken.plan)) if each not in missing
+        ]
         if not needed:
             break
         missing = (*missing, *needed)
@@ -199,7 +201,8 @@ def _without_libraries(
         except NotRunnableError:  # what is fixed needs them
             break
         taken = other.recommended
-        found.append(WithoutLibraries(missing=missing, step_time=None if taken is None else taken.step_time))
+        added = tuple(name for name in missing if name not in restrictions.missing_libraries)
+        found.append(WithoutLibraries(missing=added, step_time=None if taken is None else taken.step_time))
     return tuple(found)
 
 
@@ -217,7 +220,7 @@ def _answers(survey: Survey, space: Space, cells: list[Cell], retimes: Retime | 
     if retimes is not None:
         retiming = retimes(question, priced, [*found[:1], best, *found])
         return _retimed(question, (survey.priced, priced), found, retiming, tested)
-    plainer = plainest(space.framework, space.axes, question, priced.plan(best), priced.needs(best))
+    plainer = plainest(space, question, priced.plan(best), priced.needs(best))
     priced = replace(priced, instead={**priced.instead, best: plainer})
     answers, taken = _estimates(question, priced, found, best)
     return answers, ties_of(question, priced, found, (best, taken), whole=survey.priced)

@@ -9,6 +9,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import CHOSEN
 from shardplan.planner.result import Offer, SearchResult
 from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of
@@ -51,6 +52,7 @@ SIMPLER: Final = (
 DEGREES: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp")
 SWITCHES: Final = (
     "tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep",
+    *CHOSEN,
 )  # fmt: skip
 SAME_TIME: Final = 1e-9
 """Share by which step times differ that are the same."""
@@ -185,7 +187,7 @@ def reason(found: Recommendation) -> str:
     slower = f"{percent(found.time_lost)} slower than the fastest" if found.time_lost >= ALIKE_SHARE else ""
     saved = found.memory_saved if abs(found.memory_saved) >= ALIKE_MEMORY * found.estimate.usable_memory_bytes else 0.0
     more = f"needs {format_bytes(-saved)} more" if saved < 0 else ""
-    gains = [text for text in (_memory_gain(found, saved), _time_gain(found)) if text]
+    gains = [text for text in (_memory_gain(found, saved), _shown_gain(found), _time_gain(found)) if text]
     gains = gains or [_simplicity(found) or LEAST]
     costs = " and ".join(text for text in (slower, more) if text)
     return f"{costs}, but {' and '.join(gains)}" if costs else f"as fast as the fastest, and {' and '.join(gains)}"
@@ -195,6 +197,8 @@ def against_fastest(found: Recommendation) -> str:
     """What speaks most against the fastest plan, in a few words."""
     if _only_fits_by_chance(found):
         return "it may run out of memory"
+    if _shown_gain(found):
+        return "no test or recipe shows that it runs"
     here, there = found.lost
     if there - here >= SLIGHT_SHARE:
         return FASTEST[found.group]
@@ -220,6 +224,12 @@ def offer_text(question: Question, offer: Offer) -> str:
         tokens = batch * question.job.sequence_length / 1e6
         text = f"{text}, if the model learns as well from {tokens:.3g} M tokens a step"
     return f"{text} ({' '.join(flags)})"
+
+
+def _shown_gain(found: Recommendation) -> str:
+    """What the framework's record says for it alone."""
+    is_shown = bool(found.fastest.untested) and not found.estimate.untested
+    return "a test, recipe or run shows that it works, as none does of the fastest" if is_shown else ""
 
 
 def _memory_gain(found: Recommendation, saved: float) -> str:

@@ -53,7 +53,7 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation, most: in
             page.line(sentence, style="dim")
 
 
-RECOMMENDED, TIE, FULL = "*", "=", "!"
+RECOMMENDED, TIE, FULL, UNTESTED = "*", "=", "!", "?"
 """Marks of the table of plans."""
 SIMULATED = "simulated"
 WORST = "at worst"
@@ -61,9 +61,10 @@ WORST = "at worst"
 
 
 def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:
+    shown = UNTESTED if estimate.untested else ""
     if estimate.plan == ties.recommended.plan:
-        return RECOMMENDED
-    return TIE if estimate.plan in ties.robustness and estimate.plan != fastest.plan else ""
+        return RECOMMENDED + shown
+    return (TIE if estimate.plan in ties.robustness and estimate.plan != fastest.plan else "") + shown
 
 
 def _worst(estimate: Estimate, ties: Ties) -> str:
@@ -80,10 +81,12 @@ def memory_text(estimate: Estimate) -> str:
 def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> str:
     """What the marks of the table mean."""
     texts = [f"{RECOMMENDED} take this one"]
-    if any(_mark(each, ties, listed[0]) == TIE for each in listed):
+    if any(TIE in _mark(each, ties, listed[0]) for each in listed):
         texts.append(f"{TIE} within {100 * (ties.factor - 1):.0f} %, too close to call")
     if not all(each.has_headroom for each in listed):
         texts.append(f"{FULL} may not fit")
+    if any(each.untested for each in listed):
+        texts.append(f"{UNTESTED} untested")
     if WORST in titles:
         texts.append(
             f"{WORST}: if network, overlap and host are all worse than assumed, and unmeasured plans take longer"

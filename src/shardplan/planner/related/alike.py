@@ -112,7 +112,7 @@ def best_of_alike(
     every = list(families(questions[0], space, Counter()))
     num_plans = sum(family.whole.num_plans() for family in every if family.counts)
     found: dict[int, AlikeAnswer] = {}
-    plain = partial(_in_plain_words, stack, space)
+    plain = partial(_in_plain_words, space)
     for numbers in by_system(questions):
         asked = Slice.of([questions[number] for number in numbers], with_roomy=to_take)
         tables = tables_of(asked.joint, every, known)
@@ -146,7 +146,7 @@ def plan_to_take(
         space = None if stack is None else declare(question, restrictions or Restrictions(), stack)
         ((_, best),) = search.with_plans_to_take(space)
         if space is not None:
-            best = _in_plain_words(stack, space, question, best)
+            best = _in_plain_words(space, question, best)
         assert best is not None
         return [estimate_plan(question, best.plan)]
 
@@ -324,11 +324,11 @@ class _Search:
         return lost
 
 
-def _in_plain_words(stack: Stack | None, space: Space, question: Question, found: FoundPlan | None) -> FoundPlan | None:
+def _in_plain_words(space: Space, question: Question, found: FoundPlan | None) -> FoundPlan | None:
     """A plan to take without software that gains it nothing."""
     if found is None:
         return None
-    plan = plainest(stack, space.axes, question, found.plan, Needs(found.step_time, found.peak_memory_bytes))
+    plan = plainest(space, question, found.plan, Needs(found.step_time, found.peak_memory_bytes))
     if plan == found.plan:
         return found
     (priced,) = price_plans(question, [plan])

@@ -89,7 +89,10 @@ def suggest(
         return _with_valid(result, restrictions, stack, trial, stop)
     lighter = tuple(_that_fit(_lighter(question, restrictions), trial, partial(nearby_offers, stack=stack, stop=stop)))
     is_lighter = any(each.estimate.plan.offload != "none" for each in lighter)
-    plain = partial(plainest, stack, result.space, question)
+
+    def plain(plan: Plan, now: Needs) -> Plan:
+        return plainest(declare(question, restrictions, stack), question, plan, now)
+
     lightest = Answers(1, lambda _places: [_lightest(survey, restrictions, stack, plain, offloads=not is_lighter)])
     near = nearest_with_plans(question, restrictions, stack, has_plans=True, stop=stop)
     beside = [_beside(question, each) for each in near[:1]]

@@ -63,10 +63,15 @@ def library_texts(result: SearchResult) -> list[str]:
     return [f"without {joined(each.missing)} {_then(each, taken)}" for each in result.without_libraries()]
 
 
+LEAST_LONGER: Final = 0.05
+"""From which a step is longer in the digits that are shown. [%]"""
+
+
 def _then(without: WithoutLibraries, taken: Estimate) -> str:
     if without.step_time is None:
         return "nothing fits"
-    return f"{format_time(without.step_time)} a step ({100 * (without.step_time / taken.step_time - 1):+.1f} %)"
+    longer = 100 * (without.step_time / taken.step_time - 1)
+    return f"{format_time(without.step_time)} a step ({f'{longer:+.1f} %' if longer >= LEAST_LONGER else 'no slower'})"
 
 
 def question_parts(question: Question) -> tuple[str, ...]:
