@@ -25,10 +25,10 @@ from shardplan.inputs.plan import Plan
 NOTHING_SHOWN: Final = "its record names no test, recipe or run of any plan"
 
 
-def untested(stack: Stack | None, setting: Setting, degrees: Degrees, *, besides: Collection[str] = ()) -> Flags:
+def untested(stack: Stack | None, setting: Setting, degrees: Degrees, *, leaving_out: Collection[str] = ()) -> Flags:
     """Whether nothing shows that the framework runs the plan, or each of the candidates, of ``degrees``.
 
-    ``besides``: fields of which aspects do not count, as another value of these may be shown to run.
+    ``leaving_out``: aspects that read one of these fields do not count, as another value of it may be shown to run.
     """
     can = None if stack is None else stack.can_run
     if can is None:
@@ -38,7 +38,7 @@ def untested(stack: Stack | None, setting: Setting, degrees: Degrees, *, besides
     known = KnownFacts(FACTS, setting, degrees)
     found: Flags = False
     for aspect in can.shown:
-        lacks = False if not {*besides}.isdisjoint(aspect.names) else aspect.lacks(known)
+        lacks = False if not {*leaving_out}.isdisjoint(aspect.names) else aspect.lacks(known)
         if lacks is not False:
             found = np.logical_or(found, lacks)
     return found

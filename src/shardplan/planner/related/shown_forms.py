@@ -123,7 +123,7 @@ class _Forms:
     def _of_alike(self, indices: Indices, plans: Sequence[Plan]) -> Iterator[_Form]:
         """The same of plans that differ in numbers alone, asked together."""
         stack, setting, degrees = self._space.framework, self._question.setting, Degrees.of_all(plans)
-        helps = np.logical_not(untested(stack, setting, degrees, besides=CHANGED))
+        helps = np.logical_not(untested(stack, setting, degrees, leaving_out=CHANGED))
         found: list[tuple[Ranks, NDArray[np.bool_]]] = []
         for software in self._other_software(plans[0]) if np.any(helps) else ():
             other, ranks = replace(degrees, plan=replace(degrees.plan, **software)), self._ranks(software)
