@@ -406,6 +406,12 @@ def test_software_that_nothing_can_run_ends_with_2_and_the_rule(words: tuple[obj
     assert told in unwrapped(result.output)
 
 
+def test_a_plan_of_a_dense_model_names_no_dispatcher() -> None:
+    result = run("estimate", *DENSE, "--moe-dispatcher", "deepep")
+    assert result.exit_code == 2, result.output
+    assert "llama-3.1-8b has no experts" in unwrapped(result.output)
+
+
 def test_errors_name_what_is_known() -> None:
     with pytest.raises(UnknownNameError, match="deepspeech") as raised:
         search("qwen3-30b-a3b", "dgx-h100", 8, stack="megatron-lm", exclude={"library": ["deepspeech"]})

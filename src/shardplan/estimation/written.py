@@ -13,6 +13,7 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import plan_in_stack, stated
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import check_experts
 
 
 def estimate_written(
@@ -21,9 +22,11 @@ def estimate_written(
     """The plan with its fields other than the ``given`` ones as usual in the framework; what was taken is assumed.
 
     Without ``given`` these are the fields that are not at their default, or all where the plan states them. Raises
-    ``PlanError`` where the plan breaks a rule.
+    ``PlanError`` where the plan breaks a rule, ``NotRunnableError`` where it names a dispatcher without experts.
     """
     given = stated(plan) if given is None else given
+    named = [name for name in given if getattr(plan, name, None) is not None]
+    check_experts(named, question.model.name, is_moe=question.model.is_moe)
     whole, of_stack = filled(question, plan, stack, given)
     answer = in_framework(estimate_plan(question, whole), stack, question)
     own = () if stack is None else stack.plan_fields()

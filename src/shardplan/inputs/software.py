@@ -6,10 +6,11 @@ A stack (``data/stacks``) is a documented set of them, so that a user of a frame
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Final, Literal, get_args, get_type_hints
 
+from shardplan.errors import NotRunnableError
 from shardplan.fields import about, check, dataclass
 from shardplan.inputs.words import (
     ATTENTION_GENERATIONS,
@@ -233,3 +234,14 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     name: _names(kind) for name, kind in get_type_hints(Software).items() if _names(kind)
 }
 """Values of every field that has named ones."""
+
+
+def check_experts(names: Iterable[str], model: str, *, is_moe: bool) -> None:
+    """Raises ``NotRunnableError`` where one of some stated fields makes no difference without experts."""
+    for name in () if is_moe else names:
+        if name in OF_EXPERTS:
+            raise NotRunnableError(
+                f"{model} has no experts, so that {name} makes no difference",
+                rule=f"{name} is for models with experts",
+                hint=f"leave {name} out",
+            )

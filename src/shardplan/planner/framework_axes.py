@@ -29,7 +29,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, degrees_with
 from shardplan.inputs.plan import OP_SAC, CpComm, Plan, TpKind, recompute_modules
-from shardplan.inputs.software import CHOSEN, OF_EXPERTS
+from shardplan.inputs.software import CHOSEN, OF_EXPERTS, check_experts
 from shardplan.words import switch_word
 
 Axes = dict[str, tuple[Any, ...]]
@@ -127,12 +127,7 @@ def check_software(stack: Stack | None, question: Question, given: Axes) -> None
                 rule="what --software states of the job holds for all of its plans",
                 hint=f"state {name} once, for the job or for the plan",
             )
-        if name in OF_EXPERTS and not question.model.is_moe:
-            raise NotRunnableError(
-                f"{question.model.name} has no experts, so that {name} makes no difference",
-                rule=f"{name} is for models with experts",
-                hint=f"leave {name} out",
-            )
+        check_experts([name], question.model.name, is_moe=question.model.is_moe)
         if stack is None or stack.can_run is None:
             continue
         offered = (stack.can_run.software or {}).get(name, ())
