@@ -84,11 +84,11 @@ class _Forms:
         left = plans
         most = self._priced.step_time[left].min(initial=np.inf) * self._priced.factor
         while True:
-            untested, front = self._untested_in_front(left, facts)
-            if not len(untested):
+            unshown, front = self._untested_in_front(left, facts)
+            if not len(unshown):
                 return front[front >= self._first]
-            added = self._add_forms(untested)
-            left = np.union1d(np.setdiff1d(left, untested), added[self._priced.step_time[added] <= most])
+            added = self._add_forms(unshown)
+            left = np.union1d(np.setdiff1d(left, unshown), added[self._priced.step_time[added] <= most])
 
     def _untested_in_front(self, plans: Indices, facts: PlanFacts) -> tuple[Indices, Indices]:
         """About ``SEVERAL`` untested plans that no tested one dominates, and what none dominates without these."""
@@ -96,10 +96,10 @@ class _Forms:
         while True:
             front = not_dominated(self._priced, left)
             known = front[front < self._first]  # all forms are tested
-            untested = known[~facts.are_tested(known)]
-            if not len(untested) or len(found) >= SEVERAL:
+            unshown = known[~facts.are_tested(known)]
+            if not len(unshown) or len(found) >= SEVERAL:
                 return found, front
-            found, left = np.union1d(found, untested), np.setdiff1d(left, untested)
+            found, left = np.union1d(found, unshown), np.setdiff1d(left, unshown)
 
     def _add_forms(self, plans: Indices) -> Indices:
         """Prices the best forms of ``plans``; their indices."""
