@@ -1,6 +1,7 @@
 """Everything that users see, written into a folder: to be compared before and after a change that keeps behaviour.
 
-    python -m tests.snapshots.freeze FOLDER        some minutes; then diff -r BEFORE AFTER
+    python -m tests.snapshots.freeze FOLDER                     some minutes; then diff -r BEFORE AFTER
+    python -m tests.snapshots.freeze FOLDER docs/decisions.md   the commands of some pages alone
 
 Every command of every page, in the order of the page, in a folder of its own: what it prints at 60, 80 and 120 columns,
 and the JSON of commands that have some. Snapshots and recorded exports are in the repository already; next to them
@@ -94,5 +95,14 @@ def freeze_all(folder: Path) -> None:
     (folder / "validate.json").write_text(run("validate", "--json", "-").stdout, encoding="utf-8")
 
 
+def main(folder: str, *which: str) -> None:
+    """Writes all of it, or what some pages show."""
+    place = Path(folder).resolve()
+    if which:
+        freeze(place, [ROOT / page for page in which])
+    else:
+        freeze_all(place)
+
+
 if __name__ == "__main__":
-    freeze_all(Path(sys.argv[1]).resolve())
+    main(*sys.argv[1:])
