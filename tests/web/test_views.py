@@ -163,7 +163,7 @@ def test_export_refuses_unknown_frameworks(client: TestClient) -> None:
         ("decide=pareto_sizes&sizes=8,16", "8 accelerators: "),
         ("decide=pareto_sizes&sizes=8,16&tokens=1T", "Cheapest: "),
         ("decide=pareto", "are best in some respect"),
-        ("decide=sensitivity", "matter most"),
+        ("decide=sensitivity", "Pays: "),
         ("decide=fit&sought=sequence_length", "The largest sequence length that fits is"),
         ("decide=fit&sought=gpus", "The smallest number of accelerators that fits is"),
         ("decide=whatif&change.1=precision&to.1=fp8&change.2=gpus&to.2=32", "Before and after all changes"),
