@@ -44,8 +44,8 @@ class Line(NamedTuple):
     """Of the label; of the words where there is no label."""
     is_flush: bool = False
     """Whether it starts at the left edge where the other lines of its part are indented."""
-    is_of_flags: bool = False
-    """Whether it names flags: pages and notebooks leave it out."""
+    only: Literal["", "terminal", "pages"] = ""
+    """Where it stands if not everywhere: what names flags is for the ``terminal``; ``pages`` are notebooks too."""
 
 
 class Bullets(NamedTuple):
@@ -194,7 +194,13 @@ def plain_text(words: Words) -> str:
     return words if isinstance(words, str) else "".join(span.text for span in words)
 
 
+def lead(document: AnswerDocument) -> Line:
+    """The line of the verdict that is the answer: the first with a label."""
+    lines = [block for block in document.verdict if isinstance(block, Line)]
+    return next((line for line in lines if line.label), lines[0])
+
+
 def summary(document: AnswerDocument) -> str:
     """The verdict in a line: ``Pays: Up to 64 accelerators. ...``"""
-    first = next(block for block in document.verdict if isinstance(block, Line))
-    return ": ".join(filter(None, (first.label, plain_text(first.words))))
+    line = lead(document)
+    return ": ".join(filter(None, (line.label, plain_text(line.words))))

@@ -24,7 +24,7 @@ from shardplan.answers.document import (
 )
 
 Address: TypeAlias = Callable[[Any], str]
-"""Where a row of a table leads; empty where it leads nowhere."""
+"""Where a row of a table with a wide column leads; empty where it leads nowhere."""
 STYLE: Final = (
     "<style>.shardplan.answer{font:13px/1.5 system-ui,sans-serif;max-width:72em}.shardplan.answer table{font:inherit;"
     "border-collapse:collapse;margin:4px 0}.shardplan.answer td,.shardplan.answer th{padding:1px 12px 1px 0;border:0;"
@@ -56,7 +56,7 @@ def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
 
 def _block(block: Block, address: Address | None) -> str:
     match block:
-        case Line(is_of_flags=False):
+        case Line() if block.only != "terminal":
             label = f"<b>{escape(block.label)}</b> " if block.label else ""
             tone = "" if block.label else block.tone
             return f"<p>{label}{_words(block.words, tone)}</p>"
@@ -87,7 +87,7 @@ def table_html(table: RowTable, address: Address | None = None) -> str:
 
 
 def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address | None) -> str:
-    where = "" if address is None else address(row)
+    where = address(row) if address is not None and any(column.is_wide for column in columns) else ""
     cells = "".join(f"<td{_side(column)}>{_cell(column, row, where)}</td>" for column in columns)
     tone = table.tone(row)
     return f'<tr class="{tone}">{cells}</tr>' if tone else f"<tr>{cells}</tr>"

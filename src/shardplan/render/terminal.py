@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.text import Text
@@ -35,12 +35,16 @@ STYLES: Final[dict[Tone, str]] = {
 }
 
 
-def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> None:
-    """The whole answer, and which files were ``written``."""
+def show(
+    page: Page, document: AnswerDocument, written: Sequence[str] = (), between: Callable[[Page], None] | None = None
+) -> None:
+    """The whole answer, and which files were ``written``. ``between``: prints what follows the verdict."""
     show_blocks(page, document.head)
-    if document.head:
+    if document.head and document.verdict:
         page.console.print()
     show_blocks(page, document.verdict)
+    if between is not None:
+        between(page)
     for part in document.parts:
         show_part(page, part)
     if written:
@@ -61,7 +65,7 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
     """Blocks one below the other. ``indent``: of lines without a label."""
     for block in blocks:
         match block:
-            case Line():
+            case Line() if block.only != "pages":
                 _show_line(page, block, indent)
             case Bullets():
                 page.bullets(block.texts, style=STYLES[block.tone], most_lines=block.most_lines)
