@@ -163,7 +163,7 @@ COLUMNS: Final = (
 
 
 HINT: Final = Line(
-    "--assumptions lists every default that was taken, with its source.", tone="quiet", is_flush=True, only="terminal"
+    "--assumptions lists every default that was taken, with its source.", tone="quiet", indent=0, only="terminal"
 )
 
 

@@ -42,8 +42,8 @@ class Line(NamedTuple):
     """One or two words before it (``Pays``); empty: under the text of the label before; None: no label."""
     tone: Tone = ""
     """Of the label; of the words where there is no label."""
-    is_flush: bool = False
-    """Whether it starts at the left edge where the other lines of its part are indented."""
+    indent: int | None = None
+    """Characters before it on a terminal; None: 2 in a part, and none in head and verdict."""
     only: Literal["", "terminal", "pages"] = ""
     """Where it stands if not everywhere: what names flags is for the ``terminal``; ``pages`` are notebooks too."""
 
@@ -55,6 +55,13 @@ class Bullets(NamedTuple):
     tone: Tone = ""
     most_lines: int | None = None
     """Of each, on a terminal; None: all."""
+
+
+class Numbered(NamedTuple):
+    """Paragraphs with numbers from 1, which the rows of a table refer to."""
+
+    texts: Sequence[str]
+    tone: Tone = ""
 
 
 class CommandLine(NamedTuple):
@@ -154,7 +161,7 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | CommandLine | RowTable | Plot | PartsBar
+Block: TypeAlias = Line | Bullets | Numbered | CommandLine | RowTable | Plot | PartsBar
 
 
 class Part(NamedTuple):

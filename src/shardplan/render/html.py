@@ -16,6 +16,7 @@ from shardplan.answers.document import (
     Column,
     CommandLine,
     Line,
+    Numbered,
     Part,
     PartsBar,
     RowTable,
@@ -60,9 +61,10 @@ def _block(block: Block, address: Address | None) -> str:
             label = f"<b>{escape(block.label)}</b> " if block.label else ""
             tone = "" if block.label else block.tone
             return f"<p>{label}{_words(block.words, tone)}</p>"
-        case Bullets():
+        case Bullets() | Numbered():
+            tag = "ol" if isinstance(block, Numbered) else "ul"
             texts = "".join(f"<li>{escape(text)}</li>" for text in block.texts)
-            return f'<ul class="reasons">{texts}</ul>' if texts else ""
+            return f'<{tag} class="reasons">{texts}</{tag}>' if texts else ""
         case CommandLine():
             return f"<pre>{escape(block.text)}</pre>"
         case RowTable():

@@ -13,6 +13,7 @@ from shardplan.answers.document import (
     Bullets,
     CommandLine,
     Line,
+    Numbered,
     Part,
     PartsBar,
     Plot,
@@ -69,6 +70,9 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
                 _show_line(page, block, indent)
             case Bullets():
                 page.bullets(block.texts, style=STYLES[block.tone], most_lines=block.most_lines)
+            case Numbered():
+                for number, text in enumerate(block.texts, start=1):
+                    page.hanging(Text(str(number).rjust(2)), Text(text, style=STYLES[block.tone]), gap=1)
             case CommandLine():
                 page.verbatim(block.text)
             case RowTable():
@@ -101,7 +105,7 @@ def _cell(page: Page, column: doc.Column, row: object) -> str:
 
 def _show_line(page: Page, line: Line, indent: int) -> None:
     if line.label is None:
-        page.line(_text(page, line.words, line.tone), indent=0 if line.is_flush else indent)
+        page.line(_text(page, line.words, line.tone), indent=indent if line.indent is None else line.indent)
     else:
         page.labelled(line.label, _text(page, line.words, "" if line.label else line.tone), style=STYLES[line.tone])
 
