@@ -129,6 +129,8 @@ class RowTable(NamedTuple):
     columns: Sequence[Column]
     tone: Callable[[Any], Tone] = plain_tone
     """Of each row."""
+    narrow: Callable[[Any], tuple[str, str, str]] | None = None
+    """A row in two lines, for a terminal that is too narrow for the table: name and value, and below them the rest."""
 
 
 class Dot(NamedTuple):

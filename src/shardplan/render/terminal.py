@@ -96,6 +96,11 @@ def show_table(page: Page, table: RowTable) -> list[str]:
         for column in table.columns
         if column.title is not None and not column.is_wide
     ]
+    if table.narrow is not None and not page.has_room(columns):
+        for name, value, rest in map(table.narrow, table.rows):
+            page.hanging(Text(name), Text(value, style="bold"))
+            page.line(rest, indent=6, style="dim")
+        return []
     return page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
 
 
