@@ -8,12 +8,13 @@ from typing import Any, Final, Literal
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import MEMORY, term_label
 from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
-from shardplan.reports.breakdown import PARTS, step_split, term_label
+from shardplan.reports.breakdown import step_split
 from shardplan.reports.plan_file import Pick, PlanFile
 from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_rate
@@ -212,7 +213,7 @@ def _memory_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
     yield _row("memory", "peak_memory_bytes", "bytes", [e.peak_memory_bytes for e in estimates], "peak memory")
     yield _row("memory", "usable_memory_bytes", "bytes", [e.usable_memory_bytes for e in estimates], "usable memory")
     fullest = [e.memory[e.fullest_stage] for e in estimates]
-    for name in PARTS:
+    for name in MEMORY:
         if any(stage.get(name) for stage in fullest):
             yield _row("memory", name, "bytes", [stage.get(name, 0.0) for stage in fullest])
     yield _row("memory", "feasible", "text", ["yes" if e.feasible else "no" for e in estimates], "fits")

@@ -9,8 +9,9 @@ from rich.text import Text
 from shardplan.cli.layout import HARD_SPACE, INDENT, Page
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import MEMORY, TERMS, term_label
 from shardplan.estimation.question import Question
-from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.breakdown import Share, memory_bar, step_split
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
     cost_text,
@@ -28,16 +29,10 @@ from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_time
 from shardplan.words import joined
 
-LETTERS = {
-    "weights": ("W", "bright_blue"),
-    "gradients": ("G", "bright_cyan"),
-    "optimizer": ("O", "bright_magenta"),
-    "activations": ("A", "bright_yellow"),
-    "logits": ("L", "bright_green"),
-    "buffers": ("B", "bright_red"),
-    "framework": ("F", "white"),
-}
-COLOURS = {"matmul": "green", "attention": "green", "memory_bound": "yellow", "recompute": "yellow"}
+COLOURS = {"arithmetic": "green", "passes": "yellow"}
+"""Of bars of the step, by group of their term; all others are losses."""
+LOSS = "red"
+REST = "rest"
 LEAST_SHARE = 0.004
 """Terms below this share of the step are summed up in one line."""
 LONGEST_BAR = 40
@@ -176,17 +171,12 @@ def _legend_entry(page: Page, parts: Sequence[Share]) -> Text:
     """A part by its name, several by their marks, and what they take together."""
     entry = Text()
     for part in parts:
-        letter, colour = _letter(part.name)
-        mark = part.name.capitalize() if len(parts) == 1 else _mark(page, letter)
-        entry.append(f"{mark}{HARD_SPACE}", style=colour if page.is_coloured else "")
+        term = MEMORY[part.name]
+        mark = part.name.capitalize() if len(parts) == 1 else _mark(page, term.letter)
+        entry.append(f"{mark}{HARD_SPACE}", style=term.colour if page.is_coloured else "")
     words = "rest " if len(parts) > 1 else ""
     entry.append(f"{words}{format_bytes(sum(part.value for part in parts))}".replace(" ", HARD_SPACE))
     return entry
-
-
-def _letter(part: str) -> tuple[str, str]:
-    """Letter and colour of a part of memory."""
-    return LETTERS.get(part, (part[0].upper(), "white"))
 
 
 def _mark(page: Page, letter: str) -> str:
@@ -200,9 +190,9 @@ def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:
     text, reached = Text(), 0.0
     for part in parts:
         reached += part.share
-        letter, colour = _letter(part.name)
+        term = MEMORY[part.name]
         length = max(round(reached / everything * room) - len(text), 0)
-        text.append(_mark(page, letter) * length, style=colour if page.is_coloured else "")
+        text.append(_mark(page, term.letter) * length, style=term.colour if page.is_coloured else "")
     text.append("." * (room - len(text)), style="dim")
     if everything > 1.0:
         end = round(room / everything)
@@ -218,14 +208,15 @@ def show_step(page: Page, estimate: Estimate, most: int = MOST_TERMS) -> None:
     num_shown = min(most, sum(share.share >= LEAST_SHARE for share in shares))
     shown, rest = [*shares[:num_shown]], shares[num_shown:]
     if sum(share.share for share in rest) >= LEAST_SHARE / 4:
-        total = Share(name="rest", value=sum(s.value for s in rest), share=sum(s.share for s in rest))
+        total = Share(name=REST, value=sum(s.value for s in rest), share=sum(s.share for s in rest))
         shown.append(total)
-    labels = ["the rest" if share.name == "rest" else term_label(share.name) for share in shown]
+    labels = [f"the {REST}" if share.name == REST else term_label(share.name) for share in shown]
     times, shares_text = [format_time(share.value) for share in shown], [percent(share.share) for share in shown]
     widths = [max(len(text) for text in texts) for texts in (labels, times, shares_text)]
     room = min(page.width - sum(widths) - 8, LONGEST_BAR)
     longest = max(share.share for share in shown)
     for share, label, time, text in zip(shown, labels, times, shares_text, strict=True):
         line = Text(f"  {label.ljust(widths[0])}  {time.rjust(widths[1])}  {text.rjust(widths[2])}  ")
-        line.append_text(page.bar(share.share / longest, room, COLOURS.get(share.name, "red")))
+        colour = COLOURS.get(TERMS[share.name].group, LOSS) if share.name in TERMS else LOSS
+        line.append_text(page.bar(share.share / longest, room, colour))
         page.console.print(line, soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shardplan.decisions.whatif import ChangeStep, WhatIf
-from shardplan.reports.breakdown import term_label
+from shardplan.estimation.parts.terms import term_label
 from shardplan.reports.decisions.shared import asked_record, plan_record, with_plans
 from shardplan.reports.plan_file import estimate_record
 

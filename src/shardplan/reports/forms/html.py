@@ -10,27 +10,28 @@ from html import escape
 from typing import Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import MEMORY, keys_of, term_label
 from shardplan.estimation.question import Question
 from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import Retimed
-from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.breakdown import Share, memory_bar, step_split
 from shardplan.reports.recommendation import against_fastest, faster_by, listed_plans, recommendation, simulated_text
 from shardplan.reports.texts.answer import memory_use, percent, question_parts, question_title, rates_text, step_band
 from shardplan.reports.texts.plan import plan_words, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 
 COLOURS: Final = {
-    "weights": "#4477aa",
-    "gradients": "#66ccee",
-    "optimizer": "#aa3377",
-    "activations": "#ccbb44",
-    "logits": "#228833",
-    "buffers": "#ee6677",
-    "framework": "#999999",
+    "bright_blue": "#4477aa",
+    "bright_cyan": "#66ccee",
+    "bright_magenta": "#aa3377",
+    "bright_yellow": "#ccbb44",
+    "bright_green": "#228833",
+    "bright_red": "#ee6677",
+    "white": "#999999",
 }
-"""Of the parts of memory; distinguished by the colour-blind too (Paul Tol's bright scheme)."""
+"""Of the parts of memory, by their colour on terminals. The colour-blind can tell them apart (Paul Tol, bright)."""
 COMPUTE, LOSS = "#228833", "#cc6677"
-OF_COMPUTE: Final = ("matmul", "attention")
+ARITHMETIC: Final = keys_of("arithmetic")
 MOST_TERMS: Final = 8
 STYLE: Final = (
     "<style>.shardplan{font:13px/1.5 system-ui,sans-serif;max-width:62em}.shardplan .bar{display:flex;height:14px;"
@@ -89,7 +90,7 @@ def _verdict(question: Question, estimate: Estimate) -> str:
 
 def _memory(estimate: Estimate) -> str:
     bar = memory_bar(estimate)
-    parts = [(part, COLOURS.get(part.name, "#999999")) for part in bar.parts]
+    parts = [(part, COLOURS[MEMORY[part.name].colour]) for part in bar.parts]
     legend = " &nbsp; ".join(
         f'<span class="dot" style="background:{colour}"></span>{escape(part.name)} {format_bytes(part.value)}'
         for part, colour in parts
@@ -113,7 +114,7 @@ def _step(estimate: Estimate) -> str:
     rows = "".join(
         f"<tr><td>{escape(term_label(share.name))}</td><td>{format_time(share.value)}</td>"
         f"<td>{percent(share.share)}</td><td style='width:16em'>"
-        f"{_bar([(share, COMPUTE if share.name in OF_COMPUTE else LOSS)])}</td></tr>"
+        f"{_bar([(share, COMPUTE if share.name in ARITHMETIC else LOSS)])}</td></tr>"
         for share in shares
     )
     return f"<table><tr><th>Step</th><th></th><th></th><th></th></tr>{rows}</table>"

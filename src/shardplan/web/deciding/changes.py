@@ -7,13 +7,13 @@ from typing import Any, Final
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.decisions.whatif import CLUSTER, WhatIf, change_of, check_named_once, what_if
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.estimation.parts.terms import term_label
 from shardplan.estimation.question import PutQuestion
 from shardplan.estimation.written import filled
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.decisions.whatif import whatif_chart
-from shardplan.reports.breakdown import term_label
 from shardplan.reports.decisions.whatif import whatif_record
 from shardplan.reports.texts.decisions import (
     changed_terms,

@@ -8,7 +8,7 @@ from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_doubt, show_plan, show_question
 from shardplan.cli.show.decisions.columns import centred_bar, plan_columns, show_written
 from shardplan.decisions.whatif import TermChange, WhatIf
-from shardplan.reports.breakdown import term_label
+from shardplan.estimation.parts.terms import term_label
 from shardplan.reports.texts.decisions import changed_terms, signed_change, whatif_cells, whatif_notes, whatif_sentence
 from shardplan.units import format_time
 

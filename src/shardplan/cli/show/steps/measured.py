@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.steps.timeline import LEAST_SHARE, MOST_RANKS, show_more_ranks
-from shardplan.reports.breakdown import term_label
+from shardplan.estimation.parts.terms import term_label
 from shardplan.reports.texts.answer import more_or_less, percent, signed_time
 from shardplan.simulation.measured.answer import SPLIT_AS_PREDICTED, MeasuredAnswer
 from shardplan.simulation.measured.comparison import PassComparison, PassName
