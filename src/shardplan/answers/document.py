@@ -44,6 +44,8 @@ class Line(NamedTuple):
     """Of the label; of the words where there is no label."""
     is_flush: bool = False
     """Whether it starts at the left edge where the other lines of its part are indented."""
+    is_of_flags: bool = False
+    """Whether it names flags: pages and notebooks leave it out."""
 
 
 class Bullets(NamedTuple):

@@ -8,7 +8,11 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from shardplan.answers.document import AnswerDocument
+from shardplan.answers.pareto import pareto_document
+from shardplan.answers.pareto_sizes import pareto_sizes_document
 from shardplan.answers.scale import scale_document
+from shardplan.answers.sensitivity import sensitivity_document
+from shardplan.answers.whatif import whatif_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
 from shardplan.api.saving import AsDocument, AsTable
@@ -25,15 +29,11 @@ from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
-from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
-from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
-from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
-from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleAnswer(scales.Scaling, AsDocument):
-    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`; a row for each size."""
+    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`. Rows: the sizes."""
 
     __repr__ = AsDocument.__repr__
 
@@ -120,16 +120,17 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIfAnswer(what_ifs.WhatIf, AsTable):
-    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`."""
+class WhatIfAnswer(what_ifs.WhatIf, AsDocument):
+    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan whatif --json`` writes."""
-        return whatif_record(self)
+    Rows: the question as it was, and one after each change.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for the question as it was, and one after each change."""
-        return whatif_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan whatif`` prints."""
+        return whatif_document(self)
 
 
 def whatif(
@@ -170,16 +171,17 @@ def whatif(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SensitivityAnswer(sensitivities.Sensitivity, AsTable):
-    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`."""
+class SensitivityAnswer(sensitivities.Sensitivity, AsDocument):
+    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan sensitivity --json`` writes."""
-        return sensitivity_record(self)
+    Rows: the parameters, the most important first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each parameter, the most important first."""
-        return sensitivity_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan sensitivity`` prints."""
+        return sensitivity_document(self)
 
 
 def sensitivity(
@@ -202,16 +204,17 @@ def sensitivity(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoAnswer(fronts.ParetoFront, AsTable):
-    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`."""
+class ParetoAnswer(fronts.ParetoFront, AsDocument):
+    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan pareto --json`` writes."""
-        return pareto_record(self)
+    Rows: the plans of the front, the fastest first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each plan of the front, the fastest first."""
-        return pareto_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan pareto`` prints."""
+        return pareto_document(self)
 
 
 def pareto(
@@ -230,16 +233,17 @@ def pareto(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoSizesAnswer(size_fronts.SizesFront, AsTable):
-    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`."""
+class ParetoSizesAnswer(size_fronts.SizesFront, AsDocument):
+    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan pareto --gpus 64..4096 --json`` writes."""
-        return pareto_sizes_record(self)
+    Rows: the sizes, the smallest first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each size, the smallest first."""
-        return pareto_sizes_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan pareto --gpus 64..4096`` prints."""
+        return pareto_sizes_document(self)
 
 
 def pareto_sizes(

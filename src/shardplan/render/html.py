@@ -56,7 +56,7 @@ def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
 
 def _block(block: Block, address: Address | None) -> str:
     match block:
-        case Line():
+        case Line(is_of_flags=False):
             label = f"<b>{escape(block.label)}</b> " if block.label else ""
             tone = "" if block.label else block.tone
             return f"<p>{label}{_words(block.words, tone)}</p>"

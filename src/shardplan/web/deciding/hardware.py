@@ -2,100 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
+from shardplan.answers.pareto import pareto_document
+from shardplan.answers.sensitivity import sensitivity_document
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import sensitivity as sensitivities
 from shardplan.decisions.searching import Progress
 from shardplan.inputs.readers.typed import number
 from shardplan.planner.stopping import Stop
-from shardplan.plotting.decisions.pareto import pareto_chart
-from shardplan.plotting.decisions.sensitivity import sensitivity_chart
-from shardplan.reports.decisions.pareto import pareto_record
-from shardplan.reports.decisions.sensitivity import sensitivity_record
-from shardplan.units import format_bytes, format_time
-from shardplan.web.deciding.common import Values, link, plan_text, row, searches
-from shardplan.web.figures.panels import panel_figures
+from shardplan.web.deciding.common import Shown, Values, link, searches, shown
 from shardplan.web.state import PageQuestion, about_field
 
-ROWS: Final = 40
-"""Of the table of a front."""
+ROWS: Final = 24
+"""Plans of a front that are listed, about."""
 
 
-def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progress) -> dict[str, Any]:
+def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progress) -> Shown:
     """Plans that no other is better than in every respect."""
     put = question.put_search(stop)
     front = fronts.pareto_front(put.question, searches(question, put, stop))
-    record = pareto_record(front)
-    figures = panel_figures(pareto_chart(record))
-    for each in figures:
-        each["figure"]["data"][0] |= {
-            "text": [point["plan_text"] for point in record["points"]],
-            "hovertemplate": "%{text}<extra></extra>",
-        }
-    rows = [
-        row(
-            [
-                format_time(point.estimate.step_time),
-                format_bytes(point.headroom_bytes),
-                f"+{100 * (point.pessimistic_time / point.estimate.step_time - 1):.0f} %",
-            ],
-            plan_text(point.estimate),
-            link(question, point.estimate),
-        )
-        for point in _spread(front.points)
-    ]
-    return {
-        "verdict": f"{len(front.points):,} of {front.num_plans_feasible:,} plans that fit are best in some respect",
-        "note": "No plan is better than one of these in step time, free memory and step time where things are worse.",
-        "figures": figures,
-        "titles": ["step", "free memory", "longer where things are worse"],
-        "plan_title": "plan",
-        "rows": rows,
-        "assumptions": put.assumptions,
-    }
+
+    def address(point: fronts.ParetoPoint) -> str:
+        return link(question, point.estimate)
+
+    return shown(pareto_document(replace(front, assumptions=put.assumptions), listed=ROWS), address)
 
 
-def _spread(points: Any) -> Iterator[Any]:
-    """At most ``ROWS`` of the points, evenly chosen, the fastest among them."""
-    step = max(1, -(-len(points) // ROWS))
-    yield from points[::step]
-
-
-def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
+def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """How the best step time follows the hardware."""
     with about_field("factor"):
         factor = number(values["factor"], "factor", least=1.001, most=100.0)
     put = question.put_search(stop)
     found = sensitivities.sensitivity_of(put.question, searches(question, put, stop), factor=factor, progress=progress)
-    record = sensitivity_record(found)
-    best = record["best_step_time_s"]
-    rows = [
-        row(
-            [
-                each["label"],
-                "-" if each["elasticity"] is None else f"{each['elasticity']:+.2f}",
-                _changed(each["lower_best_step_time_s"], best),
-                _changed(each["upper_best_step_time_s"], best),
-            ],
-            each["upper_plan"] or "no plan",
-            "",
-        )
-        for each in record["parameters"]
-    ]
-    first = record["parameters"][0] if best and record["parameters"] else None
-    return {
-        "verdict": "Nothing fits" if first is None else f"{first['label'].capitalize()} matter most",
-        "note": f"Every parameter divided and multiplied by {factor:g}, the plan sought anew at each point. "
-        "Elasticity: per cent of step time for each per cent of the parameter.",
-        "figures": panel_figures(sensitivity_chart(record)) if best else [],
-        "plan_title": f"plan at {factor:g}",
-        "titles": ["parameter", "elasticity", f"step at 1/{factor:g}", f"step at {factor:g}"],
-        "rows": rows,
-        "assumptions": put.assumptions,
-    }
-
-
-def _changed(time: float | None, best: float | None) -> str:
-    return "-" if time is None or best is None else f"{format_time(time)} ({100 * (time / best - 1):+.1f} %)"
+    return shown(sensitivity_document(replace(found, assumptions=put.assumptions)))

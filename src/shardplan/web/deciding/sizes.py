@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from shardplan.answers.pareto_sizes import pareto_sizes_document
 from shardplan.answers.scale import scale_document
 from shardplan.decisions import pareto_sizes as fronts
 from shardplan.decisions import scale as scales
-from shardplan.decisions.pareto_sizes import SizesFront
+from shardplan.decisions.pareto_sizes import PricedSize
 from shardplan.decisions.searching import Answered, Progress
 from shardplan.estimation.question import PutQuestion
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.planner.stopping import Stop
-from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
-from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record
-from shardplan.reports.texts.answer import percent, sentence
-from shardplan.reports.texts.pareto_sizes import (
-    front_sentence,
-    money_amount,
-    money_drawn,
-    price_sentence,
-    size_sentence,
-    size_time,
-)
+from shardplan.reports.texts.answer import percent
 from shardplan.web.deciding.common import (
     MOST_VALUES,
+    Shown,
     Values,
     link,
     listed,
@@ -38,7 +29,6 @@ from shardplan.web.deciding.common import (
     times,
 )
 from shardplan.web.figures.decide import varied_figure
-from shardplan.web.figures.panels import panel_figures
 from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field
 
 VARIED: Final = {
@@ -50,7 +40,7 @@ VARIED: Final = {
 }
 
 
-def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
+def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """The job on several sizes."""
     sizes, put = _on_sizes(question, values, stop)
     with about_field("least_gain"):
@@ -63,48 +53,21 @@ def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress
     return shown(scale_document(replace(found, assumptions=put.assumptions)), address)
 
 
-def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
+def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """Sizes that no other is better than in time, accelerators and money."""
     sizes, put = _on_sizes(question, values, stop)
     with about_field("price"):
         found = fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
-    title = "money / 1B tokens" if put.question.job.tokens is None else "money"
-    rows = [
-        row(
-            [
-                f"{each.num_accelerators:,}",
-                "yes" if each.is_on_front else "no",
-                size_time(each),
-                "-" if each.time is None else f"{money_amount(money_drawn(found, each))} {found.price.currency}",
-                rate(each.answered),
-            ],
-            plan_text(each.answered.estimate, each.reason),
-            link(question, each.answered.estimate, gpus=str(each.num_accelerators)),
-        )
-        for each in found.sizes
-    ]
-    ends = [(name, size) for name, size in (("Cheapest", found.cheapest), ("Fastest", found.fastest)) if size]
-    return {
-        "verdict": front_sentence(found).removesuffix("."),
-        "note": " ".join((*(f"{name}: {size_sentence(found, size)}" for name, size in ends), *_priced(found))),
-        "figures": panel_figures(pareto_sizes_chart(pareto_sizes_record(found))) if found.front else [],
-        "titles": [
-            "accelerators",
-            "on the front",
-            "step" if put.question.job.tokens is None else "run",
-            title,
-            "tokens/s",
-        ],
-        "rows": rows,
-        "notes": [f"{sentence(each)} See Failures in Budget of a whole run." for each in found.warnings],
-        "assumptions": (*put.assumptions, *found.assumptions),
-    }
 
+    def address(size: PricedSize) -> str:
+        return link(question, size.answered.estimate, gpus=str(size.num_accelerators))
 
-def _priced(found: SizesFront) -> Iterator[str]:
-    yield price_sentence(found, "Price on the Plan page")
-    if found.question.job.tokens is None:
-        yield "With Tokens on the Plan page, time and money are those of the whole run, failures included."
+    document = pareto_sizes_document(
+        replace(found, assumptions=(*put.assumptions, *found.assumptions)),
+        price="Price on the Plan page",
+        failures="Failures in Budget of a whole run",
+    )
+    return shown(document, address)
 
 
 def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PutQuestion]:
@@ -114,7 +77,7 @@ def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[
     return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
 
 
-def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
+def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """The question with one field at several values."""
     name = values["over"] if values["over"] in VARIED else "sequence_length"
     with about_field("values"):
