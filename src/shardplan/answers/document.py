@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
     from shardplan.reports.breakdown import Share
 
-Tone = Literal["", "strong", "good", "bad", "wrong", "warning", "doubt", "quiet"]
+Tone = Literal["", "strong", "good", "bad", "wrong", "warning", "doubt", "quiet", "added"]
 """What a text is, for its colour: ``good`` and ``bad`` are verdicts, ``wrong`` is what fails, ``warning`` and ``doubt``
-are what a reader should know (a label, a sentence), ``strong`` is what matters, ``quiet`` what can be skipped."""
+are what a reader should know (a label, a sentence), ``strong`` is what matters, ``quiet`` what can be skipped, and
+``added`` a new line of a diff."""
 NONE: Final = "-"
 """In place of a value that there is not."""
 
@@ -44,6 +45,8 @@ class Line(NamedTuple):
     """Of the label; of the words where there is no label."""
     is_flush: bool = False
     """Whether it starts at the left edge where the other lines of its part are indented."""
+    is_deep: bool = False
+    """Whether it is indented twice as far."""
     is_of_flags: bool = False
     """Whether it names flags: pages and notebooks leave it out."""
 
@@ -55,12 +58,21 @@ class Bullets(NamedTuple):
     tone: Tone = ""
     most_lines: int | None = None
     """Of each, on a terminal; None: all."""
+    most_in_all: int | None = None
+    """Lines that they take together on a terminal, unless the first alone takes more; None: all."""
 
 
 class CommandLine(NamedTuple):
     """Something to type, never broken into lines."""
 
     text: str
+
+
+class Phrases(NamedTuple):
+    """Words as they are typed, under the text of a label: a line of a terminal ends between two of them."""
+
+    groups: Sequence[Sequence[str]]
+    """Each begins a new line."""
 
 
 class Bar(NamedTuple):
@@ -99,6 +111,8 @@ class Column(NamedTuple):
     """Draws the value, a share of one, in place of its text."""
     is_wide: bool = False
     """Whether it is for pages alone, which have more room than a terminal."""
+    short: str = ""
+    """Its title where a row is stacked."""
     record: Callable[[Any], Mapping[str, Any]] | None = None
     """Entries of a record in place of the one under ``key``, from the value."""
     frame: Callable[[Any], Mapping[str, Any]] | None = None
@@ -122,6 +136,21 @@ class RowTable(NamedTuple):
     columns: Sequence[Column]
     tone: Callable[[Any], Tone] = plain_tone
     """Of each row."""
+    notes: Sequence[tuple[str, str]] = ()
+    """What marks and titles mean, below: each with the title of the column that it explains, or none."""
+    stacked_below: int = 0
+    """Width of a terminal below which each row is the first column's name with the others one below the other."""
+
+
+class SideBySide(NamedTuple):
+    """A table that compares: the first column names the quantities, each other one is a side.
+
+    On a narrow terminal the sides are shown ``briefly``, and those for which there is no room go below.
+    """
+
+    full: RowTable
+    brief: RowTable
+    """The same rows with shorter texts."""
 
 
 class Dot(NamedTuple):
@@ -144,6 +173,12 @@ class Plot(NamedTuple):
     y_ends: tuple[str, str]
 
 
+class TermBars(NamedTuple):
+    """Terms of a step: time, share and a bar for each."""
+
+    shares: Sequence[Share]
+
+
 class PartsBar(NamedTuple):
     """Parts of a whole as one bar with a legend: what fills a memory."""
 
@@ -154,7 +189,7 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | CommandLine | RowTable | Plot | PartsBar
+Block: TypeAlias = Line | Bullets | Phrases | CommandLine | RowTable | SideBySide | Plot | PartsBar | TermBars
 
 
 class Part(NamedTuple):

@@ -88,26 +88,15 @@ def _stated(asked: Asked) -> set[str]:
 
 def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> None:
     """Writes the file, then prints the answer."""
+    from shardplan.answers.estimate import AnswerDetail, estimate_document
+    from shardplan.render.record import document_record
+
+    detail = AnswerDetail(flags.explains, flags.states_assumptions)
+    document = estimate_document(question, answer, given, detail=detail, target=target)
     if target.where is not None:
-        from shardplan.reports.plan_file import PlanFile, plan_file_record
+        target.write(document_record(document))
+    if not target.is_stdout:
+        from shardplan.render.page import Page
+        from shardplan.render.terminal import show
 
-        target.write(plan_file_record(PlanFile(question=question, estimates=(answer,))))
-    if target.is_stdout:
-        return
-    from shardplan.cli.layout import Page
-    from shardplan.cli.show import answer as show_answer
-    from shardplan.cli.show import details as show_details
-
-    page = Page()
-    show_answer.show_question(page, question, given)
-    show_answer.show_verdict(page, question, answer, is_whole=flags.explains)
-    show_answer.show_memory(page, answer, is_whole=flags.explains)
-    show_answer.show_step(page, answer, show_answer.ALL_TERMS)
-    show_details.show_traffic(page, answer)
-    if flags.explains:
-        show_details.show_evidence(page, answer)
-    if flags.states_assumptions:
-        show_details.show_assumptions(page, answer)
-    if not flags.explains:
-        page.console.print()
-    show_details.show_next_steps(page, target, question, (answer,), is_search=False, flags=flags)
+        show(Page(), document)

@@ -15,12 +15,15 @@ from shardplan.answers.document import (
     Line,
     Part,
     PartsBar,
+    Phrases,
     Plot,
     RowTable,
+    SideBySide,
+    TermBars,
     Tone,
     Words,
 )
-from shardplan.render.drawings import bar, scatter, show_parts
+from shardplan.render.drawings import bar, scatter, show_parts, show_terms
 from shardplan.render.page import INDENT, Page, TextColumn
 
 STYLES: Final[dict[Tone, str]] = {
@@ -32,6 +35,7 @@ STYLES: Final[dict[Tone, str]] = {
     "warning": "bold yellow",
     "doubt": "yellow",
     "quiet": "dim",
+    "added": "green",
 }
 
 
@@ -64,7 +68,10 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
             case Line():
                 _show_line(page, block, indent)
             case Bullets():
-                page.bullets(block.texts, style=STYLES[block.tone], most_lines=block.most_lines)
+                texts = block.texts if block.most_in_all is None else _first(page, block.texts, block.most_in_all)
+                page.bullets(texts, style=STYLES[block.tone], most_lines=block.most_lines)
+            case Phrases():
+                page.under_label(line for group in block.groups for line in page.whole_words(group))
             case CommandLine():
                 page.verbatim(block.text)
             case RowTable():
@@ -74,11 +81,55 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
                     page.line(line)
             case PartsBar():
                 show_parts(page, block)
+            case TermBars():
+                show_terms(page, block)
+            case SideBySide():
+                _show_sides(page, block)
 
 
-def show_table(page: Page, table: RowTable) -> list[str]:
-    """Rows with the columns for which there is room; returns their titles."""
-    columns = [
+def _first(page: Page, texts: Sequence[str], most: int) -> Sequence[str]:
+    """The first texts that take at most so many lines together; one at least."""
+    lengths = [page.num_lines(text) for text in texts]
+    return texts[: max([1, *(n for n in range(2, len(texts) + 1) if sum(lengths[:n]) <= most)])]
+
+
+def show_table(page: Page, table: RowTable) -> None:
+    """Rows with the columns for which there is room, and what those mean; or each row with its cells stacked."""
+    columns = _columns(page, table)
+    if page.width < table.stacked_below or (table.stacked_below and not page.can_wrap(columns)):
+        _show_stacked(page, table)
+        return
+    titles = page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
+    if notes := [note for title, note in table.notes if not title or title in titles]:
+        page.line("; ".join(notes), style=STYLES["quiet"])
+
+
+def _show_stacked(page: Page, table: RowTable) -> None:
+    """Each row as its name with a line for every other column beside it."""
+    first, *others = table.columns
+    widest, room = max(len(first.cell(row)) for row in table.rows), max(len(column.short) for column in others)
+    for row in table.rows:
+        for column in others:
+            lead = first.cell(row) if column is others[0] else ""
+            page.hanging(Text(lead.ljust(widest)), Text(f"{column.short.ljust(room)} {column.cell(row)}"))
+
+
+def _show_sides(page: Page, sides: SideBySide) -> None:
+    """As many sides as there is room for, the others below."""
+    styles = [STYLES[sides.full.tone(row)] for row in sides.full.rows]
+    columns = _columns(page, sides.full)
+    names, *columns = columns if page.has_room(columns) else _columns(page, sides.brief)
+    while columns:
+        count = next((n for n in range(len(columns), 1, -1) if page.has_room([names, *columns[:n]])), 1)
+        page.table([names, *columns[:count]], styles=styles)
+        columns = columns[count:]
+        if columns:
+            page.console.print()
+
+
+def _columns(page: Page, table: RowTable) -> list[TextColumn]:
+    """What a terminal shows of a table."""
+    return [
         TextColumn(
             title=column.title,
             cells=[_cell(page, column, row) for row in table.rows],
@@ -88,7 +139,6 @@ def show_table(page: Page, table: RowTable) -> list[str]:
         for column in table.columns
         if column.title is not None and not column.is_wide
     ]
-    return page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
 
 
 def _cell(page: Page, column: doc.Column, row: object) -> str:
@@ -97,7 +147,8 @@ def _cell(page: Page, column: doc.Column, row: object) -> str:
 
 def _show_line(page: Page, line: Line, indent: int) -> None:
     if line.label is None:
-        page.line(_text(page, line.words, line.tone), indent=0 if line.is_flush else indent)
+        indent = 0 if line.is_flush else 2 * INDENT if line.is_deep else indent
+        page.line(_text(page, line.words, line.tone), indent=indent)
     else:
         page.labelled(line.label, _text(page, line.words, "" if line.label else line.tone), style=STYLES[line.tone])
 

@@ -100,15 +100,17 @@ def audit(
         keep=tuple(name.strip() for name in (keep or "").split(",") if name.strip()),
         observed=tuple(observed or ()),
     )
+    from shardplan.answers.audit import audit_document
+    from shardplan.render.record import document_record
+
+    document = audit_document(found, states_assumptions=details.states_assumptions, is_whole=details.all)
     if target.where is not None:
-        from shardplan.reports.forms.audit import audit_record
-
-        target.write(audit_record(found))
+        target.write(document_record(document))
     if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.audit import show_audit
+        from shardplan.render.page import Page
+        from shardplan.render.terminal import show
 
-        show_audit(Page(), found, details)
+        show(Page(), document)
     return 0 if found.runs else 1
 
 
