@@ -38,16 +38,17 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     """Put two or more plans side by side, term by term."""
     target = output.checked_target(*files)
     picks = None if pick is None else _picks(pick, len(files))
+    from shardplan.answers.comparison import comparison_document
+    from shardplan.render.record import document_record
     from shardplan.reports.comparison import compare as side_by_side
-    from shardplan.reports.comparison import comparison_record
 
-    comparison = side_by_side(_sides(files, picks))
-    target.write(comparison_record(comparison))
+    document = comparison_document(side_by_side(_sides(files, picks)))
+    target.write(document_record(document))
     if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.comparison import show_comparison
+        from shardplan.render.page import Page
+        from shardplan.render.terminal import show
 
-        show_comparison(Page(), comparison)
+        show(Page(), document)
     return 0
 
 

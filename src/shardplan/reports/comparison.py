@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
@@ -19,7 +19,6 @@ from shardplan.reports.plan_file import Pick, PlanFile
 from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_rate
 
-SCHEMA: Final = "shardplan/comparison/1"
 Unit = Literal["text", "s", "bytes", "share", "count", "flops_per_s"]
 
 
@@ -236,25 +235,3 @@ def _row(section: str, name: str, unit: Unit, values: Sequence[Any], label: str 
         unit=unit,
         values=tuple(values),
     )
-
-
-def comparison_record(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as a mapping that JSON can hold."""
-    return {
-        "schema": SCHEMA,
-        "plans": [{"label": side.label, "pick": side.pick} for side in comparison.sides],
-        "fastest": comparison.fastest,
-        "soonest": comparison.soonest,
-        "ties": [*comparison.ties],
-        "is_one_question": comparison.is_one_question,
-        "rows": [
-            {
-                "section": row.section,
-                "name": row.name,
-                "unit": row.unit,
-                "values": list(row.values),
-                "changes": list(row.changes),
-            }
-            for row in comparison.rows
-        ],
-    }
