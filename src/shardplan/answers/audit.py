@@ -130,7 +130,7 @@ def _improvement(each: Improvement) -> Iterable[Line]:
     time, memory = format_time(each.estimate.step_time), format_bytes(each.estimate.peak_memory_bytes)
     yield Line(f"{gain}: {time} a step, {memory}: {change}", tone="strong")
     options: list[tuple[str, Tone]] = [(f"- {option}", "wrong") for option in each.removed]
-    options += [(f"+ {option}", "added") for option in each.added]
+    options += [(f"+ {option}", "useful") for option in each.added]
     if each.unsaid:
         names = ", ".join(name.replace("_", " ") for name in each.unsaid)
         options.append((f"no option states {names}: set it in the code of the configuration", ""))

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
     from shardplan.reports.breakdown import Share
 
-Tone = Literal["", "strong", "good", "bad", "wrong", "warning", "doubt", "quiet", "added"]
+Tone = Literal["", "strong", "good", "bad", "wrong", "warning", "doubt", "quiet", "useful"]
 """What a text is, for its colour: ``good`` and ``bad`` are verdicts, ``wrong`` is what fails, ``warning`` and ``doubt``
 are what a reader should know (a label, a sentence), ``strong`` is what matters, ``quiet`` what can be skipped, and
-``added`` a new line of a diff."""
+``useful`` what is gained: work, a new line of a diff."""
 NONE: Final = "-"
 """In place of a value that there is not."""
 
@@ -46,7 +46,7 @@ class Line(NamedTuple):
     is_flush: bool = False
     """Whether it starts at the left edge where the other lines of its part are indented."""
     is_deep: bool = False
-    """Whether it is indented twice as far."""
+    """Whether it is indented by two columns more."""
     is_of_flags: bool = False
     """Whether it names flags: pages and notebooks leave it out."""
 
@@ -173,10 +173,18 @@ class Plot(NamedTuple):
     y_ends: tuple[str, str]
 
 
-class TermBars(NamedTuple):
-    """Terms of a step: time, share and a bar for each."""
+class ShareBars(NamedTuple):
+    """Parts of a time: for each its label, its time, its share and a bar."""
 
     shares: Sequence[Share]
+    label: Callable[[str], str]
+    """Of a name."""
+    tone: Callable[[str], Tone]
+    """Of the bar of a name."""
+    room: int = 0
+    """Characters of a share at least."""
+    margin: int = 0
+    """Columns behind the longest bar that stay free."""
 
 
 class PartsBar(NamedTuple):
@@ -189,7 +197,7 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | Phrases | CommandLine | RowTable | SideBySide | Plot | PartsBar | TermBars
+Block: TypeAlias = Line | Bullets | Phrases | CommandLine | RowTable | SideBySide | Plot | PartsBar | ShareBars
 
 
 class Part(NamedTuple):

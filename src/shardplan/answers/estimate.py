@@ -17,12 +17,14 @@ from shardplan.answers.document import (
     PartsBar,
     Phrases,
     RowTable,
+    ShareBars,
     Span,
-    TermBars,
+    Tone,
 )
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
 from shardplan.outputs.target import JsonTarget
 from shardplan.reports.breakdown import Share, memory_bar, step_split
@@ -155,7 +157,13 @@ def step_part(estimate: Estimate, most: int = ALL_TERMS) -> Part:
     if sum(share.share for share in rest) >= LEAST_SHARE / 4:
         shown.append(Share(name="the rest", value=sum(s.value for s in rest), share=sum(s.share for s in rest)))
     stage = f" on stage {estimate.slowest_stage}, the slowest" if len(estimate.memory) > 1 else ""
-    return Part("Step", [TermBars(shown)], f"where the time goes{stage}")
+    return Part("Step", [ShareBars(shown, term_label, _tone)], f"where the time goes{stage}")
+
+
+def _tone(name: str) -> Tone:
+    """Of the bar of a term: arithmetic is what a step is for, all but passes over memory is lost."""
+    group = TERMS[name].group if name in TERMS else "other"
+    return "useful" if group == "arithmetic" else "doubt" if group == "passes" else "wrong"
 
 
 def traffic_parts(estimate: Estimate) -> list[Part]:

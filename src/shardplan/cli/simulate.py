@@ -20,6 +20,7 @@ from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
+    from shardplan.answers.document import AnswerDocument
     from shardplan.estimation.question import Question
     from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
     from shardplan.simulation.plan import SimulatedPlan
@@ -132,18 +133,22 @@ def simulate(
     if expert_imbalance is not None:
         imbalance = number(expert_imbalance, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
     simulated = plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
-    from shardplan.reports.simulation import simulated_plan_record
+    from shardplan.answers.simulation import simulated_plan_document
 
-    target.write(simulated_plan_record(simulated))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.steps.simulation import show_step
-
-        closed = simulated.closed_form_time
-        show_step(
-            Page(), simulated.schedule, simulated.replicas, step_time=simulated.step_time, closed_form_time=closed
-        )
+    _answer(simulated_plan_document(simulated), target)
     return 0
+
+
+def _answer(document: AnswerDocument, target: JsonTarget) -> None:
+    """Writes the file, then prints the answer."""
+    from shardplan.render.record import document_record
+
+    target.write(document_record(document))
+    if not target.is_stdout:
+        from shardplan.render.page import Page
+        from shardplan.render.terminal import show
+
+        show(Page(), document)
 
 
 def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
@@ -197,7 +202,7 @@ def check_one_given(plan: Path | None, times: Path | None) -> None:
 
 def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
-    from shardplan.reports.simulation import replicas_record, simulation_record
+    from shardplan.answers.simulation import simulated_case_document
     from shardplan.simulation.closed import closed_form_step_time
     from shardplan.simulation.replicas import simulate_replicas
     from shardplan.simulation.step import simulate as simulated_step
@@ -205,13 +210,7 @@ def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, rep
     named, at, times = case_of_file(flags)
     steps = simulate_replicas(lambda each: simulated_step(named, at, times, each), disturbance, replicas)
     closed = closed_form_step_time(named, at, times)
-    target.write(simulation_record(steps.step, closed) | replicas_record(steps))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.steps.simulation import show_step
-
-        left_out = "transfers" if times.transfer.any() else ""
-        show_step(Page(), named, steps, step_time=steps.step.step_time, closed_form_time=closed, leaves_out=left_out)
+    _answer(simulated_case_document(named, steps, closed, has_transfers=bool(times.transfer.any())), target)
     return 0
 
 

@@ -7,22 +7,16 @@ from typing import Final
 
 from rich.text import Text
 
-from shardplan.answers.document import Bar, Dot, PartsBar, TermBars
-from shardplan.estimation.parts.terms import MEMORY, TERMS, term_label
+from shardplan.answers.document import Bar, Dot, PartsBar
+from shardplan.estimation.parts.terms import MEMORY
 from shardplan.render.page import HARD_SPACE, INDENT, Page
 from shardplan.reports.breakdown import Share
-from shardplan.reports.texts.answer import percent
-from shardplan.units import format_time
 
 ROWS: Final = 9
 LABEL: Final = 9
 MARKS: Final = "*o."
 """Of points at one place, the first of these is drawn."""
 
-COLOURS: Final = {"arithmetic": "green", "passes": "yellow"}
-"""Of bars of the step, by group of their term; all others are losses."""
-LOSS: Final = "red"
-LONGEST_BAR: Final = 40
 USUAL_WIDTH: Final = 80
 """Columns of a terminal for which a first screen is made."""
 
@@ -69,20 +63,6 @@ def bar(page: Page, share: float | None, drawn: Bar) -> str:
     length, full = min(round(abs(value) * room), room), page.glyph("\u2588", "#")
     middle = page.glyph("\u2502", "|")
     return " " * (room - length) + full * length + middle if value < 0 else " " * room + middle + full * length
-
-
-def show_terms(page: Page, bars: TermBars) -> None:
-    """A line for each term of a step."""
-    shares = bars.shares
-    cells = [(term_label(share.name), format_time(share.value), percent(share.share)) for share in shares]
-    widths = [max(len(text) for text in texts) for texts in zip(*cells, strict=True)]
-    room = min(page.width - sum(widths) - 8, LONGEST_BAR)
-    longest = max(share.share for share in shares)
-    for share, (label, time, text) in zip(shares, cells, strict=True):
-        line = Text(f"  {label.ljust(widths[0])}  {time.rjust(widths[1])}  {text.rjust(widths[2])}  ")
-        colour = COLOURS.get(TERMS[share.name].group, LOSS) if share.name in TERMS else LOSS
-        line.append_text(page.bar(share.share / longest, room, colour))
-        page.console.print(line, soft_wrap=True)
 
 
 def show_parts(page: Page, parts: PartsBar) -> None:

@@ -21,12 +21,12 @@ from shardplan.answers.document import (
     PartsBar,
     Phrases,
     RowTable,
+    ShareBars,
     SideBySide,
     Span,
-    TermBars,
     Words,
 )
-from shardplan.estimation.parts.terms import MEMORY, term_label
+from shardplan.estimation.parts.terms import MEMORY
 from shardplan.reports.texts.answer import percent
 from shardplan.units import format_time
 
@@ -154,11 +154,11 @@ def _parts(parts: PartsBar) -> str:
     return f'<div class="whole">{"".join(cells)}</div><small>{" &nbsp; ".join(legend)}</small>'
 
 
-def _terms(bars: TermBars) -> str:
-    """What each term of a step takes."""
+def _shares(bars: ShareBars) -> str:
+    """What each part of a time takes."""
     longest = max(share.share for share in bars.shares)
     columns = (
-        Column("", "", lambda share: term_label(share.name), is_text=True),
+        Column("", "", lambda share: bars.label(share.name), is_text=True),
         Column("", "", lambda share: share.value, format_time),
         Column("", "", lambda share: share.share, percent),
         Column("", "", lambda share: share.share / longest, bar=Bar(BAR[0])),
@@ -172,6 +172,6 @@ FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     Phrases: _phrases,
     CommandLine: lambda command: f"<pre>{escape(command.text)}</pre>",
     PartsBar: _parts,
-    TermBars: _terms,
+    ShareBars: _shares,
 }
 """Blocks that look the same wherever they are; what a chart shows is not drawn again."""

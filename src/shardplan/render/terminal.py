@@ -18,14 +18,17 @@ from shardplan.answers.document import (
     Phrases,
     Plot,
     RowTable,
+    ShareBars,
     SideBySide,
-    TermBars,
     Tone,
     Words,
 )
-from shardplan.render.drawings import bar, scatter, show_parts, show_terms
+from shardplan.render.drawings import bar, scatter, show_parts
 from shardplan.render.page import INDENT, Page, TextColumn
+from shardplan.reports.texts.answer import percent
+from shardplan.units import format_time
 
+LONGEST_BAR: Final = 40
 STYLES: Final[dict[Tone, str]] = {
     "": "",
     "strong": "bold",
@@ -35,7 +38,7 @@ STYLES: Final[dict[Tone, str]] = {
     "warning": "bold yellow",
     "doubt": "yellow",
     "quiet": "dim",
-    "added": "green",
+    "useful": "green",
 }
 
 
@@ -81,10 +84,24 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
                     page.line(line)
             case PartsBar():
                 show_parts(page, block)
-            case TermBars():
-                show_terms(page, block)
+            case ShareBars():
+                _show_shares(page, block)
             case SideBySide():
                 _show_sides(page, block)
+
+
+def _show_shares(page: Page, bars: ShareBars) -> None:
+    """A line for each part of a time."""
+    shares = bars.shares
+    cells = [(bars.label(each.name), format_time(each.value), percent(each.share)) for each in shares]
+    widths = [max(len(text) for text in texts) for texts in zip(*cells, strict=True)]
+    widths[2] = max(widths[2], bars.room)
+    room = max(min(page.width - sum(widths) - 8 - bars.margin, LONGEST_BAR), 1)
+    longest = max(share.share for share in shares)
+    for share, (label, time, text) in zip(shares, cells, strict=True):
+        line = Text(f"  {label.ljust(widths[0])}  {time.rjust(widths[1])}  {text.rjust(widths[2])}  ")
+        line.append_text(page.bar(share.share / longest, room, STYLES[bars.tone(share.name)]))
+        page.console.print(line, soft_wrap=True)
 
 
 def _first(page: Page, texts: Sequence[str], most: int) -> Sequence[str]:
@@ -147,7 +164,7 @@ def _cell(page: Page, column: doc.Column, row: object) -> str:
 
 def _show_line(page: Page, line: Line, indent: int) -> None:
     if line.label is None:
-        indent = 0 if line.is_flush else 2 * INDENT if line.is_deep else indent
+        indent = 0 if line.is_flush else indent + INDENT * line.is_deep
         page.line(_text(page, line.words, line.tone), indent=indent)
     else:
         page.labelled(line.label, _text(page, line.words, "" if line.label else line.tone), style=STYLES[line.tone])

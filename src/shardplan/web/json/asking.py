@@ -90,7 +90,7 @@ def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
 
 def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
     """The simulated step of a plan."""
-    from shardplan.reports.simulation import simulated_plan_record
+    from shardplan.answers.simulation import simulated_plan_document
     from shardplan.schedules.registry import load_any_schedule
     from shardplan.simulation.plan import simulate_plan
     from shardplan.simulation.replicas import Replicas
@@ -107,7 +107,7 @@ def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
         most_passes=MOST_PASSES,
         between=lambda: check(cancelled),
     )
-    return simulated_plan_record(simulated)
+    return document_record(simulated_plan_document(simulated))
 
 
 def audit_answer(body: AuditBody, cancelled: Cancelled) -> Record:
