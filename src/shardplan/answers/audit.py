@@ -136,7 +136,7 @@ def _improvement(each: Improvement) -> Iterable[Line]:
         options.append((f"no option states {names}: set it in the code of the configuration", ""))
     options += [(f"untested: {text.partition(': ')[2]}", "doubt") for text in each.estimate.untested]
     for text, tone in options:
-        yield Line(text, tone=tone, is_deep=True)
+        yield Line(text, tone=tone, indent=4)
 
 
 def _observed(each: GapExplanation) -> Part:
@@ -158,7 +158,7 @@ def _notes(audit: Audit, *, is_whole: bool) -> list[Part]:
     texts = [f"not understood: {each}" for each in audit.reading.not_understood] + list(audit.reading.notes)
     shown = texts if is_whole else texts[:MOST_NOTES]
     left = len(texts) - len(shown)
-    more = [Line(f"{left} more with --all.", tone="quiet", is_of_flags=True)] if left else []
+    more = [Line(f"{left} more with --all.", tone="quiet", only="terminal")] if left else []
     return [Part("Notes", [Bullets(shown, "quiet"), *more])] if texts else []
 
 

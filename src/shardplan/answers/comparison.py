@@ -76,7 +76,6 @@ def comparison_document(comparison: Comparison) -> AnswerDocument:
             "is_one_question": comparison.is_one_question,
             "rows": RowTable(comparison.rows, RECORDED),
         },
-        is_yes=comparison.fastest is not None,
     )
 
 

@@ -43,12 +43,10 @@ class Line(NamedTuple):
     """One or two words before it (``Pays``); empty: under the text of the label before; None: no label."""
     tone: Tone = ""
     """Of the label; of the words where there is no label."""
-    is_flush: bool = False
-    """Whether it starts at the left edge where the other lines of its part are indented."""
-    is_deep: bool = False
-    """Whether it is indented by two columns more."""
-    is_of_flags: bool = False
-    """Whether it names flags: pages and notebooks leave it out."""
+    indent: int | None = None
+    """Characters before it on a terminal; None: 2 in a part, and none in head and verdict."""
+    only: Literal["", "terminal", "pages"] = ""
+    """Where it stands if not everywhere: what names flags is for the ``terminal``; ``pages`` are notebooks too."""
 
 
 class Bullets(NamedTuple):
@@ -60,6 +58,13 @@ class Bullets(NamedTuple):
     """Of each, on a terminal; None: all."""
     most_in_all: int | None = None
     """Lines that they take together on a terminal, unless the first alone takes more; None: all."""
+
+
+class Numbered(NamedTuple):
+    """Paragraphs with numbers from 1, which the rows of a table refer to."""
+
+    texts: Sequence[str]
+    tone: Tone = ""
 
 
 class CommandLine(NamedTuple):
@@ -197,7 +202,9 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | Phrases | CommandLine | RowTable | SideBySide | Plot | PartsBar | ShareBars
+Block: TypeAlias = (
+    Line | Bullets | Numbered | Phrases | CommandLine | RowTable | SideBySide | Plot | PartsBar | ShareBars
+)
 
 
 class Part(NamedTuple):
@@ -237,7 +244,13 @@ def plain_text(words: Words) -> str:
     return words if isinstance(words, str) else "".join(span.text for span in words)
 
 
+def lead(document: AnswerDocument) -> Line:
+    """The line of the verdict that is the answer: the first with a label."""
+    lines = [block for block in document.verdict if isinstance(block, Line)]
+    return next((line for line in lines if line.label), lines[0])
+
+
 def summary(document: AnswerDocument) -> str:
     """The verdict in a line: ``Pays: Up to 64 accelerators. ...``"""
-    first = next(block for block in document.verdict if isinstance(block, Line))
-    return ": ".join(filter(None, (first.label, plain_text(first.words))))
+    line = lead(document)
+    return ": ".join(filter(None, (line.label, plain_text(line.words))))

@@ -115,7 +115,7 @@ def _refusals(estimate: Estimate) -> list[Line]:
     for refusal in estimate.refusals:
         values = f" ({refusal.message})" if refusal.message else ""
         what = Span(f"Not runnable on {estimate.framework}: ", "bad")
-        lines.append(Line((what, Span(f"{refusal.rule}{values}; {refusal.hint}.")), is_flush=True))
+        lines.append(Line((what, Span(f"{refusal.rule}{values}; {refusal.hint}.")), indent=0))
     return lines
 
 

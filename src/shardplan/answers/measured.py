@@ -37,15 +37,15 @@ def measured_document(
     parts: list[Part] = []
     notes = [*answer.notes, *([SPLIT_AS_PREDICTED] if splits_gradients else [])]
     if answer.passes is not None:
-        blocks += [Line(text, is_deep=True) for text in _differences(answer.passes)]
+        blocks += [Line(text, indent=2) for text in _differences(answer.passes)]
         parts += _compared_parts(answer.passes)
     elif measurement.passes is not None:
         time = format_time(measurement.passes.pipeline_time)
-        blocks.append(Line(f"{time} from a rank's first pass to its last.", is_deep=True))
+        blocks.append(Line(f"{time} from a rank's first pass to its last.", indent=2))
         parts.append(_measured_ranks(measurement.passes))
     if answer.profile is not None:
         # behind passes, too, the time of the profile comes before its terms
-        lines = [Line(text, is_deep=not parts) for text in _profile_times(answer, answer.profile)]
+        lines = [Line(text, indent=2) for text in _profile_times(answer, answer.profile)]
         if parts:
             parts[-1] = parts[-1]._replace(blocks=[*parts[-1].blocks, *lines])
         else:

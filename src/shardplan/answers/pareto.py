@@ -121,7 +121,7 @@ def _list(front: ParetoFront, points: Sequence[ParetoPoint]) -> list[RowTable | 
         return "good" if is_taken(front, point) else ""
 
     table = RowTable(points, shown_columns(front, points), tone)
-    more = Line(f"{len(points)} of {len(front.points)}; --csv and --json have all.", tone="quiet", is_of_flags=True)
+    more = Line(f"{len(points)} of {len(front.points)}; --csv and --json have all.", tone="quiet", only="terminal")
     return [table] if len(points) == len(front.points) else [table, more]
 
 

@@ -71,7 +71,7 @@ def _verdict(
             f"{more_or_less(closed_form_time / step_time - 1)}."
         )
     headline = Line(f"{schedule.title}: {format_time(step_time)} a step", tone="good")
-    return [headline, *(Line(text, is_deep=True) for text in texts)]
+    return [headline, *(Line(text, indent=2) for text in texts)]
 
 
 def _ranks(step: SimulatedStep) -> Part:

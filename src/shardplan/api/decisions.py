@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from shardplan.answers.document import AnswerDocument
+from shardplan.answers.fit import fit_document
 from shardplan.answers.pareto import pareto_document
 from shardplan.answers.pareto_sizes import pareto_sizes_document
 from shardplan.answers.scale import scale_document
@@ -15,7 +16,7 @@ from shardplan.answers.sensitivity import sensitivity_document
 from shardplan.answers.whatif import whatif_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
-from shardplan.api.saving import AsDocument, AsTable
+from shardplan.api.saving import AsDocument
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -28,7 +29,6 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
-from shardplan.reports.decisions.fit import fit_record, fit_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +64,17 @@ def scale(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitAnswer(fits.LargestFit, AsTable):
-    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`."""
+class FitAnswer(fits.LargestFit, AsDocument):
+    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan fit --json`` writes."""
-        return fit_record(self)
+    Rows: the values that were tried.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each value that was tried."""
-        return fit_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan fit`` prints."""
+        return fit_document(self)
 
 
 def fit(

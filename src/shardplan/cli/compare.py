@@ -39,17 +39,10 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     target = output.checked_target(*files)
     picks = None if pick is None else _picks(pick, len(files))
     from shardplan.answers.comparison import comparison_document
-    from shardplan.render.record import document_record
+    from shardplan.cli.show.document import show_document
     from shardplan.reports.comparison import compare as side_by_side
 
-    document = comparison_document(side_by_side(_sides(files, picks)))
-    target.write(document_record(document))
-    if not target.is_stdout:
-        from shardplan.render.page import Page
-        from shardplan.render.terminal import show
-
-        show(Page(), document)
-    return 0
+    return show_document(comparison_document(side_by_side(_sides(files, picks))), target)
 
 
 def _picks(text: str, num_files: int) -> list[Pick]:

@@ -61,8 +61,7 @@ def estimate(
     question = asked.question
     answer = estimate_written(question, plan_from(plan, base), asked.stack, given)
     answer = replace(answer, assumptions=(*asked.assumptions, *answer.assumptions))
-    _answer(question, answer, target, details, (*given_by_user(flags), *asked.warnings))
-    return 0 if answer.feasible else 1
+    return _answer(question, answer, target, details, (*given_by_user(flags), *asked.warnings))
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -86,17 +85,10 @@ def _stated(asked: Asked) -> set[str]:
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
 
 
-def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> None:
-    """Writes the file, then prints the answer."""
+def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> int:
+    """Writes the file, then prints the answer; the exit code."""
     from shardplan.answers.estimate import AnswerDetail, estimate_document
-    from shardplan.render.record import document_record
+    from shardplan.cli.show.document import show_document
 
     detail = AnswerDetail(flags.explains, flags.states_assumptions)
-    document = estimate_document(question, answer, given, detail=detail, target=target)
-    if target.where is not None:
-        target.write(document_record(document))
-    if not target.is_stdout:
-        from shardplan.render.page import Page
-        from shardplan.render.terminal import show
-
-        show(Page(), document)
+    return show_document(estimate_document(question, answer, given, detail=detail, target=target), target)

@@ -20,7 +20,6 @@ from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
-    from shardplan.answers.document import AnswerDocument
     from shardplan.estimation.question import Question
     from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
     from shardplan.simulation.plan import SimulatedPlan
@@ -134,21 +133,9 @@ def simulate(
         imbalance = number(expert_imbalance, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
     simulated = plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
     from shardplan.answers.simulation import simulated_plan_document
+    from shardplan.cli.show.document import show_document
 
-    _answer(simulated_plan_document(simulated), target)
-    return 0
-
-
-def _answer(document: AnswerDocument, target: JsonTarget) -> None:
-    """Writes the file, then prints the answer."""
-    from shardplan.render.record import document_record
-
-    target.write(document_record(document))
-    if not target.is_stdout:
-        from shardplan.render.page import Page
-        from shardplan.render.terminal import show
-
-        show(Page(), document)
+    return show_document(simulated_plan_document(simulated), target)
 
 
 def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
@@ -203,6 +190,7 @@ def check_one_given(plan: Path | None, times: Path | None) -> None:
 def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
     from shardplan.answers.simulation import simulated_case_document
+    from shardplan.cli.show.document import show_document
     from shardplan.simulation.closed import closed_form_step_time
     from shardplan.simulation.replicas import simulate_replicas
     from shardplan.simulation.step import simulate as simulated_step
@@ -210,8 +198,8 @@ def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, rep
     named, at, times = case_of_file(flags)
     steps = simulate_replicas(lambda each: simulated_step(named, at, times, each), disturbance, replicas)
     closed = closed_form_step_time(named, at, times)
-    _answer(simulated_case_document(named, steps, closed, has_transfers=bool(times.transfer.any())), target)
-    return 0
+    has_transfers = bool(times.transfer.any())
+    return show_document(simulated_case_document(named, steps, closed, has_transfers=has_transfers), target)
 
 
 def case_of_file(flags: StepFlags) -> tuple[Schedule, Pipeline, ChunkTimes]:

@@ -17,6 +17,7 @@ from shardplan.answers.document import (
     Column,
     CommandLine,
     Line,
+    Numbered,
     Part,
     PartsBar,
     Phrases,
@@ -31,7 +32,7 @@ from shardplan.reports.texts.answer import percent
 from shardplan.units import format_time
 
 Address: TypeAlias = Callable[[Any], str]
-"""Where a row of a table leads; empty where it leads nowhere."""
+"""Where a row of a table with a wide column leads; empty where it leads nowhere."""
 STYLE: Final = (
     "<style>.shardplan.answer{font:13px/1.5 system-ui,sans-serif;max-width:72em}.shardplan.answer table{font:inherit;"
     "border-collapse:collapse;margin:4px 0}.shardplan.answer td,.shardplan.answer th{padding:1px 12px 1px 0;border:0;"
@@ -82,15 +83,16 @@ def _block(block: Block, address: Address | None) -> str:
 
 
 def _line(line: Line) -> str:
-    if line.is_of_flags:
+    if line.only == "terminal":
         return ""
     label = f"<b>{escape(line.label)}</b> " if line.label else ""
     return f"<p>{label}{_words(line.words, '' if line.label else line.tone)}</p>"
 
 
-def _bullets(bullets: Bullets) -> str:
+def _bullets(bullets: Bullets | Numbered) -> str:
+    tag = "ol" if isinstance(bullets, Numbered) else "ul"
     texts = "".join(f"<li>{escape(text)}</li>" for text in bullets.texts)
-    return f'<ul class="reasons">{texts}</ul>' if texts else ""
+    return f'<{tag} class="reasons">{texts}</{tag}>' if texts else ""
 
 
 def _phrases(phrases: Phrases) -> str:
@@ -112,7 +114,7 @@ def table_html(table: RowTable, address: Address | None = None) -> str:
 
 
 def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address | None) -> str:
-    where = "" if address is None else address(row)
+    where = address(row) if address is not None and any(column.is_wide for column in columns) else ""
     cells = "".join(f"<td{_side(column)}>{_cell(column, row, where)}</td>" for column in columns)
     tone = table.tone(row)
     return f'<tr class="{tone}">{cells}</tr>' if tone else f"<tr>{cells}</tr>"
@@ -169,6 +171,7 @@ def _shares(bars: ShareBars) -> str:
 FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     Line: _line,
     Bullets: _bullets,
+    Numbered: _bullets,
     Phrases: _phrases,
     CommandLine: lambda command: f"<pre>{escape(command.text)}</pre>",
     PartsBar: _parts,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -13,6 +13,7 @@ from shardplan.answers.document import (
     Bullets,
     CommandLine,
     Line,
+    Numbered,
     Part,
     PartsBar,
     Phrases,
@@ -42,12 +43,16 @@ STYLES: Final[dict[Tone, str]] = {
 }
 
 
-def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> None:
-    """The whole answer, and which files were ``written``."""
+def show(
+    page: Page, document: AnswerDocument, written: Sequence[str] = (), between: Callable[[Page], None] | None = None
+) -> None:
+    """The whole answer, and which files were ``written``. ``between``: prints what follows the verdict."""
     show_blocks(page, document.head)
-    if document.head:
+    if document.head and document.verdict:
         page.console.print()
     show_blocks(page, document.verdict)
+    if between is not None:
+        between(page)
     for part in document.parts:
         show_part(page, part)
     if written:
@@ -67,27 +72,30 @@ def show_part(page: Page, part: Part) -> None:
 def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> None:
     """Blocks one below the other. ``indent``: of lines without a label."""
     for block in blocks:
-        match block:
-            case Line():
+        if isinstance(block, Line):
+            if block.only != "pages":
                 _show_line(page, block, indent)
-            case Bullets():
-                texts = block.texts if block.most_in_all is None else _first(page, block.texts, block.most_in_all)
-                page.bullets(texts, style=STYLES[block.tone], most_lines=block.most_lines)
-            case Phrases():
-                page.under_label(line for group in block.groups for line in page.whole_words(group))
-            case CommandLine():
-                page.verbatim(block.text)
-            case RowTable():
-                show_table(page, block)
-            case Plot():
-                for line in scatter(block.dots, page.width - INDENT, block.x_ends, block.y_ends):
-                    page.line(line)
-            case PartsBar():
-                show_parts(page, block)
-            case ShareBars():
-                _show_shares(page, block)
-            case SideBySide():
-                _show_sides(page, block)
+        else:
+            FORMS[type(block)](page, block)
+
+
+def _show_bullets(page: Page, bullets: Bullets) -> None:
+    texts = bullets.texts if bullets.most_in_all is None else _first(page, bullets.texts, bullets.most_in_all)
+    page.bullets(texts, style=STYLES[bullets.tone], most_lines=bullets.most_lines)
+
+
+def _show_numbered(page: Page, numbered: Numbered) -> None:
+    for number, text in enumerate(numbered.texts, start=1):
+        page.hanging(Text(str(number).rjust(2)), Text(text, style=STYLES[numbered.tone]), gap=1)
+
+
+def _show_phrases(page: Page, phrases: Phrases) -> None:
+    page.under_label(line for group in phrases.groups for line in page.whole_words(group))
+
+
+def _show_plot(page: Page, plot: Plot) -> None:
+    for line in scatter(plot.dots, page.width - INDENT, plot.x_ends, plot.y_ends):
+        page.line(line)
 
 
 def _show_shares(page: Page, bars: ShareBars) -> None:
@@ -164,8 +172,7 @@ def _cell(page: Page, column: doc.Column, row: object) -> str:
 
 def _show_line(page: Page, line: Line, indent: int) -> None:
     if line.label is None:
-        indent = 0 if line.is_flush else indent + INDENT * line.is_deep
-        page.line(_text(page, line.words, line.tone), indent=indent)
+        page.line(_text(page, line.words, line.tone), indent=indent if line.indent is None else line.indent)
     else:
         page.labelled(line.label, _text(page, line.words, "" if line.label else line.tone), style=STYLES[line.tone])
 
@@ -177,3 +184,17 @@ def _text(page: Page, words: Words, tone: Tone) -> Text:
     for span in spans:
         text.append(span.text.replace(" · ", dot), style=STYLES[span.tone])
     return text
+
+
+FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
+    Bullets: _show_bullets,
+    Numbered: _show_numbered,
+    Phrases: _show_phrases,
+    CommandLine: lambda page, command: page.verbatim(command.text),
+    RowTable: show_table,
+    SideBySide: _show_sides,
+    Plot: _show_plot,
+    PartsBar: show_parts,
+    ShareBars: _show_shares,
+}
+"""How each block is shown that is no line."""

@@ -101,17 +101,10 @@ def audit(
         observed=tuple(observed or ()),
     )
     from shardplan.answers.audit import audit_document
-    from shardplan.render.record import document_record
+    from shardplan.cli.show.document import show_document
 
     document = audit_document(found, states_assumptions=details.states_assumptions, is_whole=details.all)
-    if target.where is not None:
-        target.write(document_record(document))
-    if not target.is_stdout:
-        from shardplan.render.page import Page
-        from shardplan.render.terminal import show
-
-        show(Page(), document)
-    return 0 if found.runs else 1
+    return show_document(document, target)
 
 
 def pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from shardplan.answers.document import AnswerDocument, summary
+from shardplan.answers.document import AnswerDocument, lead, summary
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
@@ -42,7 +42,7 @@ def shown(document: AnswerDocument, address: Callable[[Any], str] | None = None)
     panels = [] if chart is None else [each for each, _, _ in chart.placed if any(part.x for part in each.series)]
     return {
         "verdict": summary(document).removesuffix("."),
-        "lines": Markup(blocks_html(document.verdict[1:])),  # noqa: S704  # every text in it is escaped
+        "lines": Markup(blocks_html([each for each in document.verdict if each is not lead(document)])),  # noqa: S704  # every text in it is escaped
         "note": "" if chart is None else chart.note,
         "figures": [{"title": panel.title, "figure": panel_figure(panel)} for panel in panels],
         "parts": [

@@ -5,20 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, cast, get_args
 
+from shardplan.answers.fit import SOUGHT, fit_document
 from shardplan.decisions.largest import SMALLEST, LargestFit, Sought, fitted, still_assumed
 from shardplan.decisions.searching import Progress
 from shardplan.errors import UnknownNameError
 from shardplan.planner.stopping import Stop
-from shardplan.plotting.decisions.fit import fit_chart
-from shardplan.reports.decisions.fit import fit_record
-from shardplan.reports.texts.decisions import SOUGHT, fit_sentence, tried_near
-from shardplan.units import format_bytes
-from shardplan.web.deciding.common import Shown, Values, link, plan_text, row, searches
-from shardplan.web.figures.panels import panel_figures
+from shardplan.web.deciding.common import Shown, Values, link, searches, shown
 from shardplan.web.state import PageQuestion, about_field
 
 SOUGHT_NAMES: Final = {
-    name: f"{'Smallest' if name in SMALLEST else 'Largest'} {SOUGHT[name]}" for name in get_args(Sought)
+    name: f"{'Smallest' if name in SMALLEST else 'Largest'} {SOUGHT[name][0]}" for name in get_args(Sought)
 }
 ROWS: Final = 12
 
@@ -32,26 +28,8 @@ def fit(question: PageQuestion, values: Values, stop: Stop, _progress: Progress)
     put = _without(question, sought).put_search(stop)
     found = fitted(put.question, sought, searches(question, put, stop), keeps_batch="global_batch_size" in question.job)
     found = replace(found, assumptions=still_assumed(sought, put.assumptions))
-    rows = [
-        row(
-            [
-                f"{each.value:,}",
-                "yes" if each.fits else "no",
-                "-" if each.least_memory_bytes is None else format_bytes(each.least_memory_bytes),
-            ]
-        )
-        for each in tried_near(found, ROWS)
-    ]
-    usable = format_bytes(found.usable_memory_bytes)
-    return {
-        "verdict": fit_sentence(found).rstrip("."),
-        "note": f"Least memory: of all plans at that value. An accelerator has {usable} to use.",
-        "figures": panel_figures(fit_chart(fit_record(found))) if found.tried else [],
-        "titles": [SOUGHT[sought], "fits", "least memory"],
-        "rows": rows,
-        **({"plan": row([], plan_text(found.answered.estimate), _link(question, found))} if found.value else {}),
-        "assumptions": found.assumptions,
-    }
+    document = shown(fit_document(found, listed=ROWS))
+    return document | ({"link": _link(question, found)} if found.value else {})
 
 
 def _without(question: PageQuestion, sought: Sought) -> PageQuestion:
