@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
 from shardplan.answers.plans import question_lines
 from shardplan.inputs.plan import Plan
-from shardplan.reports.forms.audit import audit_record, world_record
+from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
+from shardplan.records import plain
+from shardplan.reports.model_record import model_record
+from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.texts.plan import field_name, field_text
 from shardplan.units import format_bytes, format_time
 
@@ -51,7 +55,7 @@ def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: 
         name="audit",
         verdict=blocks,
         parts=[*parts, *([_assumed(audit)] if states_assumptions else [])],
-        record=lambda: audit_record(audit),
+        record=lambda: _record(audit),
         is_yes=audit.runs,
     )
 
@@ -81,11 +85,10 @@ def _what_runs(audit: Audit) -> list[Block]:
         for label, text in (("Model", model), ("Job", _listed(put.job))):
             lines.append(Line(text or "not stated", label, "strong"))
     plan = {key: put.fields[key] for key in ORDER if put.fields.get(key) not in (None, False)}
-    world, total = world_record(audit), reading.value("num_accelerators")
+    total = reading.value("num_accelerators")
     text = f"{total} accelerators" if total is not None else "number of accelerators not stated"
-    for part in ("dense", "experts") if plan.get("ep", 1) != 1 else ("dense",):
-        text += "; " + " x ".join(f"{key} {'?' if value is None else value}" for key, value in world[part].items())
-    return [*lines, Line(_listed(plan) or "not stated", "Plan", "strong"), Line(text, "World", "strong")]
+    world = Line("; ".join([text, *world_products(audit)]), "World", "strong")
+    return [*lines, Line(_listed(plan) or "not stated", "Plan", "strong"), world]
 
 
 def _listed(values: dict[str, Any]) -> str:
@@ -167,3 +170,77 @@ def _assumed(audit: Audit) -> Part:
     assumed = {**audit.put.assumed, **audit.reading.assumed}
     texts = [f"{key.replace('_', ' ')} {field_text(value)}: {why}" for key, (value, why) in assumed.items()]
     return Part("Assumed", [Bullets([*texts, *audit.put.assumptions], "quiet")])
+
+
+def _record(audit: Audit) -> dict[str, Any]:
+    """What ``audit --json`` writes; docs/output.md has every key."""
+    reading, put = audit.reading, audit.put
+    return {
+        "file": reading.file,
+        "framework": reading.framework,
+        "framework_version": reading.version,
+        "model": reading.of(MODEL_KEYS) if put.model is None else model_record(put.model),
+        "job": put.job if put.question is None else plain(put.question.job),
+        "plan": put.fields if put.plan is None else plain(put.plan),
+        "num_accelerators": reading.value("num_accelerators"),
+        "world": _world(audit),
+        "stated": list(reading.stated),
+        "places": {key: fact.why for key, fact in reading.facts.items() if fact.origin != "assumed"},
+        "assumed": plain({**put.assumed, **reading.assumed}),
+        "missing": list(put.missing),
+        "missing_because": put.missing,
+        "not_understood": list(reading.not_understood),
+        "notes": list(reading.notes),
+        "runs": audit.runs,
+        "violations": plain(audit.violations),
+        "estimate": None if audit.estimate is None else estimate_record(audit.estimate),
+        "improvements": [_improvement_record(each) for each in audit.improvements],
+        "observed": [
+            {"text": each.observed.text, "kind": each.observed.kind}
+            | {key: value for key, value in plain(each).items() if key != "observed"}
+            for each in audit.observed
+        ],
+    }
+
+
+def _improvement_record(better: Improvement) -> dict[str, Any]:
+    return {
+        "change": plain(better.change),
+        "flags": [*(f"- {each}" for each in better.removed), *(f"+ {each}" for each in better.added)],
+        "unsaid": list(better.unsaid),
+        "untested": list(better.estimate.untested),
+        "step_time_s": better.estimate.step_time,
+        "peak_memory_bytes": better.estimate.peak_memory_bytes,
+        "gain": better.gain,
+    }
+
+
+def world_products(audit: Audit) -> list[str]:
+    """The degrees whose product is the world: of dense layers, and of experts where they are spread otherwise."""
+    parts = _world(audit) if audit.put.fields.get("ep") not in {None, False, 1} else {"dense": _world(audit)["dense"]}
+    return [
+        " x ".join(f"{key} {'?' if value is None else value}" for key, value in degrees.items())
+        for degrees in parts.values()
+    ]
+
+
+def _world(audit: Audit) -> dict[str, dict[str, int | None]]:
+    """Both factorisations of the world: tp cp dp pp, and etp ep edp pp; null where a degree is open."""
+    fields = audit.put.fields if audit.put.plan is None else plain(audit.put.plan)
+    total = audit.reading.value("num_accelerators")
+    tp, cp, pp, etp, ep = (fields.get(name) for name in ("tp", "cp", "pp", "etp", "ep"))
+    if etp is None and ep == 1:
+        etp = 1
+    return {
+        "dense": {"tp": tp, "cp": cp, "dp": _left(total, tp, cp, pp), "pp": pp},
+        "experts": {"etp": etp, "ep": ep, "edp": _left(total, etp, ep, pp), "pp": pp},
+    }
+
+
+def _left(total: object, *degrees: object) -> int | None:
+    """Accelerators over the product of degrees; None where that is not whole or not known."""
+    known = [each for each in (total, *degrees) if isinstance(each, int) and each >= 1]
+    if len(known) <= len(degrees):
+        return None
+    whole, product = known[0], prod(known[1:])
+    return whole // product if whole % product == 0 else None

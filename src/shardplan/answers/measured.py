@@ -227,11 +227,8 @@ def _passes_record(step: MeasuredStep, compared: PassComparison | None) -> dict[
             for rank in compared.ranks
         ],
         "order_is_predicted": other is None,
-        "first_other_pass": None if other is None else {"measured": _name(other[0]), "predicted": _name(other[1])},
-        "slow_passes": [
-            {**_name(slow.name), "start_s": slow.start, "time_s": slow.time, "usual_time_s": slow.usual_time}
-            for slow in compared.slow
-        ],
+        "first_other_pass": None if other is None else dict(zip(("measured", "predicted"), plain(other), strict=True)),
+        "slow_passes": [{**plain(slow.name), **_without(slow, "name")} for slow in compared.slow],
     }
 
 
@@ -250,22 +247,14 @@ def _profile_record(answer: MeasuredAnswer, profile: ProfiledStep) -> dict[str, 
             }
             for term in answer.terms(profile)
         ],
-        "collectives": [
-            {
-                "dimension": one.dimension,
-                "collective": one.collective,
-                "count": one.count,
-                "busy_s": one.busy_time,
-                "exposed_s": one.exposed_time,
-            }
-            for one in profile.collectives
-        ],
+        "collectives": plain(profile.collectives),
     }
+
+
+def _without(value: object, name: str) -> dict[str, Any]:
+    """A record of all fields but one."""
+    return {key: part for key, part in plain(value).items() if key != name}
 
 
 def _pair(values: tuple[float, float]) -> dict[str, Any]:
     return {"measured": values[0], "predicted": values[1]}
-
-
-def _name(name: PassName) -> dict[str, Any]:
-    return {"rank": name.rank, "chunk": name.chunk, "microbatch": name.microbatch, "direction": name.direction}

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardplan.answers.document import AnswerDocument, Block, Column, Line, Part, RowTable, ShareBars, Tone
 from shardplan.answers.simulation import more_ranks
-from shardplan.estimation.parts.layer_operators import LayerOperator
+from shardplan.records import plain
 from shardplan.reports.breakdown import Share
 from shardplan.reports.texts.answer import percent
 from shardplan.simulation.memory import CHUNK
@@ -138,22 +138,10 @@ def _record(timeline: StepTimeline) -> dict[str, Any]:
         "num_events": len(timeline.events),
         "ranks": ranks,
         "peak_memory": None if fullest is None else _peak_record(fullest, timeline.memory[fullest]),
-        "layer": [_operator_record(each) for each in timeline.layer],
+        "layer": plain(timeline.layer),
     }
 
 
 def _peak_record(rank: int, trace: MemoryTrace) -> dict[str, Any]:
-    alive = [
-        {"name": part.name, "bytes": part.num_bytes, "microbatches": [*part.microbatches]} for part in trace.at_peak
-    ]
-    return {"rank": rank, "bytes": trace.peak_bytes, "time_s": trace.peak_time, "alive": alive}
-
-
-def _operator_record(each: LayerOperator) -> dict[str, Any]:
-    return {
-        "name": each.name,
-        "direction": each.direction,
-        "time_s": each.time,
-        "exposed_time_s": each.exposed_time,
-        "bound": each.bound,
-    }
+    peak = {"rank": rank, "bytes": trace.peak_bytes, "time_s": trace.peak_time}
+    return {**peak, "alive": plain(trace.at_peak)}

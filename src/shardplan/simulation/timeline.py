@@ -6,7 +6,7 @@ pictures all read this record.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import Final
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardplan.errors import InputError
 from shardplan.estimation.parts.layer_operators import LayerOperator
 from shardplan.estimation.parts.terms import AFTER_PASSES
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.pieces import Ints
 
@@ -114,7 +114,7 @@ class AlivePart:
     """A part of what a rank holds at its peak."""
 
     name: str
-    num_bytes: float
+    num_bytes: float = field(metadata=in_files("bytes"))
     """All of it. [bytes]"""
     microbatches: tuple[int, ...] = ()
     """Micro-batches whose activations these are, each as large; empty for what belongs to none."""
