@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
+from shardplan.answers.decisions.fit import fit_document
+from shardplan.answers.decisions.pareto import pareto_document
+from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
+from shardplan.answers.decisions.scale import scale_document
+from shardplan.answers.decisions.sensitivity import sensitivity_document
+from shardplan.answers.decisions.whatif import whatif_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
-from shardplan.api.saving import AsTable
+from shardplan.api.saving import AsDocument
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -22,25 +28,13 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
-from shardplan.reports.decisions.fit import fit_record, fit_rows
-from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
-from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
-from shardplan.reports.decisions.scale import scale_record, scale_rows
-from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
-from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleAnswer(scales.Scaling, AsTable):
-    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`."""
+class ScaleAnswer(scales.Scaling, AsDocument):
+    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`. Rows: the sizes."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan scale --json`` writes."""
-        return scale_record(self)
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each size."""
-        return scale_rows(self)
+    document = scale_document
 
 
 def scale(
@@ -65,16 +59,13 @@ def scale(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitAnswer(fits.LargestFit, AsTable):
-    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`."""
+class FitAnswer(fits.LargestFit, AsDocument):
+    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan fit --json`` writes."""
-        return fit_record(self)
+    Rows: the values that were tried.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each value that was tried."""
-        return fit_rows(self)
+    document = fit_document
 
 
 def fit(
@@ -121,16 +112,13 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIfAnswer(what_ifs.WhatIf, AsTable):
-    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`."""
+class WhatIfAnswer(what_ifs.WhatIf, AsDocument):
+    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan whatif --json`` writes."""
-        return whatif_record(self)
+    Rows: the question as it was, and one after each change.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for the question as it was, and one after each change."""
-        return whatif_rows(self)
+    document = whatif_document
 
 
 def whatif(
@@ -171,16 +159,13 @@ def whatif(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SensitivityAnswer(sensitivities.Sensitivity, AsTable):
-    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`."""
+class SensitivityAnswer(sensitivities.Sensitivity, AsDocument):
+    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan sensitivity --json`` writes."""
-        return sensitivity_record(self)
+    Rows: the parameters, the most important first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each parameter, the most important first."""
-        return sensitivity_rows(self)
+    document = sensitivity_document
 
 
 def sensitivity(
@@ -203,16 +188,13 @@ def sensitivity(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoAnswer(fronts.ParetoFront, AsTable):
-    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`."""
+class ParetoAnswer(fronts.ParetoFront, AsDocument):
+    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan pareto --json`` writes."""
-        return pareto_record(self)
+    Rows: the plans of the front, the fastest first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each plan of the front, the fastest first."""
-        return pareto_rows(self)
+    document = pareto_document
 
 
 def pareto(
@@ -231,16 +213,13 @@ def pareto(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoSizesAnswer(size_fronts.SizesFront, AsTable):
-    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`."""
+class ParetoSizesAnswer(size_fronts.SizesFront, AsDocument):
+    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan pareto --gpus 64..4096 --json`` writes."""
-        return pareto_sizes_record(self)
+    Rows: the sizes, the smallest first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each size, the smallest first."""
-        return pareto_sizes_rows(self)
+    document = pareto_sizes_document
 
 
 def pareto_sizes(

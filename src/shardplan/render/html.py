@@ -1,0 +1,180 @@
+"""A document as HTML: for notebooks, and block by block for the pages of the web app.
+
+Colours follow the reader's setting; nothing is loaded from elsewhere, and every text is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any, Final, TypeAlias
+
+from shardplan.answers.document import (
+    AnswerDocument,
+    Bar,
+    Block,
+    Bullets,
+    Column,
+    CommandLine,
+    Line,
+    Numbered,
+    Part,
+    PartsBar,
+    Phrases,
+    RowTable,
+    ShareBars,
+    SideBySide,
+    Span,
+    Words,
+)
+from shardplan.estimation.parts.terms import MEMORY
+from shardplan.reports.texts.answer import percent
+from shardplan.units import format_time
+
+Address: TypeAlias = Callable[[Any], str]
+"""Where a row of a table with a wide column leads; empty where it leads nowhere."""
+STYLE: Final = (
+    "<style>.shardplan.answer{font:13px/1.5 system-ui,sans-serif;max-width:72em}.shardplan.answer table{font:inherit;"
+    "border-collapse:collapse;margin:4px 0}.shardplan.answer td,.shardplan.answer th{padding:1px 12px 1px 0;border:0;"
+    "text-align:left;white-space:nowrap}.shardplan.answer .n{text-align:right}.shardplan.answer p{margin:0}"
+    ".shardplan.answer h3{font-size:1em;margin:8px 0 0}.shardplan.answer .quiet{opacity:.75}"
+    ".shardplan.answer .strong,.shardplan.answer .good,.shardplan.answer .bad{font-weight:600}"
+    ".shardplan.answer .whole{display:flex;height:14px;background:rgba(128,128,128,.2);overflow:hidden;margin:3px 0}"
+    ".shardplan.answer .whole i{display:block;height:100%}.shardplan.answer .dot{display:inline-block;width:9px;"
+    "height:9px;margin-right:4px}</style>"
+)
+COLOURS: Final = {
+    "bright_blue": "#4477aa",
+    "bright_cyan": "#66ccee",
+    "bright_magenta": "#aa3377",
+    "bright_yellow": "#ccbb44",
+    "bright_green": "#228833",
+    "bright_red": "#ee6677",
+    "white": "#999999",
+}
+"""Of the parts of memory, by their colour on terminals. The colour-blind can tell them apart (Paul Tol, bright)."""
+BAR: Final = (100, 9)
+"""Width and height of a bar. [pixels]"""
+
+
+def notebook_html(document: AnswerDocument) -> str:
+    """The answer as one piece: what was asked, verdict, parts."""
+    parts = [blocks_html(document.head), blocks_html(document.verdict), *map(part_html, document.parts)]
+    return f'{STYLE}<div class="shardplan answer">{"".join(f"<div>{part}</div>" for part in parts if part)}</div>'
+
+
+def part_html(part: Part) -> str:
+    """A heading with its note, and what is under it."""
+    note = f' <small class="quiet">{escape(part.note)}</small>' if part.note else ""
+    heading = f"<h3>{escape(part.title)}{note}</h3>" if part.title else ""
+    return heading + blocks_html(part.blocks)
+
+
+def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
+    """Blocks one below the other. ``address``: of the rows of tables. What a chart shows is not drawn again."""
+    return "".join(_block(block, address) for block in blocks)
+
+
+def _block(block: Block, address: Address | None) -> str:
+    if isinstance(block, RowTable | SideBySide):
+        return table_html(block if isinstance(block, RowTable) else block.full, address)
+    form = FORMS.get(type(block))
+    return "" if form is None else form(block)
+
+
+def _line(line: Line) -> str:
+    if line.only == "terminal":
+        return ""
+    label = f"<b>{escape(line.label)}</b> " if line.label else ""
+    return f"<p>{label}{_words(line.words, '' if line.label else line.tone)}</p>"
+
+
+def _bullets(bullets: Bullets | Numbered) -> str:
+    tag = "ol" if isinstance(bullets, Numbered) else "ul"
+    texts = "".join(f"<li>{escape(text)}</li>" for text in bullets.texts)
+    return f'<{tag} class="reasons">{texts}</{tag}>' if texts else ""
+
+
+def _phrases(phrases: Phrases) -> str:
+    return "".join(f"<p><code>{escape(' '.join(group))}</code></p>" for group in phrases.groups if group)
+
+
+def _words(words: Words, tone: str) -> str:
+    spans = (Span(words),) if isinstance(words, str) else words
+    texts = [(escape(span.text), span.tone or tone) for span in spans]
+    return "".join(f'<span class="{tone}">{text}</span>' if tone else text for text, tone in texts)
+
+
+def table_html(table: RowTable, address: Address | None = None) -> str:
+    """All columns that are shown, those for pages alone too; the last of these leads to the row's address."""
+    columns = [column for column in table.columns if column.title is not None]
+    head = "".join(f'<th scope="col"{_side(column)}>{escape(column.title or "")}</th>' for column in columns)
+    rows = "".join(_row(columns, table, row, address) for row in table.rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address | None) -> str:
+    where = address(row) if address is not None and any(column.is_wide for column in columns) else ""
+    cells = "".join(f"<td{_side(column)}>{_cell(column, row, where)}</td>" for column in columns)
+    tone = table.tone(row)
+    return f'<tr class="{tone}">{cells}</tr>' if tone else f"<tr>{cells}</tr>"
+
+
+def _side(column: Column) -> str:
+    """The class of numbers, which stand on the right."""
+    if column.is_wide:
+        return ' class="wrap"'
+    return "" if column.is_text or column.bar is not None else ' class="n"'
+
+
+def _cell(column: Column, row: Any, where: str) -> str:
+    if column.bar is not None:
+        return _bar(column.value(row) or 0.0, is_centred=column.bar.is_centred)
+    text = escape(column.cell(row))
+    return f'<a href="{escape(where)}" data-apply>{text}</a>' if where and column.is_wide else text
+
+
+def _bar(share: float, *, is_centred: bool) -> str:
+    """A bar of a share of one, from the left or from the middle."""
+    width, height = BAR
+    room = width / 2 if is_centred else width
+    length = room * min(abs(share), 1.0)
+    start = 0.0 if not is_centred else room - length if share < 0 else room
+    rect = f'<rect x="{start:.1f}" width="{length:.1f}" height="{height}" fill="currentColor" opacity=".6"/>'
+    return f'<svg width="{width}" height="{height}" aria-hidden="true">{rect}</svg>'
+
+
+def _parts(parts: PartsBar) -> str:
+    """A bar of its parts, scaled down where they are more than the whole, and what each takes."""
+    whole = max(1.0, sum(part.share for part in parts.shares))
+    colours = [COLOURS[MEMORY[part.name].colour] for part in parts.shares]
+    cells, legend = [], []
+    for part, colour in zip(parts.shares, colours, strict=True):
+        width, name = f"{100 * part.share / whole:.2f}", escape(part.name)
+        cells.append(f'<i style="width:{width}%;background:{colour}" title="{name}"></i>')
+        legend.append(f'<i class="dot" style="background:{colour}"></i>{name} {escape(parts.text(part.value))}')
+    return f'<div class="whole">{"".join(cells)}</div><small>{" &nbsp; ".join(legend)}</small>'
+
+
+def _shares(bars: ShareBars) -> str:
+    """What each part of a time takes."""
+    longest = max(share.share for share in bars.shares)
+    columns = (
+        Column("", "", lambda share: bars.label(share.name), is_text=True),
+        Column("", "", lambda share: share.value, format_time),
+        Column("", "", lambda share: share.share, percent),
+        Column("", "", lambda share: share.share / longest, bar=Bar(BAR[0])),
+    )
+    return table_html(RowTable(bars.shares, columns))
+
+
+FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
+    Line: _line,
+    Bullets: _bullets,
+    Numbered: _bullets,
+    Phrases: _phrases,
+    CommandLine: lambda command: f"<pre>{escape(command.text)}</pre>",
+    PartsBar: _parts,
+    ShareBars: _shares,
+}
+"""Blocks that look the same wherever they are; what a chart shows is not drawn again."""
