@@ -18,9 +18,8 @@ from shardplan.published.subramanian2024 import (
     strategy_of,
 )
 from shardplan.published.subramanian2024.candidates import candidates_of, places_of
-from shardplan.published.subramanian2024.communication import CollectiveKind, PaperCollective, collective_time
-from shardplan.published.subramanian2024.iteration import Configuration, gradient_time, stage_link_shares
-from shardplan.published.subramanian2024.layer import summa_time
+from shardplan.published.subramanian2024.iteration import Configuration, gradient_time, stage_link_shares, summa_time
+from shardplan.published.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.search import price_candidates
 
 H200 = load_system("H200", 8)

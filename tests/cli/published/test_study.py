@@ -17,7 +17,7 @@ import pytest
 from tests.cli.commands import answer, run, unwrapped
 
 from shardplan.cli.published.study import ALL
-from shardplan.published.subramanian2024.corrections import Corrections
+from shardplan.published.subramanian2024.inputs import Corrections
 from shardplan.reports.methods import study
 from shardplan.reports.methods.study import StudyReport, run_study
 

@@ -69,8 +69,8 @@ def study(
     figures = _figures(figure, everything=out is not None)
     num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
     files = None if out is None else FigureFiles(out, figures, target)
-    from shardplan.plotting.subramanian2024.charts import chart_of
-    from shardplan.published.subramanian2024.corrections import corrections_of
+    from shardplan.plotting.subramanian2024 import chart_of
+    from shardplan.published.subramanian2024.inputs import corrections_of
     from shardplan.reports.methods.study import STUDIES, run_study, study_record
 
     if name not in STUDIES:

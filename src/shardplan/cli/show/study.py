@@ -8,9 +8,8 @@ from typing import Any, Final
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.plotting.subramanian2024.shared import STRATEGY_NAMES
-from shardplan.published.subramanian2024.figures import Figure
-from shardplan.published.subramanian2024.measured_collectives import SIZE_CLASSES, model_over_measured
+from shardplan.plotting.subramanian2024 import STRATEGY_NAMES
+from shardplan.published.subramanian2024.figures import SIZE_CLASSES, Figure, model_over_measured
 from shardplan.published.subramanian2024.study import StudyEntry
 from shardplan.reports.methods.study import StudyReport
 from shardplan.units import format_count, format_time

@@ -14,8 +14,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import MethodAnswer, MethodError, MethodRow
-from shardplan.published.subramanian2024.corrections import FLAWS
-from shardplan.published.subramanian2024.inputs import System, Transformer
+from shardplan.published.subramanian2024.inputs import FLAWS, System, Transformer
 from shardplan.published.subramanian2024.iteration import Configuration, price
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, Strategy

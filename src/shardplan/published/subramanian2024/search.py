@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 
 from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.candidates import Candidates, candidates_of
-from shardplan.published.subramanian2024.communication import PaperCollective, collective_time, transfer_times
-from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
-from shardplan.published.subramanian2024.inputs import System, Transformer
+from shardplan.published.subramanian2024.inputs import FAITHFUL, Corrections, System, Transformer
 from shardplan.published.subramanian2024.iteration import (
     Configuration,
     Memory,
     gradient_time,
     iteration_time,
+    layer_cost,
     memory_of,
     stage_link_shares,
 )
-from shardplan.published.subramanian2024.layer import layer_cost
+from shardplan.published.subramanian2024.operators import PaperCollective, collective_time, transfer_times
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.published.base import MethodRow
-from shardplan.published.calculator.flaws import FLAWS, Flaw
-from shardplan.published.calculator.method import Calculator
-from shardplan.published.calculator.record import RESULTS
+from shardplan.published.calculator.method import FLAWS, RESULTS, Calculator, Flaw
 from shardplan.published.calculator.table import GB, CalculatorCase, CalculatorModel
 from shardplan.published.fields import read_fields
 from shardplan.records import plain

@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from shardplan.fields import dataclass
-from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.figures import Figure, figure
+from shardplan.published.subramanian2024.inputs import Corrections
 from shardplan.published.subramanian2024.study import Study, study
 from shardplan.records import plain
 

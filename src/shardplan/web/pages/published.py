@@ -135,7 +135,7 @@ def _study(stop: Stop) -> Study:
 
 
 def _drawn(name: str, results: Study | None) -> dict[str, Any]:
-    from shardplan.plotting.subramanian2024.charts import chart_of
+    from shardplan.plotting.subramanian2024 import chart_of
 
     chart = chart_of(figure(name, results))
     return {"title": chart.title, "note": chart.note, "panels": panel_figures(chart), "rows": []}

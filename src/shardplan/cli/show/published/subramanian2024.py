@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.plotting.subramanian2024.configurations import MEMORY
+from shardplan.plotting.subramanian2024 import MEMORY
 from shardplan.published.subramanian2024 import STRATEGIES
 from shardplan.reports.texts.answer import percent
 from shardplan.units import format_bytes, format_count, format_time
