@@ -157,7 +157,7 @@ def test_export_refuses_unknown_frameworks(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("decide=scale&sizes=8,16", "More accelerators pay"),
+        ("decide=scale&sizes=8,16", "Pays: At every size up to 16"),
         ("decide=vary&over=global_batch_size&values=64,128", "Most tokens per second at global batch size"),
         ("decide=vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
         ("decide=pareto_sizes&sizes=8,16", "8 accelerators: "),

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
+from shardplan.answers.document import AnswerDocument
+from shardplan.answers.scale import scale_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
-from shardplan.api.saving import AsTable
+from shardplan.api.saving import AsDocument, AsTable
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -25,22 +27,19 @@ from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
 from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
 from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
-from shardplan.reports.decisions.scale import scale_record, scale_rows
 from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
 from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleAnswer(scales.Scaling, AsTable):
-    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`."""
+class ScaleAnswer(scales.Scaling, AsDocument):
+    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`; a row for each size."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan scale --json`` writes."""
-        return scale_record(self)
+    __repr__ = AsDocument.__repr__
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each size."""
-        return scale_rows(self)
+    def document(self) -> AnswerDocument:
+        """What ``shardplan scale`` prints."""
+        return scale_document(self)
 
 
 def scale(
