@@ -46,6 +46,15 @@ class Line(NamedTuple):
     """Whether it starts at the left edge where the other lines of its part are indented."""
 
 
+class Hanging(NamedTuple):
+    """A paragraph behind a word or two, continued under its own text."""
+
+    lead: Span
+    words: Span
+    is_flush: bool = False
+    """Whether it starts at the left edge where the other lines of its part are indented."""
+
+
 class Bullets(NamedTuple):
     """Paragraphs with dashes."""
 
@@ -152,7 +161,35 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | CommandLine | RowTable | Plot | PartsBar
+class BarRow(NamedTuple):
+    """Cells with a bar behind them."""
+
+    cells: Sequence[str]
+    share: float
+    """Of the longest bar; 0: none."""
+    colour: str
+
+
+class BarTable(NamedTuple):
+    """Amounts as bars, each behind its name and its numbers."""
+
+    rows: Sequence[BarRow]
+    room: int
+    """Characters of the longest bar where the terminal is wide enough."""
+    least_widths: Sequence[int] = ()
+    """Of the cells."""
+    titles: Sequence[str] = ()
+    texts: Sequence[int] = (0,)
+    """Places of cells that are texts, which stand on the left."""
+    fewer: Sequence[Sequence[int]] = ()
+    """Places of the cells that stay where there is too little room for bars behind all, one choice after the other."""
+    least_room: int = 0
+    """Characters of the longest bar below which cells give way."""
+    margin: int = 0
+    """Characters that stay free behind the longest bar."""
+
+
+Block: TypeAlias = Line | Hanging | Bullets | CommandLine | RowTable | Plot | PartsBar | BarTable
 
 
 class Part(NamedTuple):

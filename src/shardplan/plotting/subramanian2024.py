@@ -27,9 +27,9 @@ def values_of(rows: Iterable[Row], name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows))
 
 
-def label_of(row: Row) -> str:
+def label_of(row: Row, text: str = "{}, domain {}") -> str:
     """A system and its scale-up domain."""
-    return str(row["system"]) if row["nvs"] is None else f"{row['system']}, domain {row['nvs']}"
+    return str(row["system"]) if row["nvs"] is None else text.format(row["system"], row["nvs"])
 
 
 def titled(model: str, strategy: str) -> str:

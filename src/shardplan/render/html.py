@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from shardplan.answers.document import (
     AnswerDocument,
+    Bar,
+    BarTable,
     Block,
     Bullets,
     Column,
     CommandLine,
+    Hanging,
     Line,
     Part,
     PartsBar,
@@ -55,21 +59,26 @@ def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
 
 
 def _block(block: Block, address: Address | None) -> str:
+    text = ""
     match block:
         case Line():
             label = f"<b>{escape(block.label)}</b> " if block.label else ""
             tone = "" if block.label else block.tone
-            return f"<p>{label}{_words(block.words, tone)}</p>"
+            text = f"<p>{label}{_words(block.words, tone)}</p>"
+        case Hanging():
+            text = f"<p>{_words((block.lead, Span(' '), block.words), '')}</p>"
         case Bullets():
-            texts = "".join(f"<li>{escape(text)}</li>" for text in block.texts)
-            return f'<ul class="reasons">{texts}</ul>' if texts else ""
+            texts = "".join(f"<li>{escape(each)}</li>" for each in block.texts)
+            text = f'<ul class="reasons">{texts}</ul>' if texts else ""
         case CommandLine():
-            return f"<pre>{escape(block.text)}</pre>"
+            text = f"<pre>{escape(block.text)}</pre>"
         case RowTable():
-            return table_html(block, address)
+            text = table_html(block, address)
         case PartsBar():
-            return _parts(block)
-    return ""
+            text = _parts(block)
+        case BarTable():
+            text = _bars(block)
+    return text
 
 
 def _words(words: Words, tone: str) -> str:
@@ -126,3 +135,13 @@ def _parts(parts: PartsBar) -> str:
         Column("", "", lambda part: part.share, "{:.1%}".format),
     )
     return table_html(RowTable(ordered, columns))
+
+
+def _bars(bars: BarTable) -> str:
+    """Every cell, and the bar behind them."""
+    titles = bars.titles or [""] * len(bars.rows[0].cells)
+    cells = [
+        Column("", title, lambda row: row.cells, itemgetter(place), is_text=place in bars.texts)
+        for place, title in enumerate(titles)
+    ]
+    return table_html(RowTable(bars.rows, (*cells, Column("", "", lambda row: row.share, bar=Bar(bars.room)))))

@@ -10,8 +10,10 @@ from rich.text import Text
 from shardplan.answers import document as doc
 from shardplan.answers.document import (
     AnswerDocument,
+    BarTable,
     Bullets,
     CommandLine,
+    Hanging,
     Line,
     Part,
     PartsBar,
@@ -20,7 +22,7 @@ from shardplan.answers.document import (
     Tone,
     Words,
 )
-from shardplan.render.drawings import bar, scatter, show_parts
+from shardplan.render.drawings import bar, scatter, show_bars, show_parts
 from shardplan.render.page import INDENT, Page, TextColumn
 
 STYLES: Final[dict[Tone, str]] = {
@@ -63,6 +65,9 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
         match block:
             case Line():
                 _show_line(page, block, indent)
+            case Hanging():
+                lead, words = (Text(span.text, style=STYLES[span.tone]) for span in (block.lead, block.words))
+                page.hanging(lead, words, indent=0 if block.is_flush else INDENT)
             case Bullets():
                 page.bullets(block.texts, style=STYLES[block.tone], most_lines=block.most_lines)
             case CommandLine():
@@ -74,6 +79,8 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
                     page.line(line)
             case PartsBar():
                 show_parts(page, block)
+            case BarTable():
+                show_bars(page, block)
 
 
 def show_table(page: Page, table: RowTable) -> list[str]:
