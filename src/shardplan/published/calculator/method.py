@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any, Final
 
-from shardplan.errors import InputError
 from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
@@ -15,8 +14,8 @@ from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import Case, Method, MethodAnswer, MethodError, MethodRow
 from shardplan.published.calculator.table import ADAM_BYTES, FILLED, GB, CalculatorCase, MemoryTable, table
-from shardplan.published.fields import json_object, read_fields
-from shardplan.published.mapping import domain_size, put
+from shardplan.published.fields import json_cases, read_fields
+from shardplan.published.mapping import as_refusal, domain_size, put
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,20 +163,16 @@ class Calculator(Method):
 
     def cases(self, text: str) -> Iterator[Case] | None:
         """Cases of a file that holds ``model``, ``hardware`` and ``training`` of each."""
-        cases = (json_object(text) or {}).get("cases")
-        if not isinstance(cases, list) or not any(isinstance(case, dict) and "hardware" in case for case in cases):
-            return None
-        return (self.recomputed(case, RESULTS) for case in cases)
+        cases = json_cases(text, "hardware")
+        return None if cases is None else (self.recomputed(case, RESULTS) for case in cases)
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
     ) -> MethodAnswer:
         """The calculator's table for a question of ours, recommended configuration first. Raises ``MethodError``."""
         case = put(CalculatorCase, _terms(model, cluster, num_accelerators, job), owner=self.name)
-        try:
+        with as_refusal():
             found = table(case)
-        except InputError as error:
-            raise MethodError(error.message, rule=error.rule, hint=error.hint) from None
         rows = tuple(_method_row(found, int(index)) for index in found.order[:top])
         return MethodAnswer(
             method=self.name,

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from shardplan.errors import InputError
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention
@@ -41,7 +40,7 @@ from shardplan.published.data_movement.limits import (
 )
 from shardplan.published.data_movement.training_step import Assumptions
 from shardplan.published.fields import Count, Positive, StrictFields, Whole, json_object, read_fields
-from shardplan.published.mapping import one_sequence
+from shardplan.published.mapping import as_refusal, one_sequence, spanned_tiers
 from shardplan.records import plain
 from shardplan.units import format_bytes, format_rate
 from shardplan.workload.layer import layer_block
@@ -297,17 +296,15 @@ class DataMovement(Method):
         """Every (tp_in, tp_out, dp) of the model's matrix products, fastest first. Raises ``MethodError``."""
         matrices = _matrices(model, job)
         bytewidth = BYTEWIDTH[job.precision]
-        link = _link(cluster, num_accelerators)
+        link = min(spanned_tiers(cluster, num_accelerators), key=lambda tier: tier.bandwidth)
         device = Device(
             name=cluster.accelerator.name,
             flops_8bit=cluster.accelerator.peak(job.recipe.matmul) * bytewidth,
             memory_bandwidth=cluster.accelerator.memory_bandwidth,
             network_bandwidth=2 * link.bandwidth,
         )
-        try:
+        with as_refusal():
             found = search_layers(device, matrices, job.tokens_per_step, num_accelerators, bytewidth=bytewidth)
-        except InputError as error:
-            raise MethodError(error.message, rule=error.rule, hint=error.hint) from None
         return MethodAnswer(
             method=self.name,
             rows=tuple(_method_row(found, int(index)) for index in found.order[:top]),
@@ -350,15 +347,6 @@ def _matrices(model: ModelConfig, job: Job) -> list[Matrix]:
         ]
     head = [Matrix(d_in=model.hidden_size, d_out=model.vocab_size)] if model.vocab_size else []
     return matrices + head
-
-
-def _link(cluster: Cluster, num_accelerators: int) -> NetworkTier:
-    """The slowest tier that this number of accelerators spans."""
-    spanned = [cluster.tiers[0]]
-    for inner, outer in zip(cluster.tiers, cluster.tiers[1:], strict=False):
-        if inner.size is not None and inner.size < num_accelerators:
-            spanned.append(outer)
-    return min(spanned, key=lambda tier: tier.bandwidth)
 
 
 def _mapped(matrices: list[Matrix], device: Device, link: NetworkTier, job: Job, bytewidth: float) -> tuple[str, ...]:

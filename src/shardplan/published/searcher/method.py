@@ -22,7 +22,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import Case, Method, MethodAnswer, MethodRow
-from shardplan.published.fields import LARGEST, Positive, StrictFields, Whole, json_object, read_fields
+from shardplan.published.fields import LARGEST, Positive, StrictFields, Whole, json_cases, read_fields
 from shardplan.published.mapping import even_nodes, layer_work, put
 
 Floats = NDArray[np.float64]
@@ -231,10 +231,8 @@ class Searcher(Method):
 
     def cases(self, text: str) -> Iterator[Case] | None:
         """Cases of a file that holds ``cluster`` and ``model`` of each."""
-        cases = (json_object(text) or {}).get("cases")
-        if not isinstance(cases, list) or not any(isinstance(case, dict) and "cluster" in case for case in cases):
-            return None
-        return (self.recomputed(case, RESULTS) for case in cases)
+        cases = json_cases(text, "cluster")
+        return None if cases is None else (self.recomputed(case, RESULTS) for case in cases)
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
