@@ -15,13 +15,20 @@ from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.published.subramanian2024.candidates import candidates_of, places_of
-from shardplan.published.subramanian2024.inputs import FAITHFUL, Corrections, System, load_model, load_system
-from shardplan.published.subramanian2024.iteration import Configuration
+from shardplan.published.subramanian2024.inputs import (
+    FAITHFUL,
+    GLOBAL_BATCH_SIZE,
+    Corrections,
+    System,
+    load_model,
+    load_system,
+)
+from shardplan.published.subramanian2024.iteration import Configuration, Setting
 from shardplan.published.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.records import configuration_records
 from shardplan.published.subramanian2024.search import price_candidates
 from shardplan.published.subramanian2024.strategies import strategy_of
-from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY, Study, StudyEntry, study
+from shardplan.published.subramanian2024.study import SECONDS_PER_DAY, Study, StudyEntry, study
 
 Row = dict[str, Any]
 Columns = dict[str, NDArray[np.float64]]
@@ -177,15 +184,8 @@ def best_place(
     corrected: Corrections,
 ) -> Row:
     """Record of a configuration in the place that makes it fastest; whether it fits plays no part."""
-    form = strategy_of(strategy)
-    records = configuration_records(
-        load_model(model),
-        system,
-        form,
-        places_of(chosen, system.nvlink_size),
-        global_batch_size=GLOBAL_BATCH_SIZE,
-        corrected=corrected,
-    )
+    setting = Setting(model=load_model(model), system=system, strategy=strategy_of(strategy), corrected=corrected)
+    records = configuration_records(setting, places_of(chosen, system.nvlink_size))
     return min(records, key=lambda record: float(record["t"]))
 
 

@@ -83,6 +83,8 @@ def _named(names: list[str]) -> Corrections:
 MAX_COUNT: Final = 10**7
 """Largest sequence length, width, depth, batch or number of accelerators accepted."""
 
+GLOBAL_BATCH_SIZE: Final = 4096
+"""Sequences of a step, throughout the paper."""
 MAX_DOMAIN: Final = 100_000
 """Largest scale-up domain accepted."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.fields import dataclass
-from shardplan.published.subramanian2024.inputs import FAITHFUL, Corrections, System, Transformer
+from shardplan.published.subramanian2024.inputs import FAITHFUL, GLOBAL_BATCH_SIZE, Corrections, System, Transformer
 from shardplan.published.subramanian2024.operators import (
     Operator,
     PaperCollective,
@@ -155,6 +155,17 @@ class Configuration:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Setting:
+    """In which configurations are priced: a model on a system, by a form of tensor parallelism."""
+
+    model: Transformer
+    system: System
+    strategy: Strategy
+    global_batch_size: int = GLOBAL_BATCH_SIZE
+    corrected: Corrections = FAITHFUL
+
+
+@dataclass(frozen=True, kw_only=True)
 class Memory:
     """Memory of one accelerator. [bytes]"""
 
@@ -277,17 +288,10 @@ def memory_of(
     )
 
 
-def price(
-    model: Transformer,
-    system: System,
-    strategy: Strategy,
-    configurations: Sequence[Configuration],
-    *,
-    global_batch_size: int,
-    corrected: Corrections = FAITHFUL,
-) -> Price:
+def price(setting: Setting, configurations: Sequence[Configuration]) -> Price:
     """Every part of an iteration; arrays with an element for each configuration."""
-    c = _columns(configurations)
+    model, system, strategy, corrected = setting.model, setting.system, setting.strategy, setting.corrected
+    global_batch_size, c = setting.global_batch_size, _columns(configurations)
     split = Split(m1=c["tp1"], m2=c["tp2"], b=c["mbs"] * 1.0, blocks=c["nb"], t1=c["nv_tp1"], t2=c["nv_tp2"])
     layer = layer_cost(model, system, strategy, split, corrected)
     pp, m = c["pp"], global_batch_size // c["dp"] // c["mbs"]

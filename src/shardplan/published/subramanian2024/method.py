@@ -18,16 +18,15 @@ from shardplan.published.subramanian2024 import question
 from shardplan.published.subramanian2024.candidates import places_of
 from shardplan.published.subramanian2024.inputs import (
     FLAWS,
+    GLOBAL_BATCH_SIZE,
     MAX_COUNT,
     MAX_DOMAIN,
-    Corrections,
-    System,
     Transformer,
     corrections_of,
     load_model,
     load_system,
 )
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Setting
 from shardplan.published.subramanian2024.records import (
     check_configuration,
     configuration_records,
@@ -36,7 +35,7 @@ from shardplan.published.subramanian2024.records import (
 )
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import Strategy, strategy_of
-from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY, reference_cases
+from shardplan.published.subramanian2024.study import SECONDS_PER_DAY, reference_cases
 
 RESULTS: Final = ("rank", "throughput", "memory_GB", *STATISTICS)
 """Columns of the published results that a case may carry along."""
@@ -100,41 +99,36 @@ class Subramanian2024(Method):
     def answer(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """The best configurations of a search, or one configuration, with all statistics. Raises ``InputError``."""
         fields = read_fields(CaseFields, case, owner=self.name, results=RESULTS)
-        model, system = load_model(fields.model), load_system(fields.system, fields.nvs)
-        strategy = strategy_of(fields.strategy)
-        corrected = corrections_of(fields.corrected)
-        given = [name for name in (*DEGREES, *PLACES) if getattr(fields, name) is not None]
-        found = (
-            _priced(fields, model, system, strategy) if given else _searched(fields, model, system, strategy, corrected)
-        )
-        configurations, counts = found
-        records = configuration_records(
-            model,
-            system,
-            strategy,
-            configurations,
+        setting = Setting(
+            model=load_model(fields.model),
+            system=load_system(fields.system, fields.nvs),
+            strategy=strategy_of(fields.strategy),
             global_batch_size=fields.global_batch_size,
-            corrected=corrected,
+            corrected=corrections_of(fields.corrected),
         )
+        given = [name for name in (*DEGREES, *PLACES) if getattr(fields, name) is not None]
+        configurations, counts = _priced(fields, setting) if given else _searched(fields, setting)
+        records = configuration_records(setting, configurations)
         if given:
-            records, configurations = _fastest(records, configurations)
-        fits = [record["memory_GB"] <= system.hbm_capacity / 1e9 for record in records]
+            best = max(range(len(records)), key=lambda number: float(records[number]["throughput"]))
+            records, configurations = [records[best]], [configurations[best]]
+        fits = [record["memory_GB"] <= setting.system.hbm_capacity / 1e9 for record in records]
         result = {
-            "strategy": strategy.name,
-            "model": model.name,
-            "gpu": system.name,
-            "nvs": system.nvlink_size,
+            "strategy": setting.strategy.name,
+            "model": setting.model.name,
+            "gpu": setting.system.name,
+            "nvs": setting.system.nvlink_size,
             "n_gpus": configurations[0].num_gpus,
             "global_batch_size": fields.global_batch_size,
-            "corrected": sorted(corrected, key=lambda name: int(name[1:])),
+            "corrected": sorted(setting.corrected, key=lambda name: int(name[1:])),
             **counts,
             "configurations": [
-                {"rank": number, "fits": fit, **record, **_days(model, record)}
+                {"rank": number, "fits": fit, **record, **_days(setting.model, record)}
                 for number, (fit, record) in enumerate(zip(fits, records, strict=True), start=1)
             ],
         }
         if fields.explain:
-            result["operators"] = operator_records(model, system, strategy, configurations[0], corrected)
+            result["operators"] = operator_records(setting, configurations[0])
         return result
 
     def cases(self, text: str) -> Iterator[Case] | None:
@@ -154,25 +148,15 @@ def _days(model: Transformer, record: Mapping[str, Any]) -> dict[str, float]:
     return {"training_days": model.num_samples / record["throughput"] / SECONDS_PER_DAY}
 
 
-def _searched(
-    fields: CaseFields, model: Transformer, system: System, strategy: Strategy, corrected: Corrections
-) -> tuple[list[Configuration], dict[str, float]]:
+def _searched(fields: CaseFields, setting: Setting) -> tuple[list[Configuration], dict[str, float]]:
     """The best configurations; where none fits, the one of least memory. Raises ``InputError`` if there is none."""
     if fields.gpus is None:
         raise InputError("the case has no gpus", rule="a search has a number of accelerators", hint="give gpus")
-    (found,) = search(
-        model,
-        system,
-        strategy,
-        sizes=[fields.gpus],
-        global_batch_size=fields.global_batch_size,
-        top=fields.top,
-        corrected=corrected,
-    )
+    (found,) = search(setting, [fields.gpus], top=fields.top)
     if found.smallest is None:
         raise InputError(
-            f"{strategy.name} has no configuration of {model.name} on {fields.gpus:,} accelerators in domains of "
-            f"{system.nvlink_size} for a batch of {fields.global_batch_size:,}",
+            f"{setting.strategy.name} has no configuration of {setting.model.name} on {fields.gpus:,} accelerators in "
+            f"domains of {setting.system.nvlink_size} for a batch of {fields.global_batch_size:,}",
             rule="degrees divide the accelerators, the layers, the batch and the scale-up domain",
             hint="choose a number of accelerators and a batch with more common divisors",
         )
@@ -184,28 +168,19 @@ def _searched(
     return list(found.best) or [found.smallest], counts
 
 
-def _priced(
-    fields: CaseFields, model: Transformer, system: System, strategy: Strategy
-) -> tuple[list[Configuration], dict[str, float]]:
+def _priced(fields: CaseFields, setting: Setting) -> tuple[list[Configuration], dict[str, float]]:
     """The configuration that a case gives; in all its places, if it does not say where it lies."""
-    configuration = _configuration(fields, strategy)
-    check_configuration(model, system, strategy, configuration, global_batch_size=fields.global_batch_size)
+    configuration, domain = _configuration(fields, setting.strategy), setting.system.nvlink_size
+    check_configuration(setting, configuration)
     is_placed = any(getattr(fields, name) is not None for name in PLACES)
-    places = [configuration] if is_placed else places_of(configuration, system.nvlink_size)
+    places = [configuration] if is_placed else places_of(configuration, domain)
     if not places:
         raise InputError(
-            f"no way to fill a scale-up domain of {system.nvlink_size} with ranks of {words(configuration)}",
+            f"no way to fill a scale-up domain of {domain} with ranks of {words(configuration)}",
             rule="the degrees fill a scale-up domain exactly",
             hint="say where they lie (nv_tp, nv_dp, nv_pp), or change nvs",
         )
     return places, {}
-
-
-def _fastest(
-    records: list[dict[str, Any]], configurations: list[Configuration]
-) -> tuple[list[dict[str, Any]], list[Configuration]]:
-    best = max(range(len(records)), key=lambda number: float(records[number]["throughput"]))
-    return [records[best]], [configurations[best]]
 
 
 def _configuration(fields: CaseFields, strategy: Strategy) -> Configuration:

@@ -15,7 +15,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import MethodAnswer, MethodError, MethodRow
 from shardplan.published.mapping import as_refusal, spanned_tiers
 from shardplan.published.subramanian2024.inputs import FLAWS, System, Transformer
-from shardplan.published.subramanian2024.iteration import Configuration, price
+from shardplan.published.subramanian2024.iteration import Configuration, Setting, price
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, Strategy
 from shardplan.units import format_rate, format_time
@@ -72,15 +72,13 @@ def _memory(row: MethodRow) -> float:
 
 def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Job, top: int) -> list[MethodRow]:
     """The best rows of one strategy that differ in degrees, or the one of least memory where none fits."""
-    transformer, system, batch = question.transformer, question.system, job.global_batch_size
-    (result,) = search(
-        transformer,
-        system,
-        strategy,
-        sizes=[num_accelerators],
-        global_batch_size=batch,
-        top=top * VARIANTS,
+    setting = Setting(
+        model=question.transformer,
+        system=question.system,
+        strategy=strategy,
+        global_batch_size=job.global_batch_size,
     )
+    (result,) = search(setting, [num_accelerators], top=top * VARIANTS)
     fits = bool(result.best)
     different: dict[tuple[tuple[str, int], ...], Configuration] = {}
     for configuration in result.best or ((result.smallest,) if result.smallest else ()):
@@ -88,7 +86,7 @@ def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Jo
     chosen = list(different.values())[:top]
     if not chosen:
         return []
-    priced = price(transformer, system, strategy, chosen, global_batch_size=batch)
+    priced = price(setting, chosen)
     parts = {name: np.broadcast_to(getattr(priced, field), len(chosen)) for name, field in PARTS.items()}
     memory = np.broadcast_to(priced.memory.total, len(chosen))
     return [

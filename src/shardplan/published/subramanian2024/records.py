@@ -8,17 +8,16 @@ from typing import Any, Final
 import numpy as np
 
 from shardplan.errors import InputError
-from shardplan.published.subramanian2024.inputs import FAITHFUL, Corrections, System, Transformer
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, pass_time, price
+from shardplan.published.subramanian2024.inputs import Corrections, System
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Setting, pass_time, price
 from shardplan.published.subramanian2024.operators import Operator, VectorPass, collective_time
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
 
-def check_configuration(
-    model: Transformer, system: System, strategy: Strategy, configuration: Configuration, *, global_batch_size: int
-) -> None:
+def check_configuration(setting: Setting, configuration: Configuration) -> None:
     """Refuses degrees that do not divide what they divide. Raises ``InputError``."""
-    c = configuration
+    model, strategy, c = setting.model, setting.strategy, configuration
+    system, global_batch_size = setting.system, setting.global_batch_size
     per_replica = global_batch_size // c.dp
     inside = c.nv_tp1 * c.nv_tp2 * c.nv_dp * c.nv_pp
     rules = {
@@ -60,25 +59,17 @@ DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb", "nv_tp", "nv_tp1"
 """Columns of a configuration; those that a strategy does not know are None."""
 
 
-def configuration_records(
-    model: Transformer,
-    system: System,
-    strategy: Strategy,
-    configurations: Sequence[Configuration],
-    *,
-    global_batch_size: int,
-    corrected: Corrections = FAITHFUL,
-) -> list[dict[str, Any]]:
+def configuration_records(setting: Setting, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
     """Degrees, throughput [samples/s], memory and all statistics of every configuration."""
     if not configurations:
         return []
-    priced = price(model, system, strategy, configurations, global_batch_size=global_batch_size, corrected=corrected)
+    priced = price(setting, configurations)
     columns = {"throughput": priced.throughput, "memory_GB": priced.memory.total / 1e9, **priced.statistics()}
     rows = {name: np.broadcast_to(column, len(configurations)).tolist() for name, column in columns.items()}
     return [
         {
             **{name: rows[name][number] for name in ("throughput", "memory_GB")},
-            **degrees_record(strategy, configuration),
+            **degrees_record(setting.strategy, configuration),
             **{name: rows[name][number] for name in STATISTICS},
         }
         for number, configuration in enumerate(configurations)
@@ -104,15 +95,9 @@ def degrees_record(strategy: Strategy, configuration: Configuration) -> dict[str
     }
 
 
-def operator_records(
-    model: Transformer,
-    system: System,
-    strategy: Strategy,
-    configuration: Configuration,
-    corrected: Corrections,
-) -> list[dict[str, Any]]:
+def operator_records(setting: Setting, configuration: Configuration) -> list[dict[str, Any]]:
     """Every operator of a layer: work, traffic, collectives, times of both directions, weights and what is kept."""
-    c = configuration
+    c, system, corrected = configuration, setting.system, setting.corrected
     split = Split(m1=c.tp1, m2=c.tp2, b=float(c.mbs), blocks=c.nb, t1=c.nv_tp1, t2=c.nv_tp2)
     return [
         {
@@ -123,7 +108,7 @@ def operator_records(
             "forward": _pass_record(operator, operator.forward, system, corrected),
             "backward": _pass_record(operator, operator.backward, system, corrected),
         }
-        for operator in strategy.operators(model, system, split, corrected)
+        for operator in setting.strategy.operators(setting.model, system, split, corrected)
     ]
 
 

@@ -20,13 +20,14 @@ from shardplan.published.base import Case
 from shardplan.published.subramanian2024.candidates import candidates_of
 from shardplan.published.subramanian2024.inputs import (
     FAITHFUL,
+    GLOBAL_BATCH_SIZE,
     MAX_DOMAIN,
     Corrections,
     count_of,
     load_model,
     load_system,
 )
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Setting
 from shardplan.published.subramanian2024.records import check_configuration, configuration_records
 from shardplan.published.subramanian2024.search import SizeResult, price_candidates, search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, strategy_of
@@ -36,7 +37,6 @@ SYSTEMS: Final = ("A100", "H200", "B200")
 NVLINK_SIZES: Final = (4, 8, 64)
 SIZES: Final = tuple(2**power for power in range(2, 15))
 """Numbers of accelerators, 4 to 16,384."""
-GLOBAL_BATCH_SIZE: Final = 4096
 NUM_KEPT: Final = 10
 """Best configurations that are kept of each search."""
 
@@ -75,12 +75,14 @@ class StudyEntry:
         """The best configurations of every size with all statistics."""
         found = [(result, number) for result in self.results for number in range(len(result.best))]
         priced = configuration_records(
-            load_model(self.model),
-            load_system(self.system, self.nvs),
-            strategy_of(self.strategy),
+            Setting(
+                model=load_model(self.model),
+                system=load_system(self.system, self.nvs),
+                strategy=strategy_of(self.strategy),
+                global_batch_size=self.global_batch_size,
+                corrected=self.corrected,
+            ),
             [result.best[number] for result, number in found],
-            global_batch_size=self.global_batch_size,
-            corrected=self.corrected,
         )
         label = {"strategy": self.strategy, "model": self.model, "gpu": self.system, "nvs": self.nvs}
         return tuple(
@@ -200,21 +202,17 @@ def _cases(rows: list[_Row]) -> Iterator[Case]:
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     for group, members in groups.items():
-        strategy, model, system = strategy_of(group[0]), load_model(group[1]), load_system(group[2], group[3])
-        chosen = [row.configuration for row in members]
-        priced = configuration_records(model, system, strategy, chosen, global_batch_size=GLOBAL_BATCH_SIZE)
-        found = search(
-            model,
-            system,
-            strategy,
-            sizes=sorted({row.num_gpus for row in members}),
-            global_batch_size=GLOBAL_BATCH_SIZE,
-            top=max(row.rank for row in members),
-        )
+        setting = _setting(*group)
+        priced = configuration_records(setting, [row.configuration for row in members])
+        found = search(setting, sorted({row.num_gpus for row in members}), top=max(row.rank for row in members))
         results = {result.num_gpus: result for result in found}
         for row, record in zip(members, priced, strict=True):
             yield Case(name=f"{row.name}, priced", expected=row.figures, computed=record)
             yield _search_case(row, results[row.num_gpus])
+
+
+def _setting(strategy: object, model: object, system: object, nvs: int) -> Setting:
+    return Setting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
 
 
 def _search_case(row: _Row, result: SizeResult) -> Case:
@@ -236,10 +234,9 @@ def _row(record: Mapping[str | None, Any], line: int) -> _Row:
 
 
 def _checked(record: Mapping[str | None, Any]) -> _Row:
-    strategy, model = strategy_of(record["strategy"]), load_model(record["model"])
     nvs = _count(record, "nvs", most=MAX_DOMAIN)
-    system = load_system(record["gpu"], nvs)
-    suffix = "1" if strategy.has_second_degree else ""
+    setting = _setting(record["strategy"], record["model"], record["gpu"], nvs)
+    suffix = "1" if setting.strategy.has_second_degree else ""
     degrees = {
         name: _count(record, column)
         for name, column in (
@@ -254,9 +251,9 @@ def _checked(record: Mapping[str | None, Any]) -> _Row:
             rule="dp x tp x pp is the number of accelerators",
             hint="correct the row",
         )
-    check_configuration(model, system, strategy, configuration, global_batch_size=GLOBAL_BATCH_SIZE)
+    check_configuration(setting, configuration)
     return _Row(
-        group=(strategy.name, model.name, system.name, nvs),
+        group=(setting.strategy.name, setting.model.name, setting.system.name, nvs),
         num_gpus=num_gpus,
         rank=_count(record, "rank", most=10_000),
         configuration=configuration,
