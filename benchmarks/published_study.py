@@ -14,11 +14,20 @@ import numpy as np
 from measure import parser, print_table, timed, write_record
 from plain_subramanian2024 import candidates, time_and_memory
 
-from shardplan.published.subramanian2024 import System, Transformer, load_model, load_system, search, strategy_of
+from shardplan.published.subramanian2024 import (
+    Setting,
+    System,
+    Transformer,
+    load_model,
+    load_system,
+    search,
+    strategy_of,
+)
 from shardplan.published.subramanian2024.candidates import candidates_of
+from shardplan.published.subramanian2024.inputs import GLOBAL_BATCH_SIZE
 from shardplan.published.subramanian2024.iteration import price
 from shardplan.published.subramanian2024.search import price_candidates
-from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, NVLINK_SIZES, SIZES, SYSTEMS, study
+from shardplan.published.subramanian2024.study import NVLINK_SIZES, SIZES, SYSTEMS, study
 
 UPSTREAM_PER_S = 450
 """Candidates per second and core of the paper's own programme, as its 5.7 core-hours for the study give it."""
@@ -90,9 +99,9 @@ def _study_rate(sizes: tuple[int, ...], *, runs: int) -> Rate:
 def _search_rate(*, runs: int) -> Rate:
     """One search, nothing shared with another."""
     model, strategy, system, nvs, size = SEARCH
-    given = load_model(model), load_system(system, nvs), strategy_of(strategy)
-    (found,) = search(*given, sizes=[size], global_batch_size=GLOBAL_BATCH_SIZE)
-    timing = timed(lambda: search(*given, sizes=[size], global_batch_size=GLOBAL_BATCH_SIZE), runs=runs)
+    setting = Setting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
+    (found,) = search(setting, [size])
+    timing = timed(lambda: search(setting, [size]), runs=runs)
     what = f"one search: {strategy} {model} {system}-NVS{nvs} n={size}"
     return _rate(what, found.num_candidates, timing.median_s, timing.median_cpu_s)
 
@@ -103,9 +112,8 @@ def _alone_rate(*, num: int) -> Rate:
     form, config, part = strategy_of(strategy), load_model(model), load_system(system, nvs)
     space = candidates_of(form, config, sizes=[size], nvlink_size=nvs, global_batch_size=GLOBAL_BATCH_SIZE)
     chosen = [space.configuration(index) for index in range(0, space.num_candidates, space.num_candidates // num)][:num]
-    timing = timed(
-        lambda: [price(config, part, form, [each], global_batch_size=GLOBAL_BATCH_SIZE) for each in chosen], runs=3
-    )
+    setting = Setting(model=config, system=part, strategy=form)
+    timing = timed(lambda: [price(setting, [each]) for each in chosen], runs=3)
     return _rate("one candidate at a time", len(chosen), timing.median_s, timing.median_cpu_s)
 
 

@@ -19,8 +19,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer
 from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import MethodError
-from shardplan.published.calculator.flaws import FLAWS
-from shardplan.published.calculator.method import Calculator
+from shardplan.published.calculator.method import FLAWS, Calculator
 from shardplan.published.check import check_file
 
 REFERENCE = Path(__file__).parent / "data" / "calculator.json"

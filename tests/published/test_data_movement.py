@@ -20,20 +20,28 @@ from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.job import Job
 from shardplan.published.base import MethodError
 from shardplan.published.check import check_file
-from shardplan.published.data_movement.claims import CLAIMS, ONE_NETWORK, variants
-from shardplan.published.data_movement.devices import device_called, list_devices, notebook_devices
 from shardplan.published.data_movement.layer import (
     Device,
     LinearLayer,
+    Matrix,
     all_reduce_words,
+    device_called,
     end_of_batch,
     forward_backward,
+    list_devices,
+    notebook_devices,
+    search_layers,
 )
-from shardplan.published.data_movement.limits import best_configuration, cliffs, limits_curve
+from shardplan.published.data_movement.limits import (
+    CLAIMS,
+    ONE_NETWORK,
+    best_configuration,
+    cliffs,
+    limits_curve,
+    variants,
+)
 from shardplan.published.data_movement.method import DataMovement
-from shardplan.published.data_movement.scaling import Assumptions
-from shardplan.published.data_movement.search import Matrix, search_layers
-from shardplan.published.data_movement.training_step import TENSOR_DEGREES, configurations, price_blocks
+from shardplan.published.data_movement.training_step import TENSOR_DEGREES, Assumptions, configurations, price_blocks
 
 REFERENCE = Path(__file__).parent / "data" / "data_movement.json"
 METHOD = DataMovement()

@@ -22,8 +22,7 @@ from shardplan.published.base import MethodError
 from shardplan.published.check import check_file
 from shardplan.published.fields import read_fields
 from shardplan.published.mapping import even_nodes
-from shardplan.published.searcher.method import Searcher
-from shardplan.published.searcher.search import SearcherCase, result_file, search
+from shardplan.published.searcher.method import Searcher, SearcherCase, result_file, search
 
 REFERENCE = Path(__file__).parent / "data" / "searcher.json"
 METHOD = Searcher()

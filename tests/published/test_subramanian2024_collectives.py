@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shardplan.published.subramanian2024.corrections import corrections_of
-from shardplan.published.subramanian2024.figures import figure
-from shardplan.published.subramanian2024.measured_collectives import collective_rows, model_over_measured
+from shardplan.published.subramanian2024.figures import figure, measured_collectives, model_over_measured
+from shardplan.published.subramanian2024.inputs import corrections_of
 
 MEDIANS = {
     (row["collective"], row["gpus_per_node"], row["nodes"], row["size"]): row["median"]
-    for row in model_over_measured(list(collective_rows()))
+    for row in model_over_measured(list(measured_collectives()))
 }
 LARGE = "from 256 MiB"
 
@@ -45,7 +44,7 @@ def test_large_messages_are_predicted_where_the_network_is_full(collective: str)
 def test_the_measurements_show_the_missing_factor_of_an_all_reduce() -> None:
     corrected = {
         (row["gpus_per_node"], row["nodes"]): row["median"]
-        for row in model_over_measured(list(collective_rows(corrections_of("Q3"))))
+        for row in model_over_measured(list(measured_collectives(corrected=corrections_of("Q3"))))
         if (row["collective"], row["size"]) == ("all_reduce", LARGE)
     }
     assert MEDIANS["all_reduce", 4, "one", LARGE] == pytest.approx(0.53, abs=0.005)

@@ -10,6 +10,7 @@ from shardplan.published.subramanian2024 import (
     CORRECTIONS,
     FAITHFUL,
     STRATEGIES,
+    Setting,
     SizeResult,
     corrections_of,
     load_model,
@@ -29,14 +30,13 @@ MODELS = ("gpt3_1T", "vit_era5")
 def _best(
     model: str, strategy: str, system: str, nvs: int, sizes: tuple[int, ...], *, corrected: object = None
 ) -> list[SizeResult]:
-    return search(
-        load_model(model),
-        load_system(system, nvs),
-        strategy_of(strategy),
-        sizes=sizes,
-        global_batch_size=4096,
+    setting = Setting(
+        model=load_model(model),
+        system=load_system(system, nvs),
+        strategy=strategy_of(strategy),
         corrected=corrections_of(corrected),
     )
+    return search(setting, sizes)
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda row: "-".join(list(row.values())[:6]))

@@ -18,9 +18,14 @@ from shardplan.published.subramanian2024 import (
     strategy_of,
 )
 from shardplan.published.subramanian2024.candidates import candidates_of, places_of
-from shardplan.published.subramanian2024.communication import CollectiveKind, PaperCollective, collective_time
-from shardplan.published.subramanian2024.iteration import Configuration, gradient_time, stage_link_shares
-from shardplan.published.subramanian2024.layer import summa_time
+from shardplan.published.subramanian2024.iteration import (
+    Configuration,
+    Setting,
+    gradient_time,
+    stage_link_shares,
+    summa_time,
+)
+from shardplan.published.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.search import price_candidates
 
 H200 = load_system("H200", 8)
@@ -109,10 +114,11 @@ def test_a_candidate_costs_the_same_alone_and_among_all(space: str, strategy: st
     (model, system, sizes, batch), form, changes = SPACES[space], strategy_of(strategy), corrections_of(corrected)
     found = candidates_of(form, model, sizes=sizes, nvlink_size=system.nvlink_size, global_batch_size=batch)
     prices = price_candidates(found, system, changes)
+    setting = Setting(model=model, system=system, strategy=form, global_batch_size=batch, corrected=changes)
     memory = np.asarray(prices.memory.total)
     assert found.num_candidates > 0
     for index in np.random.default_rng(0).integers(found.num_candidates, size=12).tolist():
-        alone = price(model, system, form, [found.configuration(index)], global_batch_size=batch, corrected=changes)
+        alone = price(setting, [found.configuration(index)])
         assert float(np.max(alone.time)) == pytest.approx(float(prices.time[index]), rel=1e-13)
         assert float(np.max(alone.memory.total)) == pytest.approx(float(memory[found.point[index]]), rel=1e-13)
 
@@ -169,10 +175,11 @@ def _blocks(strategy: str, model: Transformer, least: int) -> list[int]:
 
 
 def test_a_search_too_large_for_memory_is_refused() -> None:
+    size = 8_648_640
     model = Transformer(name="large", l=720_720, e=720_720, h=720_720, depth=720_720)
     system = load_system("B200", 83_160)
     with pytest.raises(InputError, match="combinations"):
-        search(model, system, strategy_of("2d"), sizes=[8_648_640], global_batch_size=8_648_640)
+        search(Setting(model=model, system=system, strategy=strategy_of("2d"), global_batch_size=size), [size])
 
 
 def test_more_memory_never_makes_the_best_slower() -> None:

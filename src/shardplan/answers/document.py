@@ -2,7 +2,7 @@
 
 A terminal, a page, a notebook, JSON and CSV are renderings of one :class:`AnswerDocument` (:mod:`shardplan.render`), so
 that nothing is formatted twice. A new answer is a file ``answers/NAME.py`` with the columns of its table and a function
-that returns its document. :mod:`shardplan.answers.decisions.scale` shows how; a new column is one entry of its ``COLUMNS``.
+that returns its document. :mod:`shardplan.answers.decisions.scale` shows how; a new column is an entry of ``COLUMNS``.
 """
 
 from __future__ import annotations
@@ -47,6 +47,15 @@ class Line(NamedTuple):
     """Characters before it on a terminal; None: 2 in a part, and none in head and verdict."""
     only: Literal["", "terminal", "pages"] = ""
     """Where it stands if not everywhere: what names flags is for the ``terminal``; ``pages`` are notebooks too."""
+
+
+class Hanging(NamedTuple):
+    """A paragraph behind a word or two, continued under its own text."""
+
+    lead: Span
+    words: Span
+    is_flush: bool = False
+    """Whether it starts at the left edge where the other lines of its part are indented."""
 
 
 class Bullets(NamedTuple):
@@ -204,8 +213,47 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
+class BarRow(NamedTuple):
+    """Cells with a bar behind them."""
+
+    cells: Sequence[str]
+    share: float
+    """Of the longest bar; 0: none."""
+    colour: str
+
+
+class BarTable(NamedTuple):
+    """Amounts as bars, each behind its name and its numbers."""
+
+    rows: Sequence[BarRow]
+    room: int
+    """Characters of the longest bar where the terminal is wide enough."""
+    least_widths: Sequence[int] = ()
+    """Of the cells."""
+    titles: Sequence[str] = ()
+    texts: Sequence[int] = (0,)
+    """Places of cells that are texts, which stand on the left."""
+    fewer: Sequence[Sequence[int]] = ()
+    """Places of the cells that stay where there is too little room for bars behind all, one choice after the other."""
+    least_room: int = 0
+    """Characters of the longest bar below which cells give way."""
+    margin: int = 0
+    """Characters that stay free behind the longest bar."""
+
+
 Block: TypeAlias = (
-    Line | Bullets | Numbered | Phrases | CommandLine | RowTable | SideBySide | Plot | PartsBar | ShareBars
+    Line
+    | Hanging
+    | Bullets
+    | Numbered
+    | Phrases
+    | CommandLine
+    | RowTable
+    | SideBySide
+    | Plot
+    | PartsBar
+    | ShareBars
+    | BarTable
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags, QuestionFlags, SearchFlags
 from shardplan.cli.launch.export import ExportFlag, asked_export
-from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
+from shardplan.cli.published.methods import OURS, MethodFlag, plan_with_method
 from shardplan.errors import InputError
 from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import JsonTarget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -81,6 +81,12 @@ class FileCheck:
     def passed(self) -> bool:
         """Whether every case agrees."""
         return all(case.passed for case in self.cases)
+
+
+def check_files(paths: Iterable[Path]) -> tuple[FileCheck, ...]:
+    """Recomputes every file. Raises ``InputError`` where no method knows one."""
+    methods = load_methods()
+    return tuple(check_file(path, methods) for path in paths)
 
 
 def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck:

@@ -47,6 +47,14 @@ def read_fields(kind: type[Read], case: Mapping[str, Any], *, owner: str, result
     return CASE.read(kind, given, label=label)
 
 
+def json_cases(text: str, part: str) -> list[Any] | None:
+    """The ``cases`` of a JSON text, one of which has such a ``part``; None where it holds none."""
+    cases = (json_object(text) or {}).get("cases")
+    if not isinstance(cases, list) or not any(isinstance(case, dict) and part in case for case in cases):
+        return None
+    return cases
+
+
 def json_object(text: str) -> Mapping[str, Any] | None:
     """The object that a JSON text holds; None where it is no JSON or holds something else."""
     try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from shardplan.arrays import Numbers
 from shardplan.costs import network
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
-from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -23,6 +24,17 @@ from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
 Terms = TypeVar("Terms", bound=StrictFields)
+
+
+@contextmanager
+def as_refusal() -> Iterator[None]:
+    """Turns what a method finds wrong with a question of ours into a ``MethodError``."""
+    try:
+        yield
+    except MethodError:
+        raise
+    except InputError as error:
+        raise MethodError(error.message, rule=error.rule, hint=error.hint) from None
 
 
 def put(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:
@@ -44,6 +56,12 @@ def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
     used = domain_size(cluster) if inner.size is None else network.domain_size(inner, num_accelerators)
     used = math.gcd(used, num_accelerators)
     return num_accelerators // used, used
+
+
+def spanned_tiers(cluster: Cluster, num_accelerators: int) -> list[NetworkTier]:
+    """Tiers that the job's traffic crosses."""
+    inner = [tier.size is not None and tier.size < num_accelerators for tier in cluster.tiers]
+    return [tier for number, tier in enumerate(cluster.tiers) if number == 0 or inner[number - 1]]
 
 
 @dataclass(frozen=True, kw_only=True)

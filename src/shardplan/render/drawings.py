@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
-from shardplan.answers.document import Bar, Dot, PartsBar
+from shardplan.answers.document import Bar, BarTable, Dot, PartsBar
 from shardplan.estimation.parts.terms import MEMORY
 from shardplan.render.page import HARD_SPACE, INDENT, Page
 from shardplan.reports.breakdown import Share
@@ -63,6 +63,32 @@ def bar(page: Page, share: float | None, drawn: Bar) -> str:
     length, full = min(round(abs(value) * room), room), page.glyph("\u2588", "#")
     middle = page.glyph("\u2502", "|")
     return " " * (room - length) + full * length + middle if value < 0 else " " * room + middle + full * length
+
+
+def show_bars(page: Page, bars: BarTable) -> None:
+    """Rows of cells with their bars; cells give way where there is too little room for these."""
+    every = range(len(bars.rows[0].cells))
+    heads = [bars.titles, *(row.cells for row in bars.rows)] if bars.titles else [row.cells for row in bars.rows]
+    least = bars.least_widths or [0] * len(every)
+    widths = [max(least[place], *(len(cells[place]) for cells in heads)) for place in every]
+    rooms = [
+        (places, page.width - INDENT - bars.margin - sum(widths[place] + 2 for place in places))
+        for places in (every, *bars.fewer)
+    ]
+    shown, room = next((each for each in rooms if each[1] >= bars.least_room), rooms[-1])
+
+    def cells_of(cells: Sequence[str]) -> str:
+        sides = {True: str.ljust, False: str.rjust}
+        return "  ".join(sides[place in bars.texts](cells[place], widths[place]) for place in shown)
+
+    if bars.titles:
+        page.line(Text(cells_of(bars.titles).rstrip(), style="dim"))
+    for row in bars.rows:
+        line = Text(" " * INDENT + cells_of(row.cells) + "  ")
+        if row.share:
+            line.append_text(page.bar(row.share, min(room, bars.room), row.colour))
+        line.rstrip()
+        page.console.print(line, soft_wrap=True)
 
 
 def show_parts(page: Page, parts: PartsBar) -> None:

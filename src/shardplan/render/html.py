@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from shardplan.answers.document import (
     AnswerDocument,
     Bar,
+    BarTable,
     Block,
     Bullets,
     Column,
     CommandLine,
+    Hanging,
     Line,
     Numbered,
     Part,
@@ -168,13 +171,29 @@ def _shares(bars: ShareBars) -> str:
     return table_html(RowTable(bars.shares, columns))
 
 
+def _hanging(block: Hanging) -> str:
+    return f"<p>{_words((block.lead, Span(' '), block.words), '')}</p>"
+
+
+def _bars(bars: BarTable) -> str:
+    """Every cell, and the bar behind them."""
+    titles = bars.titles or [""] * len(bars.rows[0].cells)
+    cells = [
+        Column("", title, lambda row: row.cells, itemgetter(place), is_text=place in bars.texts)
+        for place, title in enumerate(titles)
+    ]
+    return table_html(RowTable(bars.rows, (*cells, Column("", "", lambda row: row.share, bar=Bar(bars.room)))))
+
+
 FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     Line: _line,
+    Hanging: _hanging,
     Bullets: _bullets,
     Numbered: _bullets,
     Phrases: _phrases,
     CommandLine: lambda command: f"<pre>{escape(command.text)}</pre>",
     PartsBar: _parts,
     ShareBars: _shares,
+    BarTable: _bars,
 }
 """Blocks that look the same wherever they are; what a chart shows is not drawn again."""

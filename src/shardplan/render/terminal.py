@@ -10,8 +10,10 @@ from rich.text import Text
 from shardplan.answers import document as doc
 from shardplan.answers.document import (
     AnswerDocument,
+    BarTable,
     Bullets,
     CommandLine,
+    Hanging,
     Line,
     Numbered,
     Part,
@@ -24,7 +26,7 @@ from shardplan.answers.document import (
     Tone,
     Words,
 )
-from shardplan.render.drawings import bar, scatter, show_parts
+from shardplan.render.drawings import bar, scatter, show_bars, show_parts
 from shardplan.render.page import INDENT, Page, TextColumn
 from shardplan.reports.texts.answer import percent
 from shardplan.units import format_time
@@ -73,6 +75,11 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
                 _show_line(page, block, indent)
         else:
             FORMS[type(block)](page, block)
+
+
+def _show_hanging(page: Page, block: Hanging) -> None:
+    lead, words = (Text(span.text, style=STYLES[span.tone]) for span in (block.lead, block.words))
+    page.hanging(lead, words, indent=0 if block.is_flush else INDENT)
 
 
 def _show_bullets(page: Page, bullets: Bullets) -> None:
@@ -188,6 +195,7 @@ def _text(page: Page, words: Words, tone: Tone) -> Text:
 
 
 FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
+    Hanging: _show_hanging,
     Bullets: _show_bullets,
     Numbered: _show_numbered,
     Phrases: _show_phrases,
@@ -197,5 +205,6 @@ FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
     Plot: _show_plot,
     PartsBar: show_parts,
     ShareBars: _show_shares,
+    BarTable: show_bars,
 }
 """How each block is shown that is no line."""

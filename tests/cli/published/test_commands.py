@@ -18,7 +18,7 @@ from tests.cli.commands import answer, run, unwrapped
 from shardplan.cli.published.commands import EXAMPLES
 from shardplan.published.catalogue import load_method
 from shardplan.published.fields import read_fields
-from shardplan.published.searcher.search import SearcherCase, result_file, search
+from shardplan.published.searcher.method import SearcherCase, result_file, search
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "published" / "data"

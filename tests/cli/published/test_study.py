@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from tests.cli.commands import answer, run, unwrapped
 
+from shardplan.answers.methods import study
+from shardplan.answers.methods.study import StudyReport, run_study
 from shardplan.cli.published.study import ALL
-from shardplan.published.subramanian2024.corrections import Corrections
-from shardplan.reports.methods import study
-from shardplan.reports.methods.study import StudyReport, run_study
+from shardplan.published.subramanian2024.inputs import Corrections
 
 NAME = "subramanian2024"
 STUDY = ("study", NAME)

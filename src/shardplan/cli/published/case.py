@@ -13,6 +13,8 @@ from shardplan.errors import InputError, UnknownNameError
 from shardplan.fields import dataclass
 
 if TYPE_CHECKING:
+    from shardplan.answers.document import AnswerDocument
+    from shardplan.outputs.target import JsonTarget
     from shardplan.published.base import Method
 
 
@@ -57,6 +59,18 @@ def read_case(flags: CaseFlags, method: Method) -> Case:
             )
         return cases
     return _picked(cases, flags.case, label)
+
+
+def show_answer(document: AnswerDocument, target: JsonTarget, *, is_silent: bool = False) -> int:
+    """Writes the record of an answer and, unless that or something else is on standard output, prints it; exit code."""
+    from shardplan.render.page import Page
+    from shardplan.render.record import document_record
+    from shardplan.render.terminal import show
+
+    target.write(document_record(document))
+    if not (is_silent or target.is_stdout):
+        show(Page(), document)
+    return 0 if document.is_yes else 1
 
 
 def section(path: Path, name: str) -> Any:

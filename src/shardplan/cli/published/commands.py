@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -14,7 +14,7 @@ from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.groups import SETTINGS, CommandGroup, CorrectedCommand, PlainCommand, examples
-from shardplan.cli.published.case import CaseFlags, merged, read_case, section
+from shardplan.cli.published.case import CaseFlags, merged, read_case, section, show_answer
 from shardplan.cli.published.flags import (
     CalculatorFlags,
     DegreeFlags,
@@ -26,11 +26,7 @@ from shardplan.cli.published.flags import (
 from shardplan.cli.workers import MOST_WORKERS, workers_of
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.readers.typed import number, whole
-from shardplan.outputs.target import SEARCHED, JsonTarget
-
-if TYPE_CHECKING:
-    from shardplan.cli.layout import Page
-
+from shardplan.outputs.target import SEARCHED
 
 MOST: Final = 2**31
 MOST_DEVICES: Final = 10**12
@@ -76,15 +72,15 @@ def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) 
     Beside each number that is known to be wrong stands our own estimate's.
     """
     target = output.checked_target(case.input)
+    from shardplan.answers.methods.calculator import calculator_document, calculator_report
     from shardplan.published.catalogue import load_method
-    from shardplan.reports.methods.calculator import calculator_record, calculator_report
 
     if flags.num_experts is not None and not flags.moe:
         raise InputError("--num-experts is given without --moe", rule="experts belong to a mixture", hint="add --moe")
     read = read_case(case, load_method("calculator"))
     base = PAGE_EXAMPLE if case.input is None else read
     report = calculator_report(merged(base, _calculator_case(flags)), cluster=flags.cluster)
-    return _show(calculator_record(report), target, lambda page: _shower("calculator").show(page, report))
+    return show_answer(calculator_document(report), target)
 
 
 PAGE_EXAMPLE: Final = {
@@ -130,15 +126,13 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
     Exits with 1 if nothing fits; the configuration of least memory is shown then.
     """
     target = output.checked_target(case.input)
+    from shardplan.answers.methods.subramanian2024 import subramanian2024_document
     from shardplan.published.catalogue import load_method
-    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method("subramanian2024")
     numbers = {name: _whole(value, _flag(name)) for name, value in asdict(degrees).items()}
     asked = merged(read_case(case, method), _searched_case(flags) | _given(**numbers))
-    record = answer_record("subramanian2024", asked, method.answer(asked))
-    status = _show(record, target, lambda page: _shower("subramanian2024").show(page, record))
-    return status or (0 if record["configurations"][0]["fits"] else 1)
+    return show_answer(subramanian2024_document(asked, method.answer(asked)), target)
 
 
 def _searched_case(flags: SearchedFlags) -> dict[str, Any]:
@@ -154,19 +148,18 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
     A layer is priced, or all ways to share --num-devices are searched.
     """
     target = output.checked_target(case.input)
-    from shardplan.plotting.limits import limits_chart
+    from shardplan.answers.methods.data_movement import data_movement_document, limits_chart
     from shardplan.published.catalogue import load_method
-    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method("data-movement")
     base = read_case(case, method)
     asked = merged(base, _limits_case(layer, limits) if limits.limits or "limits" in base else _layer_case(layer))
     _check_limits(limits, asked)
     files = None if limits.out is None else FigureFiles(limits.out, ("limits",), target)
-    record = answer_record("data-movement", asked, method.answer(asked))
+    answer = method.answer(asked)
     target.check_content(b"")
-    written = "" if files is None else files.write([files.drawn(limits_chart(record), record["points"])])[0]
-    return _show(record, target, lambda page: _shower("data_movement").show(page, record, written=written))
+    written = "" if files is None else files.write([files.drawn(limits_chart(answer), answer["points"])])[0]
+    return show_answer(data_movement_document(asked, answer, written), target)
 
 
 def _layer_case(flags: LayerFlags) -> dict[str, Any]:
@@ -227,9 +220,9 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
             "both --json and --output are -", rule="one answer goes to standard output", hint="give one of them a file"
         )
     top, workers = whole(flags.top, "--top", most=MOST), whole(flags.workers, "--workers", most=MOST_WORKERS)
+    from shardplan.answers.methods.cases import searcher_document
     from shardplan.published.catalogue import load_method
     from shardplan.published.searcher.method import Searcher
-    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method("searcher")
     assert isinstance(method, Searcher)
@@ -237,14 +230,11 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
     parts = {name: section(path, name) for name, path in files.items() if path is not None}
     asked = merged({name: part for name, part in read_case(case, method).items() if name not in parts}, parts)
     with workers_of(workers) as executor:
-        record = answer_record("searcher", asked, method.answer(asked, executor=executor))
+        document = searcher_document(asked, method.answer(asked, executor=executor), top=top)
     target.check_content(b"")
     if result.where is not None:
         result.write_text(method.result_file(asked))
-    if result.is_stdout:
-        target.write(record)
-        return 0
-    return _show(record, target, lambda page: _shower("searcher").show(page, record, top=top))
+    return show_answer(document, target, is_silent=result.is_stdout)
 
 
 FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Reference files, of any method.")]
@@ -258,40 +248,22 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
     recommendation or a word differs.
     """
     target = output.checked_target(*files)
-    from shardplan.reports.methods.check import check_files, checks_record
+    from shardplan.answers.methods.cases import check_document
+    from shardplan.published.check import check_files
 
-    checks = check_files(files)
-    _show(checks_record(checks), target, lambda page: _shower("check").show(page, checks))
-    return 0 if all(each.passed for each in checks) else 1
+    return show_answer(check_document(check_files(files)), target)
 
 
 @with_flags
 def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> int:
     """Ask a method of another package a case in its own terms."""
     target = output.checked_target(case.input)
+    from shardplan.answers.methods.cases import other_document
     from shardplan.published.catalogue import asked_of, load_method
-    from shardplan.reports.methods.catalogue import answer_record
 
     method = load_method(context.meta[KEY])
     asked = read_case(case, method)
-    record = answer_record(method.name, asked, asked_of(method, lambda: method.answer(asked)))
-    return _show(record, target, lambda page: _shower("any").show(page, record))
-
-
-def _show(record: Mapping[str, Any], target: JsonTarget, show: Callable[[Page], None]) -> int:
-    target.write(record)
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-
-        show(Page())
-    return 0
-
-
-def _shower(name: str) -> Any:
-    """The module that puts answers of a method into words."""
-    from importlib import import_module
-
-    return import_module(f"shardplan.cli.show.published.{name}")
+    return show_answer(other_document(method.name, asked, asked_of(method, lambda: method.answer(asked))), target)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -1,16 +1,41 @@
-"""``shardplan methods``: our own estimate and the published models, what each counts and what it leaves out."""
+"""``shardplan methods`` and ``plan --method``: what other methods count, and what they answer to a question of ours."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flags.completion import listed_by
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.flags.plan import OutputFlags, SearchFlags
+from shardplan.cli.published.case import show_answer
+from shardplan.errors import InputError
+from shardplan.inputs.readers.typed import whole
+from shardplan.outputs.target import JsonTarget
+
+if TYPE_CHECKING:
+    from shardplan.cli.question import Asked
+
+MOST_ROWS = 1000
+DEFAULT_ROWS = 10
+OURS = "shardplan"
+"""Our own search, as `shardplan methods` calls it."""
 
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, to show all of it.")
+]
+MethodFlag = Annotated[
+    str | None,
+    flag(
+        "Ask another method in place of our search (see `shardplan methods`): the question in its terms, what it "
+        "ignores, its configurations, and our estimate of each.",
+        panel="Search in detail",
+        metavar="NAME",
+        autocompletion=listed_by("published.catalogue", "list_methods"),
+    ),
 ]
 
 
@@ -21,16 +46,31 @@ def methods(*, output: OutputFlags, name: NameArgument = None) -> int:
     Each with what it counts, what it leaves out or has wrong, and where it was published.
     """
     target = output.checked_target()
-    from shardplan.reports.methods import catalogue as reports
+    from shardplan.answers.methods import catalogue
 
-    entries = reports.method_entries() if name is None else (reports.method_entry(name),)
-    target.write(reports.methods_record(entries))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show import methods as show_methods
+    if name is None:
+        return show_answer(catalogue.methods_document(catalogue.method_entries()), target)
+    return show_answer(catalogue.method_document(catalogue.method_entry(name)), target)
 
-        if name is None:
-            show_methods.show_list(Page(), entries)
-        else:
-            show_methods.show_one(Page(), entries[0])
-    return 0
+
+def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, target: JsonTarget) -> int:
+    """Answers the question that ``ask`` puts with the method called ``name``. Raises ShardplanError."""
+    _check_flags(name, search)
+    top = DEFAULT_ROWS if search.top is None else whole(search.top, "--top", most=MOST_ROWS)
+    from shardplan.answers.methods.question import ask_method, method_document, with_assumptions
+    from shardplan.published.catalogue import load_method
+
+    method, asked = load_method(name), ask()
+    report = with_assumptions(ask_method(method, asked.question, top=top), asked.assumptions)
+    return show_answer(method_document(report), target)
+
+
+def _check_flags(name: str, search: SearchFlags) -> None:
+    """Another method searches a space of its own."""
+    for name_of_flag in ("fix", "limit", "exclude", "simulate-top", "use-all"):
+        if getattr(search, name_of_flag.replace("-", "_")):
+            raise InputError(
+                f"--{name_of_flag} is given with --method {name:.60}",
+                rule="--fix, --limit, --exclude, --simulate-top and --use-all are of our own search",
+                hint=f"leave out --{name_of_flag}, or --method",
+            )

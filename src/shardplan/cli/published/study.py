@@ -12,6 +12,7 @@ from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.published.case import show_answer
 from shardplan.cli.workers import MOST_WORKERS, workers_of
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.readers.typed import whole
@@ -69,9 +70,9 @@ def study(
     figures = _figures(figure, everything=out is not None)
     num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
     files = None if out is None else FigureFiles(out, figures, target)
-    from shardplan.plotting.subramanian2024.charts import chart_of
-    from shardplan.published.subramanian2024.corrections import corrections_of
-    from shardplan.reports.methods.study import STUDIES, run_study, study_record
+    from shardplan.answers.methods.study import STUDIES, run_study, study_document
+    from shardplan.plotting.subramanian2024 import chart_of
+    from shardplan.published.subramanian2024.inputs import corrections_of
 
     if name not in STUDIES:
         raise UnknownNameError("study", f"{name:.60}", STUDIES, hint=f"one of {', '.join(STUDIES)}")
@@ -84,14 +85,9 @@ def study(
         if files is None
         else [files.drawn(chart_of(each, system=shown[0], nvs=shown[1]), each.rows) for each in report.figures]
     )
-    target.write(study_record(report))
+    target.check_content(b"")
     written = [] if files is None else files.write(drawn)
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.study import show_study
-
-        show_study(Page(), report, system=shown, written=written, asked=bool(figure))
-    return 0
+    return show_answer(study_document(report, system=shown, written=written, asked=bool(figure)), target)
 
 
 def _figures(given: Sequence[str] | None, *, everything: bool) -> tuple[str, ...]:

@@ -1,28 +1,147 @@
-"""The calculator as a method: its answers in its page's words, and questions of ours in its terms."""
+"""The calculator as a method: its answers in its page's words, what they have wrong, and questions of ours."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import field
+from typing import Any, Final
 
-from shardplan.errors import InputError
+from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import Case, Method, MethodAnswer, MethodError, MethodRow
-from shardplan.published.calculator.flaws import FLAWS
-from shardplan.published.calculator.record import RESULTS, record
-from shardplan.published.calculator.table import (
-    FILLED,
-    GB,
-    CalculatorCase,
-    MemoryTable,
-    table,
+from shardplan.published.calculator.table import ADAM_BYTES, FILLED, GB, CalculatorCase, MemoryTable, table
+from shardplan.published.fields import json_cases, read_fields
+from shardplan.published.mapping import as_refusal, domain_size, put
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flaw:
+    """Something known to be wrong in what the calculator says."""
+
+    figure: str
+    """Column of its table, or the recommendation."""
+    text: str
+    ours: str | None = field(metadata=in_files("ours_key"))
+    """Where our estimate says the same quantity: a key of an element of ``plans`` in a plan file."""
+
+
+FLAWS: Final = (
+    Flaw(
+        figure="memory_per_gpu",
+        text="activation memory takes batch // (batch // pp) sequences, so neither dp nor the micro-batch changes it",
+        ours="peak_memory_bytes",
+    ),
+    Flaw(
+        figure="memory_per_gpu",
+        text="optimizer states are sharded as by ZeRO-1, labelled ZeRO-3, and lack the fp32 master copy",
+        ours="peak_memory_bytes",
+    ),
+    Flaw(
+        figure="memory_per_gpu",
+        text="an MLP has two matrices and attention four square ones, also where the model's differ",
+        ours="peak_memory_bytes",
+    ),
+    Flaw(
+        figure="tp_per_step_gb",
+        text="tensor-parallel traffic is that of the whole batch: it is not divided by dp",
+        ours="communication_bytes.tp",
+    ),
+    Flaw(
+        figure="pp_per_step_gb",
+        text="pipeline traffic is one boundary's for the whole batch, at pp 1 too",
+        ours="communication_bytes.pp",
+    ),
+    Flaw(
+        figure="dp_per_step_gb",
+        text="gradient traffic uses the stated parameters where memory uses the counted ones, and is not divided by tp",
+        ours="communication_bytes.dp",
+    ),
+    Flaw(
+        figure="recommended",
+        text="bytes on fast and on slow links are added up, so deep pipelines win whatever their bubble",
+        ours="step_time_s",
+    ),
+    Flaw(figure="example", text="the example output of the page does not come from its code", ours=None),
 )
-from shardplan.published.fields import json_object, read_fields
-from shardplan.published.mapping import domain_size, put
+
+
+EXPERT_PARALLEL: Final = 8
+"""Degree for which the page gives its hint."""
+RESULTS: Final = ("model_memory_gb", "rows", "recommended", "reasons", "expert_parallelism", "notes")
+"""Fields of an answer."""
+
+
+def record(case: CalculatorCase) -> dict[str, Any]:
+    """The answer in the words of the reference file. Raises ``InputError``."""
+    found = table(case)
+    best = int(found.order[0])
+    recommended = None
+    if found.fits[best]:
+        recommended = {name: int(getattr(found, name)[best]) for name in ("tp", "pp", "dp")}
+    return {
+        "model_memory_gb": _model_memory(case),
+        "rows": [_row(found, index) for index in range(len(found.tp))],
+        "recommended": recommended,
+        "reasons": _reasons(case, recommended),
+        "expert_parallelism": _expert_hint(case.model.num_experts) if case.model.is_moe else None,
+        "notes": [flaw.text for flaw in FLAWS],
+    }
+
+
+def _model_memory(case: CalculatorCase) -> dict[str, float]:
+    count, size = case.model.num_parameters, case.training.dtype_bytes
+    return {
+        "params": count * size / GB,
+        "gradients": count * size / GB,
+        "optimizer": count * ADAM_BYTES / GB,
+        "total": count * (2 * size + ADAM_BYTES) / GB,
+        "param_count": count,
+    }
+
+
+def _row(found: MemoryTable, index: int) -> dict[str, Any]:
+    traffic = {f"{name}_per_step_gb": float(getattr(found, f"{name}_gb")[index]) for name in ("tp", "pp", "dp")}
+    return {
+        **{name: int(getattr(found, name)[index]) for name in ("tp", "pp", "dp")},
+        "memory_per_gpu": float(found.memory_gb[index]),
+        "fits": bool(found.fits[index]),
+        "communication": {**traffic, "total_gb": float(found.total_gb[index])},
+        "tp_intra_node": True,  # larger degrees are not tried
+        "num_microbatches": int(found.num_microbatches[index]),
+        "bubble_fraction": float(found.bubble_fraction[index]),
+    }
+
+
+def _reasons(case: CalculatorCase, recommended: Mapping[str, int] | None) -> list[str]:
+    """Why that configuration, in a line for each degree."""
+    if recommended is None:
+        limit = FILLED * case.hardware.memory_per_gpu_gb
+        return [f"nothing stays below {limit:g} GB per GPU: use more GPUs, larger ones or a smaller batch"]
+    tp, pp, dp = (recommended[name] for name in ("tp", "pp", "dp"))
+    return [
+        f"tp {tp}: inside one node of {case.hardware.gpus_per_node}, on its fast links",
+        f"pp {pp}: {'one stage' if pp == 1 else f'the model in {pp} stages'}",
+        f"dp {dp}: {'one replica' if dp == 1 else f'{dp} replicas share the batch'}",
+        "least traffic of all that fit",
+    ]
+
+
+def _expert_hint(num_experts: int) -> dict[str, Any]:
+    """What the page says of expert parallelism."""
+    return {
+        "ep": EXPERT_PARALLEL,
+        "experts_per_gpu": num_experts // EXPERT_PARALLEL,
+        "all_to_all_per_layer": 2,
+        "hints": [
+            "whole experts make larger matrix products than experts cut by tensor parallelism",
+            "expert parallelism pays where there are many more experts than tensor-parallel ranks",
+            "use it for the experts, instead of tensor parallelism or with it",
+        ],
+    }
 
 
 class Calculator(Method):
@@ -44,20 +163,16 @@ class Calculator(Method):
 
     def cases(self, text: str) -> Iterator[Case] | None:
         """Cases of a file that holds ``model``, ``hardware`` and ``training`` of each."""
-        cases = (json_object(text) or {}).get("cases")
-        if not isinstance(cases, list) or not any(isinstance(case, dict) and "hardware" in case for case in cases):
-            return None
-        return (self.recomputed(case, RESULTS) for case in cases)
+        cases = json_cases(text, "hardware")
+        return None if cases is None else (self.recomputed(case, RESULTS) for case in cases)
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
     ) -> MethodAnswer:
         """The calculator's table for a question of ours, recommended configuration first. Raises ``MethodError``."""
         case = put(CalculatorCase, _terms(model, cluster, num_accelerators, job), owner=self.name)
-        try:
+        with as_refusal():
             found = table(case)
-        except InputError as error:
-            raise MethodError(error.message, rule=error.rule, hint=error.hint) from None
         rows = tuple(_method_row(found, int(index)) for index in found.order[:top])
         return MethodAnswer(
             method=self.name,

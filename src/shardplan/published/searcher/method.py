@@ -1,20 +1,192 @@
-"""The searcher as a method: its answers in its report's words, and questions of ours in its terms."""
+"""The heuristic searcher: time of an iteration of every (dp, tp, pp), and the fastest of them.
+
+Every configuration is one element of the arrays below. Its units: TFLOP, GFLOP/s, GB/s of 1024 MB, milliseconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final
+from dataclasses import fields
+from functools import partial
+from typing import Annotated, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationInfo, field_validator
 
+from shardplan.arrays import divisors
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import Case, Method, MethodAnswer, MethodRow
-from shardplan.published.fields import json_object, read_fields
+from shardplan.published.fields import LARGEST, Positive, StrictFields, Whole, json_cases, read_fields
 from shardplan.published.mapping import even_nodes, layer_work, put
-from shardplan.published.searcher.search import Configurations, SearcherCase, result_file, search
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BASE_EFFICIENCY: Final = 0.35
+DP_PENALTY: Final = 0.20
+TP_PENALTY: Final = 0.25
+IMBALANCE_PENALTY: Final = 0.1
+PP_OVERLAP: Final = 0.60
+MB_PER_GB: Final = 1024
+MS: Final = 1000.0
+MOST_GPUS: Final = 10_000_000
+
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
+Numbers = Annotated[Sequence[NotNegative], Field(min_length=1, max_length=100_000)]
+
+
+class SearcherCluster(StrictFields):
+    """The cluster in the searcher's words."""
+
+    n_node: Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
+    n_gpu_per_node: Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
+    gpu_gflops: Positive
+    bw_gpu_to_gpu: Positive
+    """Inside a node. [GB/s]"""
+    bw_inter_node: Positive
+    """Between nodes. [GB/s]"""
+
+    @field_validator("n_gpu_per_node")
+    @classmethod
+    def _not_too_many(cls, value: int, info: ValidationInfo) -> int:
+        if value * info.data.get("n_node", 1) > MOST_GPUS:
+            raise ValueError(f"n_node x n_gpu_per_node must be at most {MOST_GPUS:,}")
+        return value
+
+    @property
+    def num_gpus(self) -> int:
+        """All of them."""
+        return self.n_node * self.n_gpu_per_node
+
+
+class SearcherModel(StrictFields):
+    """The model in the searcher's words, all of it for one iteration."""
+
+    layer_tflops: Numbers
+    """Forward, of each layer. [TFLOP]"""
+    dp_sum_gradient_MB: NotNegative  # noqa: N815  # the name in the file
+    tp_comm_sum_MB: NotNegative  # noqa: N815
+    layer_activation_MB: Numbers  # noqa: N815
+    num_layers: Annotated[Whole, Field(ge=1, le=100_000)]
+    """Deepest pipeline that is tried."""
+
+
+class SearcherCase(StrictFields):
+    """One question to the searcher."""
+
+    cluster: SearcherCluster
+    model: SearcherModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configurations:
+    """Every configuration and the parts of its iteration time. [ms]"""
+
+    dp: Ints
+    tp: Ints
+    pp: Ints
+    eff: Floats
+    """Share of the GPUs' rate that is reached."""
+    compute_ms: Floats
+    dp_ms: Floats
+    tp_ms: Floats
+    pp_ms: Floats
+    total_ms: Floats
+
+    @property
+    def best(self) -> int:
+        """Index of the fastest; the first of several."""
+        return int(np.argmin(self.total_ms))
+
+    def row(self, index: int) -> dict[str, Any]:
+        """One configuration in the words of the reference file."""
+        return {field.name: getattr(self, field.name)[index].item() for field in fields(self)}
+
+
+def search(case: SearcherCase, *, executor: Executor | None = None, num_chunks: int = 8) -> Configurations:
+    """Evaluates every configuration of the cluster's GPUs, dp outermost.
+
+    Without an ``executor`` in one go; with one in ``num_chunks`` parts, each a call that a process can take. The
+    answer is the same to the last bit.
+    """
+    degrees = _degrees(case.cluster.num_gpus, case.model.num_layers)
+    if executor is None:
+        return evaluate(case, degrees)
+    chunks = [chunk for chunk in np.array_split(degrees, max(num_chunks, 1)) if len(chunk)]
+    parts = list(executor.map(partial(evaluate, case), chunks))
+    names = [field.name for field in fields(Configurations)]
+    return Configurations(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def evaluate(case: SearcherCase, degrees: Ints) -> Configurations:
+    """Iteration time of each row (dp, tp, pp) of ``degrees``: four parts, added up."""
+    dp, tp, pp = degrees.T
+    eff = _efficiency(dp, tp)
+    parts = {
+        "compute_ms": _compute_ms(case, dp, tp, pp, eff),
+        "dp_ms": _dp_ms(case, dp),
+        "tp_ms": _tp_ms(case, tp),
+        "pp_ms": _pp_ms(case, pp),
+    }
+    return Configurations(dp=dp, tp=tp, pp=pp, eff=eff, **parts, total_ms=np.sum(list(parts.values()), axis=0))
+
+
+def _degrees(num_gpus: int, deepest: int) -> Ints:
+    """All (dp, tp, pp) whose product is the number of GPUs, without pipelines deeper than the layers."""
+    dp, tp = (grid.ravel() for grid in np.meshgrid(*[divisors(num_gpus)] * 2, indexing="ij"))
+    whole = num_gpus % (dp * tp) == 0
+    dp, tp = dp[whole], tp[whole]
+    pp = num_gpus // (dp * tp)
+    return np.column_stack([dp, tp, pp])[pp <= deepest]
+
+
+def _efficiency(dp: Ints, tp: Ints) -> Floats:
+    r"""Reached share of the peak, :math:`0.35 / ((1 + 0.2 (d - 1)) (1 + 0.25 (t - 1)) (1 + 0.1 |d - t|))`."""
+    penalties = (1 + DP_PENALTY * (dp - 1), 1 + TP_PENALTY * (tp - 1), 1 + IMBALANCE_PENALTY * np.abs(dp - tp))
+    return BASE_EFFICIENCY / penalties[0] / penalties[1] / penalties[2]
+
+
+def _compute_ms(case: SearcherCase, dp: Ints, tp: Ints, pp: Ints, eff: Floats) -> Floats:
+    r"""Forward and backward, three times the forward FLOP, on dp x tp GPUs; divided by 0.6 where there are stages."""
+    tflops_per_second = case.cluster.gpu_gflops / 1000 * dp * tp
+    time = MS * 3 * sum(case.model.layer_tflops) / tflops_per_second / eff
+    return np.where(pp > 1, time / PP_OVERLAP, time)
+
+
+def _dp_ms(case: SearcherCase, dp: Ints) -> Floats:
+    """Ring all-reduce of the gradients, on the fast links where all replicas fit one node."""
+    cluster = case.cluster
+    bandwidth = np.where(dp <= cluster.n_gpu_per_node, cluster.bw_gpu_to_gpu, cluster.bw_inter_node) * MB_PER_GB
+    return case.model.dp_sum_gradient_MB * _ring(dp) / bandwidth * MS
+
+
+def _tp_ms(case: SearcherCase, tp: Ints) -> Floats:
+    """Ring all-reduce of a tp-th of the messages, on the fast links."""
+    return case.model.tp_comm_sum_MB / tp * _ring(tp) / (case.cluster.bw_gpu_to_gpu * MB_PER_GB) * MS
+
+
+def _pp_ms(case: SearcherCase, pp: Ints) -> Floats:
+    """The largest activation there and back over every boundary, on the fast links."""
+    boundaries = (pp - 1).astype(np.float64)
+    return boundaries * 2 * max(case.model.layer_activation_MB) / (case.cluster.bw_gpu_to_gpu * MB_PER_GB) * MS
+
+
+def _ring(ranks: Ints) -> Floats:
+    """Times the message that each rank of a ring all-reduce sends; 0 for one rank."""
+    return 2 * (ranks - 1) / ranks
+
+
+def result_file(found: Configurations) -> str:
+    """The searcher's JSON result file: ``"dp, tp, pp": "12.3456ms/iter"`` for every configuration."""
+    rows = zip(found.dp, found.tp, found.pp, found.total_ms, strict=True)
+    return json.dumps({f"{dp}, {tp}, {pp}": f"{time:.4f}ms/iter" for dp, tp, pp, time in rows}, indent=4) + "\n"
+
 
 RESULTS: Final = ("n_configs", "configs", "best", "notes")
 """Fields of an answer."""
@@ -59,10 +231,8 @@ class Searcher(Method):
 
     def cases(self, text: str) -> Iterator[Case] | None:
         """Cases of a file that holds ``cluster`` and ``model`` of each."""
-        cases = (json_object(text) or {}).get("cases")
-        if not isinstance(cases, list) or not any(isinstance(case, dict) and "cluster" in case for case in cases):
-            return None
-        return (self.recomputed(case, RESULTS) for case in cases)
+        cases = json_cases(text, "cluster")
+        return None if cases is None else (self.recomputed(case, RESULTS) for case in cases)
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10

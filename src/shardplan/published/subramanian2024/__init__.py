@@ -3,9 +3,16 @@
 Q numbers are those of the list of its flaws in the documentation.
 """
 
-from shardplan.published.subramanian2024.corrections import CORRECTIONS, FAITHFUL, corrections_of
-from shardplan.published.subramanian2024.inputs import System, Transformer, load_model, load_system
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Price, price
+from shardplan.published.subramanian2024.inputs import (
+    CORRECTIONS,
+    FAITHFUL,
+    System,
+    Transformer,
+    corrections_of,
+    load_model,
+    load_system,
+)
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Price, Setting, price
 from shardplan.published.subramanian2024.search import SizeResult, search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, strategy_of
 
@@ -16,6 +23,7 @@ __all__ = [
     "STRATEGIES",
     "Configuration",
     "Price",
+    "Setting",
     "SizeResult",
     "System",
     "Transformer",

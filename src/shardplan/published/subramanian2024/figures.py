@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import csv
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -11,17 +13,25 @@ from numpy.typing import NDArray
 
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
+from shardplan.files import DATA
 from shardplan.published.subramanian2024.candidates import candidates_of, places_of
-from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
-from shardplan.published.subramanian2024.inputs import System, load_model, load_system
-from shardplan.published.subramanian2024.iteration import Configuration
-from shardplan.published.subramanian2024.measured_collectives import collective_rows
+from shardplan.published.subramanian2024.inputs import (
+    FAITHFUL,
+    GLOBAL_BATCH_SIZE,
+    Corrections,
+    System,
+    load_model,
+    load_system,
+)
+from shardplan.published.subramanian2024.iteration import Configuration, Setting
+from shardplan.published.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.records import configuration_records
 from shardplan.published.subramanian2024.search import price_candidates
 from shardplan.published.subramanian2024.strategies import strategy_of
-from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY, Study, StudyEntry, study
+from shardplan.published.subramanian2024.study import SECONDS_PER_DAY, Study, StudyEntry, study
 
 Row = dict[str, Any]
+Columns = dict[str, NDArray[np.float64]]
 
 SHARES: Final = ("comp_frac", "tp_comm_frac", "bubble_frac", "dp_comm_frac", "mem_frac", "pp_comm_frac")
 """Parts of an iteration in the order in which the paper stacks them."""
@@ -174,15 +184,8 @@ def best_place(
     corrected: Corrections,
 ) -> Row:
     """Record of a configuration in the place that makes it fastest; whether it fits plays no part."""
-    form = strategy_of(strategy)
-    records = configuration_records(
-        load_model(model),
-        system,
-        form,
-        places_of(chosen, system.nvlink_size),
-        global_batch_size=GLOBAL_BATCH_SIZE,
-        corrected=corrected,
-    )
+    setting = Setting(model=load_model(model), system=system, strategy=strategy_of(strategy), corrected=corrected)
+    records = configuration_records(setting, places_of(chosen, system.nvlink_size))
     return min(records, key=lambda record: float(record["t"]))
 
 
@@ -254,10 +257,77 @@ def _cell(system: System, days: float | None, *, name: str | None) -> Row:
     }
 
 
-def measured_collectives(results: Study | None, corrected: Corrections) -> Iterator[Row]:
-    """F8: time of collectives by the network model next to measurements on Perlmutter."""
+KINDS: Final[tuple[CollectiveKind, ...]] = ("all_gather", "reduce_scatter", "all_reduce")
+SYSTEM: Final = ("A100", 4)
+"""The paper's system that was measured: four accelerators of a node on fast links, an adapter each."""
+MIB: Final = 2.0**20
+SIZE_CLASSES: Final = {
+    "up to 1 MiB": (0.0, MIB),
+    "2 to 128 MiB": (2 * MIB, 128 * MIB),
+    "from 256 MiB": (256 * MIB, 1e15),
+}
+"""Least and most bytes of each. [bytes]"""
+_DATA: Final = DATA / "published" / "collectives-perlmutter.csv"
+
+
+def measured_collectives(results: Study | None = None, corrected: Corrections = FAITHFUL) -> Iterator[Row]:
+    """F8: time of collectives by the network model next to measurements on Perlmutter; a row for every measurement."""
     del results
-    return collective_rows(corrected)
+    system = load_system(*SYSTEM)
+    for kind, of_kind in _measured().items():
+        nodes, inside = of_kind["num_nodes"], of_kind["gpus_per_node"]
+        call = PaperCollective(kind=kind, volume=of_kind["size_bytes"], size=nodes * inside, inside=inside, group="all")
+        model = np.asarray(collective_time(call, system, corrected))
+        measured = of_kind["time_us"] * 1e-6
+        for number in range(len(model)):
+            yield {
+                "collective": kind,
+                "num_nodes": int(nodes[number]),
+                "gpus_per_node": int(inside[number]),
+                "num_gpus": int(nodes[number] * inside[number]),
+                "size_bytes": int(of_kind["size_bytes"][number]),
+                "measured_s": float(measured[number]),
+                "model_s": float(model[number]),
+                "model_over_measured": float(model[number] / measured[number]),
+            }
+
+
+def model_over_measured(rows: Sequence[Row]) -> Iterator[Row]:
+    """Median of modelled over measured time by collective, accelerators of a node, one node or several, and size."""
+    for kind in KINDS:
+        for gpus_per_node in (1, 2, 4):
+            for is_one_node in (True, False):
+                for size_class, (least, most) in SIZE_CLASSES.items():
+                    ratios = [
+                        row["model_over_measured"]
+                        for row in rows
+                        if (row["collective"], row["gpus_per_node"]) == (kind, gpus_per_node)
+                        and (row["num_nodes"] == 1) == is_one_node
+                        and least <= row["size_bytes"] <= most
+                    ]
+                    if ratios:
+                        yield {
+                            "collective": kind,
+                            "gpus_per_node": gpus_per_node,
+                            "nodes": "one" if is_one_node else "several",
+                            "size": size_class,
+                            "num_measurements": len(ratios),
+                            "median": float(np.median(ratios)),
+                            "least": min(ratios),
+                            "most": max(ratios),
+                        }
+
+
+@cache
+def _measured() -> dict[CollectiveKind, Columns]:
+    """Columns of the measurements of every collective."""
+    lines = [line for line in _DATA.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    rows = list(csv.DictReader(lines))
+    names = ("num_nodes", "gpus_per_node", "size_bytes", "time_us")
+    return {
+        kind: {name: np.array([float(row[name]) for row in rows if row["collective"] == kind]) for name in names}
+        for kind in KINDS
+    }
 
 
 def _label(entry: StudyEntry) -> Row:

@@ -1,11 +1,15 @@
-"""From one layer and one micro-batch to an iteration: pipeline, bubble, data parallelism, memory.
+r"""From operators to an iteration: a layer, then pipeline, bubble, data parallelism and memory.
 
-The formulas take numbers or arrays; a search passes them what it gathered, ``price`` all configurations at once.
+The formulas take numbers or arrays; a search passes them what it gathered, ``price`` all configurations at once. A
+layer takes every operator by the roofline, its collectives behind it:
+
+.. math:: t = \max(t_{comp}, t_{mem}) + t_{comm}, \quad
+    t_{comp} = 20\,\mu s + F / (0.8 P), \quad t_{mem} = M / B
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -14,11 +18,105 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.fields import dataclass
-from shardplan.published.subramanian2024.communication import PaperCollective, collective_time, transfer_times
-from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
-from shardplan.published.subramanian2024.inputs import System, Transformer
-from shardplan.published.subramanian2024.layer import layer_cost
+from shardplan.published.subramanian2024.inputs import FAITHFUL, GLOBAL_BATCH_SIZE, Corrections, System, Transformer
+from shardplan.published.subramanian2024.operators import (
+    Operator,
+    PaperCollective,
+    VectorPass,
+    collective_time,
+    transfer_times,
+)
 from shardplan.published.subramanian2024.strategies import Split, Strategy
+
+LAUNCH_TIME = 20e-6
+"""Constant part of every operator and direction. [s]"""
+EFFICIENCY = 0.8
+"""Achieved share of the peak rate."""
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """Time of one direction of an operator, or of all operators of a layer. [s]"""
+
+    compute: Numbers
+    memory: Numbers
+    """What memory traffic takes beyond computation."""
+    communication: Numbers
+
+    @property
+    def total(self) -> Numbers:
+        """All three, one after the other."""
+        return self.compute + self.memory + self.communication
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCost:
+    """One layer and one micro-batch."""
+
+    forward: PassTime
+    backward: PassTime
+    flops: Numbers
+    """Forward and backward, vector work at the ratio of the rates (Q13). [FLOP]"""
+    weight_bytes: Numbers
+    kept_bytes: Numbers
+    boundary_bytes: Numbers
+    """What a pipeline stage sends to the next: what the norm of the MLP block keeps."""
+
+
+def pass_time(operator: Operator, work: VectorPass, system: System, corrected: Corrections) -> PassTime:
+    """Time of one direction of an operator."""
+    rate = system.matrix_flops if operator.engine == "matrix" else system.vector_flops
+    compute = LAUNCH_TIME + work.flops / (EFFICIENCY * rate)
+    memory = work.traffic / system.hbm_bandwidth
+    if operator.blocks is None:
+        exposed = _sum(collective_time(call, system, corrected) for call in work.calls)
+    else:
+        n = operator.blocks
+        one = _sum(collective_time(call, system, corrected, blocks=n) for call in work.calls)
+        exposed = summa_time(one, np.maximum(compute, memory), n - 1 if "Q5" in corrected else n)
+    return PassTime(compute, np.maximum(memory - compute, 0), exposed)
+
+
+def summa_time(one: Numbers, product: Numbers, rounds: Numbers) -> Numbers:
+    """Exposed communication: a first round, and of ``rounds`` more what the product does not hide. [s]
+
+    As published, ``rounds`` are as many as there are blocks, so that one round too many counts (Q5).
+    """
+    return one + np.maximum(rounds * one - product, 0)
+
+
+def layer_cost(
+    model: Transformer, system: System, strategy: Strategy, split: Split, corrected: Corrections
+) -> LayerCost:
+    """Sums over the operators of a layer, for one division or for many."""
+    operators = strategy.operators(model, system, split, corrected)
+    forward = [pass_time(each, each.forward, system, corrected) for each in operators]
+    backward = [pass_time(each, each.backward, system, corrected) for each in operators]
+    return LayerCost(
+        forward=_sum_of_passes(forward),
+        backward=_sum_of_passes(backward),
+        flops=_sum(each.forward.flops + each.backward.flops for each in operators),
+        weight_bytes=_sum(each.weight_bytes for each in operators),
+        kept_bytes=_sum(each.kept_bytes for each in operators),
+        boundary_bytes=next(each.kept_bytes for each in operators if each.name == "mlp_norm"),
+    )
+
+
+def _sum_of_passes(times: list[PassTime]) -> PassTime:
+    return PassTime(
+        _sum(each.compute for each in times),
+        _sum(each.memory for each in times),
+        _sum(each.communication for each in times),
+    )
+
+
+def _sum(terms: Iterable[Numbers]) -> Numbers:
+    """Sum, small arrays first: what varies over few axes is added up before it is spread over many."""
+    total: Numbers = 0.0
+    for term in sorted(terms, key=np.size):
+        total = total + term
+    return total
+
 
 STATISTICS: Final = (
     "acts_mem", "bubble_frac", "comp_frac", "dp_comm_frac", "flops_per_gpu", "mem", "mem_frac", "pp_comm_frac", "t",
@@ -54,6 +152,17 @@ class Configuration:
     def num_gpus(self) -> int:
         """All ranks."""
         return self.dp * self.tp * self.pp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """In which configurations are priced: a model on a system, by a form of tensor parallelism."""
+
+    model: Transformer
+    system: System
+    strategy: Strategy
+    global_batch_size: int = GLOBAL_BATCH_SIZE
+    corrected: Corrections = FAITHFUL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,17 +288,10 @@ def memory_of(
     )
 
 
-def price(
-    model: Transformer,
-    system: System,
-    strategy: Strategy,
-    configurations: Sequence[Configuration],
-    *,
-    global_batch_size: int,
-    corrected: Corrections = FAITHFUL,
-) -> Price:
+def price(setting: Setting, configurations: Sequence[Configuration]) -> Price:
     """Every part of an iteration; arrays with an element for each configuration."""
-    c = _columns(configurations)
+    model, system, strategy, corrected = setting.model, setting.system, setting.strategy, setting.corrected
+    global_batch_size, c = setting.global_batch_size, _columns(configurations)
     split = Split(m1=c["tp1"], m2=c["tp2"], b=c["mbs"] * 1.0, blocks=c["nb"], t1=c["nv_tp1"], t2=c["nv_tp2"])
     layer = layer_cost(model, system, strategy, split, corrected)
     pp, m = c["pp"], global_batch_size // c["dp"] // c["mbs"]

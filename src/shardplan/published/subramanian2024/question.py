@@ -7,16 +7,15 @@ import math
 import numpy as np
 
 from shardplan.costs.network import domain_size
-from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import MethodAnswer, MethodError, MethodRow
-from shardplan.published.subramanian2024.corrections import FLAWS
-from shardplan.published.subramanian2024.inputs import System, Transformer
-from shardplan.published.subramanian2024.iteration import Configuration, price
+from shardplan.published.mapping import as_refusal, spanned_tiers
+from shardplan.published.subramanian2024.inputs import FLAWS, System, Transformer
+from shardplan.published.subramanian2024.iteration import Configuration, Setting, price
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, Strategy
 from shardplan.units import format_rate, format_time
@@ -50,15 +49,11 @@ def plan(
     name: str, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
 ) -> MethodAnswer:
     """The best configurations of all three strategies. Raises ``MethodError`` where the method cannot speak."""
-    try:
+    with as_refusal():
         question = _mapping(model, cluster, num_accelerators, job)
         found = [
             row for strategy in STRATEGIES.values() for row in _rows(strategy, question, num_accelerators, job, top)
         ]
-    except MethodError:
-        raise
-    except InputError as error:
-        raise MethodError(error.message, rule=error.rule, hint=error.hint) from None
     if not found:
         raise MethodError(
             f"no configuration of {model.name} divides {num_accelerators:,} accelerators and a batch of "
@@ -77,15 +72,13 @@ def _memory(row: MethodRow) -> float:
 
 def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Job, top: int) -> list[MethodRow]:
     """The best rows of one strategy that differ in degrees, or the one of least memory where none fits."""
-    transformer, system, batch = question.transformer, question.system, job.global_batch_size
-    (result,) = search(
-        transformer,
-        system,
-        strategy,
-        sizes=[num_accelerators],
-        global_batch_size=batch,
-        top=top * VARIANTS,
+    setting = Setting(
+        model=question.transformer,
+        system=question.system,
+        strategy=strategy,
+        global_batch_size=job.global_batch_size,
     )
+    (result,) = search(setting, [num_accelerators], top=top * VARIANTS)
     fits = bool(result.best)
     different: dict[tuple[tuple[str, int], ...], Configuration] = {}
     for configuration in result.best or ((result.smallest,) if result.smallest else ()):
@@ -93,7 +86,7 @@ def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Jo
     chosen = list(different.values())[:top]
     if not chosen:
         return []
-    priced = price(transformer, system, strategy, chosen, global_batch_size=batch)
+    priced = price(setting, chosen)
     parts = {name: np.broadcast_to(getattr(priced, field), len(chosen)) for name, field in PARTS.items()}
     memory = np.broadcast_to(priced.memory.total, len(chosen))
     return [
@@ -224,15 +217,9 @@ def _domain(cluster: Cluster, num_accelerators: int) -> int:
     return math.gcd(domain_size(cluster.innermost, num_accelerators), num_accelerators)
 
 
-def _used(cluster: Cluster, num_accelerators: int) -> list[NetworkTier]:
-    """Tiers that the job's traffic crosses."""
-    inner = [tier.size is not None and tier.size < num_accelerators for tier in cluster.tiers]
-    return [tier for number, tier in enumerate(cluster.tiers) if number == 0 or inner[number - 1]]
-
-
 def _slow_tier(cluster: Cluster, num_accelerators: int) -> NetworkTier:
     """The slowest tier beyond the innermost domain; that domain itself where it holds the job."""
-    used = _used(cluster, num_accelerators)
+    used = spanned_tiers(cluster, num_accelerators)
     return min(used[1:] or used, key=lambda tier: tier.bandwidth)
 
 
@@ -269,7 +256,7 @@ def _ignored_of_model(model: ModelConfig, transformer: Transformer) -> tuple[str
 
 def _ignored_of_job(cluster: Cluster, num_accelerators: int, job: Job) -> tuple[str, ...]:
     """What of cluster and job plays no part, and what is counted though it is not asked for."""
-    beyond, slow = _used(cluster, num_accelerators)[1:], _slow_tier(cluster, num_accelerators)
+    beyond, slow = spanned_tiers(cluster, num_accelerators)[1:], _slow_tier(cluster, num_accelerators)
     others = ", ".join(tier.name for tier in beyond if tier is not slow)
     has_other_states = job.optimizer != "adam" or job.moment_dtype != "fp32"
     conditions = {

@@ -1,4 +1,4 @@
-"""Configurations and operators as plain records, in the words of the published files."""
+"""Configurations and operators as plain records, in the words of the published files, and what they must keep to."""
 
 from __future__ import annotations
 
@@ -7,37 +7,69 @@ from typing import Any, Final
 
 import numpy as np
 
-from shardplan.published.subramanian2024.communication import collective_time
-from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
-from shardplan.published.subramanian2024.inputs import System, Transformer
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, price
-from shardplan.published.subramanian2024.layer import pass_time
-from shardplan.published.subramanian2024.operators import Operator, VectorPass
+from shardplan.errors import InputError
+from shardplan.published.subramanian2024.inputs import Corrections, System
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Setting, pass_time, price
+from shardplan.published.subramanian2024.operators import Operator, VectorPass, collective_time
 from shardplan.published.subramanian2024.strategies import Split, Strategy
+
+
+def check_configuration(setting: Setting, configuration: Configuration) -> None:
+    """Refuses degrees that do not divide what they divide. Raises ``InputError``."""
+    model, strategy, c = setting.model, setting.strategy, configuration
+    system, global_batch_size = setting.system, setting.global_batch_size
+    per_replica = global_batch_size // c.dp
+    inside = c.nv_tp1 * c.nv_tp2 * c.nv_dp * c.nv_pp
+    rules = {
+        "tp1 divides heads and embedding": model.h % c.tp1 == 0 and model.e % c.tp1 == 0,
+        "tp2 is at most the sequence length": c.tp2 <= model.l,
+        "tp2 divides the embedding under SUMMA": not strategy.has_blocks or model.e % c.tp2 == 0,
+        "nb is at most the embedding": c.nb <= model.e,
+        "pp divides the layers": model.depth % c.pp == 0,
+        "dp divides the global batch": global_batch_size % c.dp == 0,
+        "mbs divides the batch of a replica": per_replica % c.mbs == 0,
+        "ranks that share a sequence divide the tokens of a micro-batch": (c.mbs * model.l)
+        % int(strategy.sequence_divisor(c.tp1, c.tp2))
+        == 0,
+        "members inside a scale-up domain divide their degree": c.tp1 % c.nv_tp1 == 0
+        and c.tp2 % c.nv_tp2 == 0
+        and c.dp % c.nv_dp == 0
+        and c.pp % c.nv_pp == 0,
+        "members inside a scale-up domain are at most nvs": inside <= system.nvlink_size,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise InputError(
+                f"{strategy.name} on {model.name}, batch {global_batch_size:,}, nvs {system.nvlink_size}: "
+                f"{words(c)} breaks a rule",
+                rule=rule,
+                hint="correct the degree that the rule names",
+            )
+
+
+def words(c: Configuration) -> str:
+    """Degrees and places as text."""
+    return (
+        f"dp {c.dp} (nv {c.nv_dp}), tp {c.tp1} x {c.tp2} (nv {c.nv_tp1} x {c.nv_tp2}), pp {c.pp} (nv {c.nv_pp}), "
+        f"mbs {c.mbs}, nb {c.nb}"
+    )
+
 
 DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb", "nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
 """Columns of a configuration; those that a strategy does not know are None."""
 
 
-def configuration_records(
-    model: Transformer,
-    system: System,
-    strategy: Strategy,
-    configurations: Sequence[Configuration],
-    *,
-    global_batch_size: int,
-    corrected: Corrections = FAITHFUL,
-) -> list[dict[str, Any]]:
+def configuration_records(setting: Setting, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
     """Degrees, throughput [samples/s], memory and all statistics of every configuration."""
     if not configurations:
         return []
-    priced = price(model, system, strategy, configurations, global_batch_size=global_batch_size, corrected=corrected)
+    priced = price(setting, configurations)
     columns = {"throughput": priced.throughput, "memory_GB": priced.memory.total / 1e9, **priced.statistics()}
     rows = {name: np.broadcast_to(column, len(configurations)).tolist() for name, column in columns.items()}
     return [
         {
             **{name: rows[name][number] for name in ("throughput", "memory_GB")},
-            **degrees_record(strategy, configuration),
+            **degrees_record(setting.strategy, configuration),
             **{name: rows[name][number] for name in STATISTICS},
         }
         for number, configuration in enumerate(configurations)
@@ -63,15 +95,9 @@ def degrees_record(strategy: Strategy, configuration: Configuration) -> dict[str
     }
 
 
-def operator_records(
-    model: Transformer,
-    system: System,
-    strategy: Strategy,
-    configuration: Configuration,
-    corrected: Corrections,
-) -> list[dict[str, Any]]:
+def operator_records(setting: Setting, configuration: Configuration) -> list[dict[str, Any]]:
     """Every operator of a layer: work, traffic, collectives, times of both directions, weights and what is kept."""
-    c = configuration
+    c, system, corrected = configuration, setting.system, setting.corrected
     split = Split(m1=c.tp1, m2=c.tp2, b=float(c.mbs), blocks=c.nb, t1=c.nv_tp1, t2=c.nv_tp2)
     return [
         {
@@ -82,7 +108,7 @@ def operator_records(
             "forward": _pass_record(operator, operator.forward, system, corrected),
             "backward": _pass_record(operator, operator.backward, system, corrected),
         }
-        for operator in strategy.operators(model, system, split, corrected)
+        for operator in setting.strategy.operators(setting.model, system, split, corrected)
     ]
 
 

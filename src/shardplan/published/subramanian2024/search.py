@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.candidates import Candidates, candidates_of
-from shardplan.published.subramanian2024.communication import PaperCollective, collective_time, transfer_times
-from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
-from shardplan.published.subramanian2024.inputs import System, Transformer
+from shardplan.published.subramanian2024.inputs import FAITHFUL, Corrections, System
 from shardplan.published.subramanian2024.iteration import (
     Configuration,
     Memory,
+    Setting,
     gradient_time,
     iteration_time,
+    layer_cost,
     memory_of,
     stage_link_shares,
 )
-from shardplan.published.subramanian2024.layer import layer_cost
-from shardplan.published.subramanian2024.strategies import Split, Strategy
+from shardplan.published.subramanian2024.operators import PaperCollective, collective_time, transfer_times
+from shardplan.published.subramanian2024.strategies import Split
 
 Floats = NDArray[np.float64]
 
@@ -98,21 +98,13 @@ class CandidatePrices:
         return space.configuration(start + int(np.argmin(self.time[start:stop]))), float(total[point])
 
 
-def search(
-    model: Transformer,
-    system: System,
-    strategy: Strategy,
-    *,
-    sizes: Sequence[int],
-    global_batch_size: int,
-    top: int = 10,
-    corrected: Corrections = FAITHFUL,
-) -> list[SizeResult]:
+def search(setting: Setting, sizes: Sequence[int], *, top: int = 10) -> list[SizeResult]:
     """The ``top`` fastest configurations that fit, for each of ``sizes`` accelerators."""
+    system, batch = setting.system, setting.global_batch_size
     space = candidates_of(
-        strategy, model, sizes=sizes, nvlink_size=system.nvlink_size, global_batch_size=global_batch_size
+        setting.strategy, setting.model, sizes=sizes, nvlink_size=system.nvlink_size, global_batch_size=batch
     )
-    return price_candidates(space, system, corrected).results(system.hbm_capacity, top)
+    return price_candidates(space, system, setting.corrected).results(system.hbm_capacity, top)
 
 
 def price_candidates(space: Candidates, system: System, corrected: Corrections = FAITHFUL) -> CandidatePrices:

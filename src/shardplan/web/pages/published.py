@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
+from shardplan.answers.methods.catalogue import MethodEntry
+from shardplan.answers.methods.question import MethodReport, ask_method, part_label, part_text, terms
 from shardplan.errors import ShardplanError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.stopping import Stop, check
@@ -18,8 +20,6 @@ from shardplan.published.catalogue import load_method, load_methods
 from shardplan.published.subramanian2024.figures import FIGURES, figure
 from shardplan.published.subramanian2024.strategies import STRATEGIES
 from shardplan.published.subramanian2024.study import MODELS, NVLINK_SIZES, Study, StudyEntry, study
-from shardplan.reports.methods.catalogue import MethodEntry
-from shardplan.reports.methods.question import MethodReport, ask_method, our_part, part_label, part_text
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_time
@@ -96,7 +96,7 @@ async def the_limits(request: Request) -> HTMLResponse:
 
 
 def _limits(device: str) -> dict[str, Any]:
-    from shardplan.plotting.limits import limits_chart
+    from shardplan.answers.methods.data_movement import limits_chart
 
     record = load_method("data-movement").answer({"device": device, "limits": {}})
     chart = limits_chart(record)
@@ -135,7 +135,7 @@ def _study(stop: Stop) -> Study:
 
 
 def _drawn(name: str, results: Study | None) -> dict[str, Any]:
-    from shardplan.plotting.subramanian2024.charts import chart_of
+    from shardplan.plotting.subramanian2024 import chart_of
 
     chart = chart_of(figure(name, results))
     return {"title": chart.title, "note": chart.note, "panels": panel_figures(chart), "rows": []}
@@ -175,7 +175,9 @@ def _answer(report: MethodReport) -> dict[str, Any]:
     ]
     return {
         "rows": rows,
-        "parts": _parts(report),
+        "parts": [
+            (part_label(name), part_text(name, theirs), part_text(name, ours)) for name, theirs, ours in terms(report)
+        ],
         "mapped": report.answer.mapped,
         "ignored": report.answer.ignored,
         "notes": report.answer.notes,
@@ -193,18 +195,6 @@ def _row(row: MethodRow, ours: Estimate | None, broken: str) -> dict[str, str]:
         "our_memory": "-" if ours is None else format_bytes(ours.peak_memory_bytes),
         "our_fits": f"no plan: {broken}" if ours is None else ("fits" if ours.feasible else "does not fit"),
     }
-
-
-def _parts(report: MethodReport) -> list[tuple[str, str, str]]:
-    """The terms of its best configuration, and ours where they count the same."""
-    if not report.answer.rows:
-        return []
-    ours = report.ours[0].estimate
-    found = []
-    for name, value in report.answer.rows[0].parts.items():
-        own = None if ours is None else our_part(name, ours)
-        found.append((part_label(name), part_text(name, value), part_text(name, own)))
-    return found
 
 
 ROUTES: Final = (

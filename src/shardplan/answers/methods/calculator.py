@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, get_args
 
+from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, Span
+from shardplan.answers.methods.catalogue import answer_record
+from shardplan.answers.methods.question import Beside, beside, our_part
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
@@ -16,16 +19,16 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.published.base import MethodRow
-from shardplan.published.calculator.flaws import FLAWS, Flaw
-from shardplan.published.calculator.method import Calculator
-from shardplan.published.calculator.record import RESULTS
+from shardplan.published.calculator.method import FLAWS, RESULTS, Calculator, Flaw
 from shardplan.published.calculator.table import GB, CalculatorCase, CalculatorModel
 from shardplan.published.fields import read_fields
 from shardplan.records import plain
-from shardplan.reports.methods.catalogue import answer_record
-from shardplan.reports.methods.question import Beside, beside, our_part
+from shardplan.reports.texts.answer import percent
+from shardplan.units import format_bytes, format_time
 
 DEGREES: Final = ("dp", "tp", "pp")
+SHOWN: Final = ("tp", "pp", "dp")
+"""The same in the order of the page."""
 PRECISIONS: Final[Mapping[int, Precision]] = {1: "fp8", 2: "bf16", 4: "fp32"}
 """Number formats by bytes per value."""
 
@@ -189,16 +192,29 @@ def _known_error(flaw: Flaw, recommended: CalculatorRow | None) -> KnownError:
     return KnownError(flaw=flaw, theirs=theirs, ours=our_part(f"{dimension}_communication_bytes", estimate))
 
 
-def calculator_record(report: CalculatorReport) -> dict[str, Any]:
-    """The answer with ours in every row, as a mapping that JSON can hold."""
-    answer = dict(report.answer)
-    answer["rows"] = [{**each.row, "ours": _ours_record(each.ours)} for each in report.rows]
+def calculator_document(report: CalculatorReport) -> AnswerDocument:
+    """Recommendation, tables, what is wrong."""
+    return AnswerDocument(
+        name="published-answer",
+        head=[*_asked(report)],
+        verdict=[*_verdict(report)],
+        parts=[_memory(report), _traffic(report), *_texts(report)],
+        record=lambda: _record(report),
+    )
+
+
+def _record(report: CalculatorReport) -> dict[str, Any]:
+    """The answer with ours in every row."""
     fastest = report.our_fastest
-    answer["our_fastest"] = None if fastest is None else {name: fastest.row[name] for name in ("tp", "pp", "dp")}
-    answer["known_errors"] = [
-        {**plain(error.flaw), "theirs": error.theirs, "ours": error.ours} for error in report.known_errors
-    ]
-    answer["assumptions"] = list(report.assumptions)
+    answer = {
+        **report.answer,
+        "rows": [{**each.row, "ours": _ours_record(each.ours)} for each in report.rows],
+        "our_fastest": None if fastest is None else {name: fastest.row[name] for name in SHOWN},
+        "known_errors": [
+            {**plain(error.flaw), "theirs": error.theirs, "ours": error.ours} for error in report.known_errors
+        ],
+        "assumptions": list(report.assumptions),
+    }
     return answer_record("calculator", report.case, answer)
 
 
@@ -217,3 +233,127 @@ def _ours_record(ours: Beside) -> dict[str, Any]:
         "bubble_fraction": our_part("bubble_fraction", estimate),
         "num_microbatches": estimate.num_microbatches,
     }
+
+
+def _asked(report: CalculatorReport) -> Iterator[Line]:
+    model, hardware, training = report.asked.model, report.asked.hardware, report.asked.training
+    memory = report.answer["model_memory_gb"]
+    yield Line(
+        f"calculator: {model.params_billions:g} billion parameters on {hardware.num_gpus:,} GPUs of "
+        f"{hardware.memory_per_gpu_gb:g} GB",
+        tone="strong",
+    )
+    layers = f"{model.num_layers} layers of {model.hidden_size:,}"
+    experts = f", {model.num_experts} experts" if model.is_moe else ""
+    parts = (
+        f"{memory['param_count'] / 1e9:.4g} billion counted: {layers}{experts}",
+        f"weights {memory['params']:.4g}, gradients {memory['gradients']:.4g}, optimizer {memory['optimizer']:.4g} GB",
+        f"{training.batch_size:,} sequences of {training.sequence_length:,} tokens a step",
+    )
+    yield Line("; ".join(parts), tone="quiet")
+
+
+def _verdict(report: CalculatorReport) -> Iterator[Line]:
+    best, fastest = report.recommended, report.our_fastest
+    if best is None:
+        yield Line((Span("Recommends nothing: ", "bad"), Span(f"{report.answer['reasons'][0]}.")))
+    else:
+        row = best.row
+        figures = f"{row['memory_per_gpu']:.1f} GB, {row['communication']['total_gb']:.4g} GB of traffic a step"
+        yield Line((Span("Recommends ", "good"), Span(f"{_degrees_text(best)}: {figures}", "strong")))
+        if report.fault is None:
+            yield Line((Span("Our estimate of it: ", "strong"), Span(_our_words(best))))
+    if fastest is not None and fastest is not best:
+        text = f"{_degrees_text(fastest)}: {_our_words(fastest)}"
+        yield Line((Span("Of these, fastest by ours: ", "strong"), Span(text)))
+    if report.fault is not None:
+        yield Line(f"No estimate of ours: {report.fault}", tone="doubt")
+
+
+def _degrees_text(row: CalculatorRow) -> str:
+    return ", ".join(f"{name} {row.row[name]}" for name in SHOWN)
+
+
+def _our_words(row: CalculatorRow) -> str:
+    estimate = row.ours.estimate
+    if estimate is None:
+        return f"none, as {row.ours.broken_rule}"
+    text = f"{format_time(estimate.step_time)} a step, {format_bytes(estimate.peak_memory_bytes)}"
+    usable = format_bytes(estimate.usable_memory_bytes)
+    return text if estimate.feasible else f"{text}; it does not fit ({usable} usable)"
+
+
+def _table(report: CalculatorReport, *columns: Column) -> RowTable:
+    """The configurations in the page's order, that which it recommends in bold."""
+    degrees = (_theirs(name, name, str) for name in SHOWN)
+    return RowTable(report.rows, (*degrees, *columns), lambda each: "strong" if each is report.recommended else "")
+
+
+def _theirs(title: str, name: str, text: Callable[[Any], str], rank: int = 0) -> Column:
+    return Column("", title, lambda each: each.row[name], text, rank=rank)
+
+
+def _of_ours(title: str, value: Callable[[Estimate], Any], text: Callable[[Any], str], rank: int = 0) -> Column:
+    """A figure of our estimate, where there is one."""
+    return Column("", title, lambda each: each.ours.estimate and value(each.ours.estimate), text, rank=rank)
+
+
+def _yes(value: bool) -> str:  # noqa: FBT001  # the text of a column
+    return "yes" if value else "no"
+
+
+def _memory(report: CalculatorReport) -> Part:
+    table = _table(
+        report,
+        _theirs("memory", "memory_per_gpu", "{:.1f} GB".format),
+        _of_ours("ours", lambda e: e.peak_memory_bytes, lambda size: format_bytes(size, unit="GB")),
+        _theirs("fits", "fits", _yes),
+        _of_ours("ours", lambda e: e.feasible, _yes),
+        _theirs("bubble", "bubble_fraction", percent, rank=1),
+        _theirs("micro-batches", "num_microbatches", "{:,}".format, rank=3),
+        _of_ours("our step", lambda e: e.step_time, format_time, rank=2),
+    )
+    broken = dict.fromkeys(each.ours.broken_rule for each in report.rows if each.ours.estimate is None)
+    missing = [Line(f"No plan of ours: {'; '.join(broken)}.", tone="quiet")] if broken and report.fault is None else []
+    return Part("Memory and bubble", [table, *missing], "of one GPU, in the page's order; ours: our own estimate")
+
+
+def _traffic(report: CalculatorReport) -> Part:
+    columns = [column for name in SHOWN for column in _traffic_columns(name, rank=2 if name == "pp" else 0)]
+    total = Column("", "total GB", lambda each: each.row["communication"]["total_gb"], "{:.1f}".format, rank=3)
+    return Part("Traffic", [_table(report, *columns, total)], "of a step in GB; ours: what one accelerator sends")
+
+
+def _traffic_columns(name: str, rank: int) -> tuple[Column, Column]:
+    """Their traffic along a dimension, and ours."""
+    theirs = Column(
+        "",
+        f"{name} GB",
+        lambda each: each.row["communication"][f"{name}_per_step_gb"],
+        "{:.1f}".format,
+        rank=rank,
+    )
+    ours = _of_ours("ours", lambda e: sum(e.communication.get(name, {}).values()) / GB, "{:.1f}".format, rank=rank)
+    return theirs, ours
+
+
+def _texts(report: CalculatorReport) -> Iterator[Part]:
+    if report.recommended is not None:
+        yield Part("Its reasons", [Bullets(report.answer["reasons"])])
+    hint = report.answer["expert_parallelism"]
+    if hint is not None:
+        calls = f"{hint['all_to_all_per_layer']} all-to-all a layer"
+        first = f"ep {hint['ep']}: {hint['experts_per_gpu']} experts per GPU, {calls}"
+        yield Part("Its word on experts", [Bullets([first, *hint["hints"]])])
+    note = "" if report.recommended is None else "figures of the recommended configuration"
+    yield Part("Wrong with it", [Bullets([_error_text(error) for error in report.known_errors])], note)
+    if report.assumptions:
+        yield Part("Assumed", [Bullets(report.assumptions, "quiet")])
+
+
+def _error_text(error: KnownError) -> str:
+    if error.ours is None:
+        return error.flaw.text
+    if error.theirs is None:
+        return f"{error.flaw.text} (ours: {format_time(error.ours)} a step)"
+    return f"{error.flaw.text} ({format_bytes(error.theirs)}, ours {format_bytes(error.ours)})"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from shardplan.answers.document import AnswerDocument, Bullets, CommandLine, Hanging, Line, Part, Span
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.published.base import Method
@@ -77,12 +78,56 @@ def method_entry(name: str) -> MethodEntry:
     return OURS if name == OURS.name else MethodEntry.of(load_method(name))
 
 
-def methods_record(entries: Iterable[MethodEntry]) -> dict[str, Any]:
-    """The list as a mapping that JSON can hold."""
-    return {"schema": "shardplan/methods/1", "methods": plain(list(entries))}
+MOST_SHOWN: Final = 3
+"""Entries of what a method leaves out that the list shows."""
+COMMANDS: Final = (
+    "shardplan methods subramanian2024",
+    "shardplan plan llama-2-70b --cluster dgx-h100 --gpus 64 --method subramanian2024",
+    "shardplan published --help",
+)
+
+
+def methods_document(entries: Sequence[MethodEntry]) -> AnswerDocument:
+    """All of them in a few lines each."""
+    about = "All that a method counts and leaves out; a question of yours in its terms; a case in its own words:"
+    first, *others = ([*_entry(entry)] for entry in entries)
+    return AnswerDocument(
+        name="methods",
+        verdict=first,
+        parts=[
+            *(Part("", each) for each in others),
+            Part("Next steps", [Line(about), *map(CommandLine, COMMANDS)]),
+        ],
+        record=lambda: {"methods": plain(list(entries))},
+    )
+
+
+def _entry(entry: MethodEntry) -> Iterator[Hanging | Line]:
+    yield Hanging(Span(entry.name, "strong"), Span(entry.title, "quiet"), is_flush=True)
+    if entry.fault is not None:
+        yield Line(entry.fault, tone="wrong")
+        return
+    more = len(entry.leaves_out) - MOST_SHOWN
+    left_out = [*entry.leaves_out[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    yield Hanging(Span("counts    "), Span("; ".join(entry.counts)))
+    yield Hanging(Span("leaves out"), Span("; ".join(left_out)))
+    yield Hanging(Span("source    "), Span(entry.source, "quiet"))
+
+
+def method_document(entry: MethodEntry) -> AnswerDocument:
+    """Everything that a method says of itself."""
+    return AnswerDocument(
+        name="methods",
+        verdict=[Line(entry.name, tone="strong"), Line(entry.title), Line(f"Source: {entry.source}", tone="quiet")],
+        parts=[
+            Part("Counts", [Bullets(entry.counts)]),
+            Part("Leaves out" if entry is OURS else "Leaves out or has wrong", [Bullets(entry.leaves_out)]),
+        ],
+        record=lambda: {"methods": plain([entry])},
+    )
 
 
 def answer_record(name: str, case: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a method to a case in its own terms, as a mapping that JSON can hold."""
-    head = {"schema": "shardplan/published-answer/1", "method": name, "case": plain(case)}
-    return head | {key: value for key, value in plain(answer).items() if key not in head}
+    head = {"method": name, "case": plain(case)}
+    return head | {key: value for key, value in plain(answer).items() if key not in (*head, "schema")}

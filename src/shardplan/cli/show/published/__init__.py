@@ -1,1 +1,0 @@
-"""Answers of the published methods as text."""
