@@ -160,7 +160,7 @@ def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: boo
 
 def _template() -> int:
     """A file of measured runs to start from."""
-    from shardplan.calibration.runs.template import TEMPLATE
+    from shardplan.calibration.runs.header import TEMPLATE
 
     sys.stdout.write(TEMPLATE)
     return 0

@@ -9,7 +9,7 @@ from rich.text import Text
 from shardplan.calibration.errors import Errors
 from shardplan.calibration.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
 from shardplan.calibration.problems import problems_of
-from shardplan.calibration.runs.words import TIERS
+from shardplan.calibration.runs.cells import TIERS
 from shardplan.calibration.validate import Validation
 from shardplan.calibration.verdicts import Verdicts
 from shardplan.cli.layout import Column, Page
