@@ -106,8 +106,8 @@ def _problems(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator
     absent = [column for column in COLUMNS if column not in meant.values()]
     unknown = [name for name, column in meant.items() if column is None]
     if missing := [column for column in IN_HEADER if column in absent]:
-        near = {column: nearest_names(column, unknown, most=1) for column in missing}
-        said = (f"'{column}'" + (f" (is '{near[column][0]:.60}' meant?)" if near[column] else "") for column in missing)
+        meant_by = {column: nearest_names(column, unknown, most=1) for column in missing}
+        said = (f"'{column}'" + (f" (is '{near[0]:.60}' meant?)" if near else "") for column, near in meant_by.items())
         yield f"there is no column {', '.join(said)}"
     optional = [column for column in absent if column not in REQUIRED]
     for name in unknown:
