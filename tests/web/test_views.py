@@ -157,13 +157,13 @@ def test_export_refuses_unknown_frameworks(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("decide=scale&sizes=8,16", "More accelerators pay"),
+        ("decide=scale&sizes=8,16", "Pays: At every size up to 16"),
         ("decide=vary&over=global_batch_size&values=64,128", "Most tokens per second at global batch size"),
         ("decide=vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
         ("decide=pareto_sizes&sizes=8,16", "8 accelerators: "),
         ("decide=pareto_sizes&sizes=8,16&tokens=1T", "Cheapest: "),
         ("decide=pareto", "are best in some respect"),
-        ("decide=sensitivity", "matter most"),
+        ("decide=sensitivity", "Pays: "),
         ("decide=fit&sought=sequence_length", "The largest sequence length that fits is"),
         ("decide=fit&sought=gpus", "The smallest number of accelerators that fits is"),
         ("decide=whatif&change.1=precision&to.1=fp8&change.2=gpus&to.2=32", "Before and after all changes"),

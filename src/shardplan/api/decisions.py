@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
+from shardplan.answers.document import AnswerDocument
+from shardplan.answers.scale import scale_document
+from shardplan.answers.sensitivity import sensitivity_document
+from shardplan.answers.whatif import whatif_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
-from shardplan.api.saving import AsTable
+from shardplan.api.saving import AsDocument, AsTable
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -25,22 +29,17 @@ from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
 from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
 from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
-from shardplan.reports.decisions.scale import scale_record, scale_rows
-from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
-from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleAnswer(scales.Scaling, AsTable):
-    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`."""
+class ScaleAnswer(scales.Scaling, AsDocument):
+    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`. Rows: the sizes."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan scale --json`` writes."""
-        return scale_record(self)
+    __repr__ = AsDocument.__repr__
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each size."""
-        return scale_rows(self)
+    def document(self) -> AnswerDocument:
+        """What ``shardplan scale`` prints."""
+        return scale_document(self)
 
 
 def scale(
@@ -121,16 +120,17 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIfAnswer(what_ifs.WhatIf, AsTable):
-    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`."""
+class WhatIfAnswer(what_ifs.WhatIf, AsDocument):
+    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan whatif --json`` writes."""
-        return whatif_record(self)
+    Rows: the question as it was, and one after each change.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for the question as it was, and one after each change."""
-        return whatif_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan whatif`` prints."""
+        return whatif_document(self)
 
 
 def whatif(
@@ -171,16 +171,17 @@ def whatif(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SensitivityAnswer(sensitivities.Sensitivity, AsTable):
-    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`."""
+class SensitivityAnswer(sensitivities.Sensitivity, AsDocument):
+    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan sensitivity --json`` writes."""
-        return sensitivity_record(self)
+    Rows: the parameters, the most important first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each parameter, the most important first."""
-        return sensitivity_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan sensitivity`` prints."""
+        return sensitivity_document(self)
 
 
 def sensitivity(

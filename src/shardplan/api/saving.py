@@ -9,8 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from shardplan.answers.document import AnswerDocument, summary
 from shardplan.errors import InputError
 from shardplan.outputs.target import JsonTarget
+from shardplan.render.html import notebook_html
+from shardplan.render.record import document_record, frame_rows
 
 FRAMES: Final = ("polars", "pandas")
 """Libraries of data frames, the preferred one first."""
@@ -54,3 +57,25 @@ class AsTable(AsRecord):
             rule=f"a data frame is made by {' or '.join(FRAMES)}, which is installed",
             hint="pip install polars, or take to_rows()",
         )
+
+
+class AsDocument(AsTable):
+    """An answer that is a document: a notebook shows it as the terminal does."""
+
+    @abstractmethod
+    def document(self) -> AnswerDocument:
+        """What the answer says: verdict, parts with tables, figure."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``--json`` of its command writes (docs/output.md names every key; units are in the keys)."""
+        return document_record(self.document())
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The rows of its table as mappings, with the unit in the name of a column: what ``--csv`` writes."""
+        return frame_rows(self.document())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {summary(self.document())}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.document())

@@ -15,6 +15,7 @@ from shardplan.fields import dataclass
 from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget, check_one_on_stdout, check_together
 
 if TYPE_CHECKING:
+    from shardplan.answers.document import AnswerDocument
     from shardplan.plotting.chart import Chart
 
 
@@ -75,6 +76,24 @@ class ChartFiles(NamedTuple):
             plotly_parts()
         if self.picture.where is not None or self.drawing.where is not None:
             matplotlib_parts()
+
+    def show(self, document: AnswerDocument) -> int:
+        """Writes the files that are asked for and prints the answer; the exit code. Raises InputError."""
+        from shardplan.render.record import document_record, frame_rows
+
+        self.answer.write(document_record(document))
+        if self.table.where is not None:
+            self.table.write_text(table_text(frame_rows(document)))
+        if document.chart is not None and any(
+            each.where is not None for each in (self.page, self.picture, self.drawing)
+        ):
+            self._draw(document.chart())
+        if not self.are_on_stdout:
+            from shardplan.render.page import Page
+            from shardplan.render.terminal import show
+
+            show(Page(), document, self.written)
+        return 0 if document.is_yes else 1
 
     def write(
         self,

@@ -37,12 +37,11 @@ def scale(
     """
     files = charts.files(output)
     files.check(*flags.reads)
+    from shardplan.answers.scale import scale_document
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.scale import LEAST_GAIN, scaling
-    from shardplan.plotting.decisions.scale import scale_chart
-    from shardplan.reports.decisions.scale import scale_record, scale_rows
 
     least = LEAST_GAIN if least_gain is None else number(least_gain, "--least-gain", most=1.0)
     asked, sizes = asked_at_sizes(flags, space)
@@ -50,10 +49,4 @@ def scale(
     with progress_bar("planning each size") as progress:
         found = scaling(asked.question, sizes, searches, least_gain=least, progress=progress)
     answer = replace(found, assumptions=assumed)
-    files.write(scale_record(answer), lambda: scale_rows(answer), scale_chart)
-    if not files.are_on_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.decisions.scale import show_scale
-
-        show_scale(Page(), answer, (*given_by_user(flags, space), *asked.warnings), files.written)
-    return 0 if answer.pays_up_to is not None else 1
+    return files.show(scale_document(answer, (*given_by_user(flags, space), *asked.warnings)))

@@ -33,11 +33,10 @@ def sensitivity(
     """
     files = charts.files(output)
     files.check(*flags.reads)
+    from shardplan.answers.sensitivity import sensitivity_document
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.sensitivity import FACTOR, sensitivity_of
-    from shardplan.plotting.decisions.sensitivity import sensitivity_chart
-    from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
 
     by = FACTOR if factor is None else number(factor, "--factor", least=1.0, most=10.0)
     asked = ask(flags, space)
@@ -45,10 +44,4 @@ def sensitivity(
     with progress_bar("planning with other hardware") as progress:
         found = sensitivity_of(asked.question, searches, factor=by, progress=progress)
     answer = replace(found, assumptions=assumed)
-    files.write(sensitivity_record(answer), lambda: sensitivity_rows(answer), sensitivity_chart)
-    if not files.are_on_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.decisions.sensitivity import show_sensitivity
-
-        show_sensitivity(Page(), answer, (*given_by_user(flags, space), *asked.warnings), files.written)
-    return 0 if answer.base.estimate is not None else 1
+    return files.show(sensitivity_document(answer, (*given_by_user(flags, space), *asked.warnings)))

@@ -45,11 +45,10 @@ def whatif(
     """
     files = charts.files(output)
     files.check(file, stack)
+    from shardplan.answers.whatif import whatif_document
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import ask_again, searches_of
     from shardplan.decisions.whatif import what_if
-    from shardplan.plotting.decisions.whatif import whatif_chart
-    from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
     from shardplan.reports.plan_file import read_plan_file
 
     changes = changes_of(change or ())
@@ -60,13 +59,7 @@ def whatif(
     with progress_bar("planning again") as progress:
         found = what_if(asked.question, before.plan, changes, searches, progress=progress)
     answer = replace(found, assumptions=assumed)
-    files.write(whatif_record(answer), lambda: whatif_rows(answer), whatif_chart)
-    if not files.are_on_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.decisions.whatif import show_whatif
-
-        show_whatif(Page(), answer, asked.warnings, files.written)
-    return 0 if answer.after.estimate is not None else 1
+    return files.show(whatif_document(answer, asked.warnings))
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from shardplan.cli.layout import HARD_SPACE, INDENT, Page
+from shardplan.answers.document import PartsBar
+from shardplan.cli.layout import Page
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.render.drawings import show_parts
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
@@ -28,23 +30,12 @@ from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_time
 from shardplan.words import joined
 
-LETTERS = {
-    "weights": ("W", "bright_blue"),
-    "gradients": ("G", "bright_cyan"),
-    "optimizer": ("O", "bright_magenta"),
-    "activations": ("A", "bright_yellow"),
-    "logits": ("L", "bright_green"),
-    "buffers": ("B", "bright_red"),
-    "framework": ("F", "white"),
-}
 COLOURS = {"matmul": "green", "attention": "green", "memory_bound": "yellow", "recompute": "yellow"}
 LEAST_SHARE = 0.004
 """Terms below this share of the step are summed up in one line."""
 LONGEST_BAR = 40
 MOST_TERMS = 5
 """Terms of the step that are shown unless all are asked for."""
-USUAL_WIDTH = 80
-"""Columns of a terminal for which a first screen is made."""
 ALL_TERMS = 100
 
 
@@ -146,68 +137,13 @@ def show_memory(page: Page, estimate: Estimate, *, is_whole: bool = False) -> No
     """The fullest stage as a bar of its parts, and what each takes: the smallest together unless ``is_whole``."""
     bar = memory_bar(estimate)
     page.heading("Memory", memory_use(estimate))
-    page.console.print(Text("  ") + _memory_bar(page, bar.parts, page.width - 6), soft_wrap=True)
-    page.line(_legend(page, bar.parts, is_whole=is_whole))
+    show_parts(page, PartsBar(bar.parts, format_bytes, is_whole))
     if estimate.feasible and not estimate.has_headroom:
         page.line("At the upper end of its band it would not fit.", style="yellow")
     note = estimate.peak_memory_note
     is_said = note == estimate.step_time_note or (not is_whole and estimate.peak_memory_basis != COMPARABLE)
     if note is not None and not is_said:
         page.line(note_sentence(note), style="dim")
-
-
-def _legend(page: Page, parts: Sequence[Share], *, is_whole: bool) -> Text:
-    """What every part takes, largest first; on a usual terminal those for which one line has no room as a sum."""
-    ordered = sorted(parts, key=lambda part: -part.value)
-    legends = [_legend_of(page, ordered, count) for count in range(len(ordered), 0, -1)]
-    if is_whole or page.width < USUAL_WIDTH:
-        return legends[0]
-    return next((each for each in legends if len(each) <= page.width - INDENT), legends[-1])
-
-
-def _legend_of(page: Page, parts: Sequence[Share], num_named: int) -> Text:
-    """The first parts one by one, then the sum of the rest."""
-    entries = [_legend_entry(page, (part,)) for part in parts[:num_named]]
-    rest = [_legend_entry(page, parts[num_named:])] if num_named < len(parts) else []
-    return Text("  ").join([*entries, *rest])
-
-
-def _legend_entry(page: Page, parts: Sequence[Share]) -> Text:
-    """A part by its name, several by their marks, and what they take together."""
-    entry = Text()
-    for part in parts:
-        letter, colour = _letter(part.name)
-        mark = part.name.capitalize() if len(parts) == 1 else _mark(page, letter)
-        entry.append(f"{mark}{HARD_SPACE}", style=colour if page.is_coloured else "")
-    words = "rest " if len(parts) > 1 else ""
-    entry.append(f"{words}{format_bytes(sum(part.value for part in parts))}".replace(" ", HARD_SPACE))
-    return entry
-
-
-def _letter(part: str) -> tuple[str, str]:
-    """Letter and colour of a part of memory."""
-    return LETTERS.get(part, (part[0].upper(), "white"))
-
-
-def _mark(page: Page, letter: str) -> str:
-    """How the bar shows a part: by its colour where there is one."""
-    return "\u2588" if page.is_coloured else letter
-
-
-def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:
-    """Each part by its share of the usable memory; where that is too little, ``|`` stands where it ends."""
-    everything = max(sum(part.share for part in parts), 1.0)
-    text, reached = Text(), 0.0
-    for part in parts:
-        reached += part.share
-        letter, colour = _letter(part.name)
-        length = max(round(reached / everything * room) - len(text), 0)
-        text.append(_mark(page, letter) * length, style=colour if page.is_coloured else "")
-    text.append("." * (room - len(text)), style="dim")
-    if everything > 1.0:
-        end = round(room / everything)
-        text = text[:end] + Text("|", style="bold red") + text[end + 1 :]
-    return Text("[") + text + Text("]")
 
 
 def show_step(page: Page, estimate: Estimate, most: int = MOST_TERMS) -> None:

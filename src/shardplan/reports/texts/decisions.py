@@ -6,8 +6,6 @@ from typing import Final
 
 from shardplan.decisions.budget import BudgetOption
 from shardplan.decisions.largest import LargestFit, Tried
-from shardplan.decisions.whatif import ChangeStep, TermChange, WhatIf
-from shardplan.estimation.estimate import Estimate
 from shardplan.units import format_count, format_time
 
 NONE: Final = "-"
@@ -23,75 +21,6 @@ SOUGHT_UNITS: Final = {
 }  # fmt: skip
 WHOLE_TONNES: Final = 100
 """Carbon from here on is shown without decimals. [t]"""
-UNCHANGED: Final = 1e-9
-"""Share of a term below which a change is none."""
-
-
-def whatif_sentence(found: WhatIf) -> str:
-    """The step before and after all changes."""
-    before, after = found.before.estimate, found.after.estimate
-    if after is None:
-        return f"Nothing fits after the changes: {found.after.reason}."
-    if before is None:
-        return f"{format_time(after.step_time)} a step after the changes; before, nothing fits."
-    band = f"{format_time(after.step_time_p10)} to {format_time(after.step_time_p90)}"
-    share = change_text(before.step_time, after.step_time)
-    return f"{format_time(before.step_time)} before, {format_time(after.step_time)} after ({band}): {share}."
-
-
-def change_text(before: float, after: float) -> str:
-    """How much longer or shorter."""
-    share = after / before - 1
-    if abs(share) < 5e-4:
-        return "no change"
-    return f"{abs(100 * share):.1f} % {'longer' if share > 0 else 'shorter'}"
-
-
-def whatif_cells(found: WhatIf) -> list[tuple[str, str, str, str]]:
-    """Of the question as it was and after each change: label, the same plan, the plan to take, against before."""
-    first = found.before.estimate
-    return [
-        (
-            each.label or "before",
-            _same(each.same_plan),
-            NONE if each.answered.estimate is None else format_time(each.answered.estimate.step_time),
-            _against(first, each.answered.estimate),
-        )
-        for each in found.steps
-    ]
-
-
-def _same(same: Estimate | None) -> str:
-    if same is None:
-        return "not valid"
-    return format_time(same.step_time) if same.feasible else "too big"
-
-
-def _against(first: Estimate | None, estimate: Estimate | None) -> str:
-    if first is None or estimate is None or first is estimate:
-        return NONE
-    return f"{100 * (estimate.step_time / first.step_time - 1):+.1f} %"
-
-
-def whatif_notes(found: WhatIf) -> list[str]:
-    """Why a plan cannot be taken after a change."""
-    return [f"{each.label}: {why}" for each in found.steps if (why := _note(each))]
-
-
-def _note(step: ChangeStep) -> str:
-    if step.answered.reason is not None:
-        return step.answered.reason
-    return "" if step.same_plan_reason is None else f"the same plan: {step.same_plan_reason}"
-
-
-def changed_terms(found: WhatIf) -> list[TermChange]:
-    """Terms of the step that change, the largest change first."""
-    return [each for each in found.terms if abs(each.change) > UNCHANGED * each.before]
-
-
-def signed_change(change: float) -> str:
-    """A change of a time."""
-    return f"{'+' * (change > 0)}{format_time(change)}"
 
 
 def fit_sentence(fit: LargestFit) -> str:

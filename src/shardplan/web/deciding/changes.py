@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
+from shardplan.answers.whatif import whatif_document
 from shardplan.decisions.searching import Answered, Progress, Searches
-from shardplan.decisions.whatif import CLUSTER, WhatIf, change_of, check_named_once, what_if
+from shardplan.decisions.whatif import CLUSTER, change_of, check_named_once, what_if
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import PutQuestion
 from shardplan.estimation.written import filled
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.planner.stopping import Stop
-from shardplan.plotting.decisions.whatif import whatif_chart
-from shardplan.reports.breakdown import term_label
-from shardplan.reports.decisions.whatif import whatif_record
-from shardplan.reports.texts.decisions import (
-    changed_terms,
-    signed_change,
-    whatif_cells,
-    whatif_notes,
-    whatif_sentence,
-)
-from shardplan.units import format_time
-from shardplan.web.deciding.common import Shown, Values, plan_text, row, searches
-from shardplan.web.figures.panels import panel_figures
+from shardplan.web.deciding.common import Shown, Values, searches, shown
 from shardplan.web.state import PageQuestion, about_field, named, plan_in
 
 CHANGES: Final = {
@@ -55,21 +45,7 @@ def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progres
     before = anew.answer(put.question)
     plan = _plan_of(question, put, before, anew)
     found = what_if(put.question, plan, changes, anew, before=before, progress=progress)
-    record = whatif_record(found)
-    rows = [
-        row([*cells], plan_text(step.answered.estimate, step.answered.reason))
-        for cells, step in zip(whatif_cells(found), found.steps, strict=True)
-    ]
-    return {
-        "verdict": f"Step: {whatif_sentence(found)}".rstrip("."),
-        "note": "Changes are made one after the other. Same plan: as it stands; plan to take: planned anew.",
-        "figures": panel_figures(whatif_chart(record)),
-        "titles": ["change", "same plan", "plan to take", "against before"],
-        "rows": rows,
-        "more": [_terms(found)] if found.terms else [],
-        "notes": whatif_notes(found),
-        "assumptions": put.assumptions,
-    }
+    return shown(whatif_document(replace(found, assumptions=put.assumptions)))
 
 
 def _plan_of(question: PageQuestion, put: PutQuestion, before: Answered, anew: Searches) -> Plan:
@@ -110,15 +86,3 @@ def _read(number: int, name: str, text: str) -> tuple[str, Any]:
     """A change and its value; a cluster is one that is built in."""
     with about_field(f"to.{number}"):
         return (name, load_cluster(named("cluster", text))) if name == CLUSTER else change_of(name, text)
-
-
-def _terms(found: WhatIf) -> dict[str, Any]:
-    """Terms of the step that change."""
-    return {
-        "title": "Before and after all changes",
-        "titles": ["term", "before", "after", "change"],
-        "rows": [
-            [term_label(each.name), format_time(each.before), format_time(each.after), signed_change(each.change)]
-            for each in changed_terms(found)
-        ],
-    }

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from markupsafe import Markup
+
+from shardplan.answers.document import AnswerDocument, summary
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import PutQuestion
 from shardplan.planner.stopping import Stop
+from shardplan.render.html import blocks_html
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_count, format_time
+from shardplan.web.figures.panels import panel_figure
 from shardplan.web.state import PageQuestion, plan_code
 
 Values = Mapping[str, str]
@@ -29,6 +34,27 @@ def searches(question: PageQuestion, put: PutQuestion, stop: Stop) -> Searches:
 def link(question: PageQuestion, estimate: Estimate | None, **changed: Any) -> str:
     """The step of a plan as an address."""
     return "" if estimate is None else f"/step?{question.with_values(show=plan_code(estimate.plan), **changed).query()}"
+
+
+def shown(document: AnswerDocument, address: Callable[[Any], str] | None = None) -> Shown:
+    """What the template shows of a document. ``address``: where a row of its tables leads."""
+    chart = None if document.chart is None else document.chart()
+    panels = [] if chart is None else [each for each, _, _ in chart.placed if any(part.x for part in each.series)]
+    return {
+        "verdict": summary(document).removesuffix("."),
+        "lines": Markup(blocks_html(document.verdict[1:])),  # noqa: S704  # every text in it is escaped
+        "note": "" if chart is None else chart.note,
+        "figures": [{"title": panel.title, "figure": panel_figure(panel)} for panel in panels],
+        "parts": [
+            {
+                "title": each.title,
+                "note": each.note,
+                "html": Markup(blocks_html(each.blocks, address)),  # noqa: S704  # every text in it is escaped
+            }
+            for each in document.parts
+        ],
+        "assumptions": tuple(document.assumptions),
+    }
 
 
 def plan_text(estimate: Estimate | None, reason: str | None = None) -> str:

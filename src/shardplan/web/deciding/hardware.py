@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
+from shardplan.answers.sensitivity import sensitivity_document
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import sensitivity as sensitivities
 from shardplan.decisions.searching import Progress
 from shardplan.inputs.readers.typed import number
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.decisions.pareto import pareto_chart
-from shardplan.plotting.decisions.sensitivity import sensitivity_chart
 from shardplan.reports.decisions.pareto import pareto_record
-from shardplan.reports.decisions.sensitivity import sensitivity_record
 from shardplan.units import format_bytes, format_time
-from shardplan.web.deciding.common import Values, link, plan_text, row, searches
+from shardplan.web.deciding.common import Values, link, plan_text, row, searches, shown
 from shardplan.web.figures.panels import panel_figures
 from shardplan.web.state import PageQuestion, about_field
 
@@ -69,33 +69,4 @@ def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Pr
         factor = number(values["factor"], "factor", least=1.001, most=100.0)
     put = question.put_search(stop)
     found = sensitivities.sensitivity_of(put.question, searches(question, put, stop), factor=factor, progress=progress)
-    record = sensitivity_record(found)
-    best = record["best_step_time_s"]
-    rows = [
-        row(
-            [
-                each["label"],
-                "-" if each["elasticity"] is None else f"{each['elasticity']:+.2f}",
-                _changed(each["lower_best_step_time_s"], best),
-                _changed(each["upper_best_step_time_s"], best),
-            ],
-            each["upper_plan"] or "no plan",
-            "",
-        )
-        for each in record["parameters"]
-    ]
-    first = record["parameters"][0] if best and record["parameters"] else None
-    return {
-        "verdict": "Nothing fits" if first is None else f"{first['label'].capitalize()} matter most",
-        "note": f"Every parameter divided and multiplied by {factor:g}, the plan sought anew at each point. "
-        "Elasticity: per cent of step time for each per cent of the parameter.",
-        "figures": panel_figures(sensitivity_chart(record)) if best else [],
-        "plan_title": f"plan at {factor:g}",
-        "titles": ["parameter", "elasticity", f"step at 1/{factor:g}", f"step at {factor:g}"],
-        "rows": rows,
-        "assumptions": put.assumptions,
-    }
-
-
-def _changed(time: float | None, best: float | None) -> str:
-    return "-" if time is None or best is None else f"{format_time(time)} ({100 * (time / best - 1):+.1f} %)"
+    return shown(sensitivity_document(replace(found, assumptions=put.assumptions)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
+from shardplan.answers.scale import scale_document
 from shardplan.decisions import pareto_sizes as fronts
 from shardplan.decisions import scale as scales
 from shardplan.decisions.pareto_sizes import SizesFront
@@ -13,9 +15,7 @@ from shardplan.estimation.question import PutQuestion
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
-from shardplan.plotting.decisions.scale import scale_chart
 from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record
-from shardplan.reports.decisions.scale import scale_record
 from shardplan.reports.texts.answer import percent, sentence
 from shardplan.reports.texts.pareto_sizes import (
     front_sentence,
@@ -34,7 +34,7 @@ from shardplan.web.deciding.common import (
     rate,
     row,
     searches,
-    share,
+    shown,
     times,
 )
 from shardplan.web.figures.decide import varied_figure
@@ -56,29 +56,11 @@ def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress
     with about_field("least_gain"):
         least = number(values["least_gain"], "least gain", most=100.0) / 100
     found = scales.scaling(put.question, sizes, searches(question, put, stop), least_gain=least, progress=progress)
-    rows = [
-        row(
-            [
-                f"{point.num_accelerators:,}",
-                *times(point.answered.estimate),
-                rate(point.answered),
-                share(point.efficiency),
-                share(point.marginal_efficiency),
-            ],
-            plan_text(point.answered.estimate, point.answered.reason),
-            link(question, point.answered.estimate, gpus=str(point.num_accelerators)),
-        )
-        for point in found.points
-    ]
-    return {
-        "verdict": _pays(found),
-        "note": f"One job at a global batch of {put.question.job.global_batch_size:,} sequences, planned anew at every "
-        "size.",
-        "figures": panel_figures(scale_chart(scale_record(found))) if found.pays_up_to is not None else [],
-        "titles": ["accelerators", "step", "band", "tokens/s", "efficiency", "of an added one"],
-        "rows": rows,
-        "assumptions": put.assumptions,
-    }
+
+    def address(point: scales.ScalePoint) -> str:
+        return link(question, point.answered.estimate, gpus=str(point.num_accelerators))
+
+    return shown(scale_document(replace(found, assumptions=put.assumptions)), address)
 
 
 def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
@@ -130,14 +112,6 @@ def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[
     with about_field("sizes"):
         sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in listed(values["sizes"])])
     return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
-
-
-def _pays(found: Any) -> str:
-    if found.pays_up_to is None:
-        return "No size has a plan that fits"
-    if found.stops:
-        return f"More accelerators pay up to {found.pays_up_to:,}"
-    return f"More accelerators pay at every size up to {found.pays_up_to:,}"
 
 
 def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from shardplan.answers.document import Dot
 from shardplan.cli.layout import INDENT, Column, Page
 from shardplan.cli.show.answer import show_doubt, show_plan, show_question
 from shardplan.cli.show.decisions.columns import plan_columns, show_written
-from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto import ParetoFront, ParetoPoint
 from shardplan.plotting.decisions.pareto import SLOWEST
+from shardplan.render.drawings import scatter
 from shardplan.units import format_bytes, format_time
 
 LISTED: Final = 8

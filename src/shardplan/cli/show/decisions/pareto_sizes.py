@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from shardplan.answers.document import Dot
 from shardplan.cli.layout import INDENT, Column, Page
 from shardplan.cli.show.answer import show_question
 from shardplan.cli.show.decisions.columns import plan_columns, show_doubtful_sizes, show_written
-from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto_sizes import SizesFront
+from shardplan.render.drawings import scatter
 from shardplan.reports.texts.answer import sentence
 from shardplan.reports.texts.decisions import NONE
 from shardplan.reports.texts.pareto_sizes import (

@@ -1,0 +1,198 @@
+"""An answer as data: what was asked, the verdict, parts with tables and bars, and the figure.
+
+A terminal, a page, a notebook, JSON and CSV are renderings of one :class:`AnswerDocument` (:mod:`shardplan.render`), so
+that nothing is formatted twice. A new answer is a file ``answers/NAME.py`` with the columns of its table and a function
+that returns its document. :mod:`shardplan.answers.scale` shows how; a new column is one entry of its ``COLUMNS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from shardplan.fields import dataclass
+
+if TYPE_CHECKING:
+    from shardplan.plotting.chart import Chart
+    from shardplan.reports.breakdown import Share
+
+Tone = Literal["", "strong", "good", "bad", "wrong", "warning", "doubt", "quiet"]
+"""What a text is, for its colour: ``good`` and ``bad`` are verdicts, ``wrong`` is what fails, ``warning`` and ``doubt``
+are what a reader should know (a label, a sentence), ``strong`` is what matters, ``quiet`` what can be skipped."""
+NONE: Final = "-"
+"""In place of a value that there is not."""
+
+
+class Span(NamedTuple):
+    """A piece of a sentence in a tone of its own."""
+
+    text: str
+    tone: Tone = ""
+
+
+Words: TypeAlias = str | tuple[Span, ...]
+"""A sentence; an interpunct between spaces is a comma where the terminal has none."""
+
+
+class Line(NamedTuple):
+    """A paragraph."""
+
+    words: Words
+    label: str | None = None
+    """One or two words before it (``Pays``); empty: under the text of the label before; None: no label."""
+    tone: Tone = ""
+    """Of the label; of the words where there is no label."""
+    is_flush: bool = False
+    """Whether it starts at the left edge where the other lines of its part are indented."""
+
+
+class Bullets(NamedTuple):
+    """Paragraphs with dashes."""
+
+    texts: Sequence[str]
+    tone: Tone = ""
+    most_lines: int | None = None
+    """Of each, on a terminal; None: all."""
+
+
+class CommandLine(NamedTuple):
+    """Something to type, never broken into lines."""
+
+    text: str
+
+
+class Bar(NamedTuple):
+    """How a column of shares is drawn: a bar from the left, or from the middle for what is below or above zero."""
+
+    room: int
+    """Characters of the longest bar; of either side of a bar from the middle."""
+    is_centred: bool = False
+
+
+def itself(row: Any) -> Any:
+    """The row: for columns that are made of all of it."""
+    return row
+
+
+class Column(NamedTuple):
+    """One quantity of the rows of a table.
+
+    ``Column("step_time_s", "step", lambda row: row.step_time, format_time)`` is ``step_time_s`` in records and CSV, and
+    ``step`` on a terminal and on pages.
+    """
+
+    key: str
+    """In records and CSV, where its unit is part of it; empty: not in them."""
+    title: str | None
+    """On terminals and pages; None: not shown there."""
+    value: Callable[[Any], Any] = itself
+    """Of a row, in SI units; None where there is none."""
+    text: Callable[[Any], str] = str
+    """The value as text; one that there is not is ``NONE``."""
+    is_text: bool = False
+    """Texts stand on the left, numbers on the right."""
+    rank: int = 0
+    """On a narrow terminal, columns of the highest rank go first; those of rank 0 stay."""
+    bar: Bar | None = None
+    """Draws the value, a share of one, in place of its text."""
+    is_wide: bool = False
+    """Whether it is for pages alone, which have more room than a terminal."""
+    record: Callable[[Any], Mapping[str, Any]] | None = None
+    """Entries of a record in place of the one under ``key``, from the value."""
+    frame: Callable[[Any], Mapping[str, Any]] | None = None
+    """Cells of CSV and data frames in place of the one under ``key``, from the value."""
+
+    def cell(self, row: Any) -> str:
+        """The text of a row's value."""
+        value = self.value(row)
+        return NONE if value is None else self.text(value)
+
+
+def plain_tone(_row: Any) -> Tone:
+    """The tone of a row like any other."""
+    return ""
+
+
+class RowTable(NamedTuple):
+    """Rows with columns. ``title`` of columns and shown order are those of ``columns``, records too."""
+
+    rows: Sequence[Any]
+    columns: Sequence[Column]
+    tone: Callable[[Any], Tone] = plain_tone
+    """Of each row."""
+
+
+class Dot(NamedTuple):
+    """A point of a plot."""
+
+    x: float
+    y: float
+    mark: str
+    """``*``, ``o`` or ``.``: of points at one place, the first of these is drawn."""
+    text: str = ""
+    """Next to it, where there is room."""
+
+
+class Plot(NamedTuple):
+    """Points in a plane, drawn with characters: a terminal's part of what the chart shows."""
+
+    dots: Sequence[Dot]
+    x_ends: tuple[str, str]
+    """The least and the largest value as text."""
+    y_ends: tuple[str, str]
+
+
+class PartsBar(NamedTuple):
+    """Parts of a whole as one bar with a legend: what fills a memory."""
+
+    shares: Sequence[Share]
+    text: Callable[[float], str]
+    """Of a value."""
+    is_whole: bool = False
+    """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
+
+
+Block: TypeAlias = Line | Bullets | CommandLine | RowTable | Plot | PartsBar
+
+
+class Part(NamedTuple):
+    """Blocks under a heading. Without a title, a blank line parts them from what is above."""
+
+    title: str
+    blocks: Sequence[Block]
+    note: str = ""
+    """Next to the title: what the marks and short titles beneath mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerDocument:
+    """An answer."""
+
+    name: str
+    """Of the answer, as in ``schema`` of its record: ``shardplan/NAME/1``."""
+    head: Sequence[Line] = ()
+    """What was asked."""
+    verdict: Sequence[Block]
+    """What to do; its first line is the answer in a sentence."""
+    parts: Sequence[Part] = ()
+    assumptions: Sequence[str] = ()
+    """What was assumed in putting the question; pages show it beneath."""
+    table: RowTable | None = None
+    """The rows of CSV and data frames."""
+    record: Callable[[], Mapping[str, Any]]
+    """Entries of its record; a :class:`RowTable` among the values is a list of its rows."""
+    chart: Callable[[], Chart] | None = None
+    """The figure."""
+    is_yes: bool = True
+    """Whether there is what was sought; otherwise the command exits with 1."""
+
+
+def plain_text(words: Words) -> str:
+    """A sentence without its tones."""
+    return words if isinstance(words, str) else "".join(span.text for span in words)
+
+
+def summary(document: AnswerDocument) -> str:
+    """The verdict in a line: ``Pays: Up to 64 accelerators. ...``"""
+    first = next(block for block in document.verdict if isinstance(block, Line))
+    return ": ".join(filter(None, (first.label, plain_text(first.words))))

@@ -1,0 +1,124 @@
+"""One document on every surface."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardplan.answers.document import (
+    AnswerDocument,
+    Bar,
+    Bullets,
+    Column,
+    CommandLine,
+    Dot,
+    Line,
+    Part,
+    PartsBar,
+    Plot,
+    RowTable,
+    Span,
+    summary,
+)
+from shardplan.render.html import notebook_html, table_html
+from shardplan.render.page import Page
+from shardplan.render.record import document_record, frame_rows
+from shardplan.render.terminal import show
+from shardplan.reports.breakdown import Share
+
+ROWS = (("<a>", 0.5), ("b", None))
+TABLE = RowTable(
+    ROWS,
+    (
+        Column("name", "name", lambda row: row[0], is_text=True),
+        Column("share", "share", lambda row: row[1], "{:.0%}".format),
+        Column("", "", lambda row: row[1], bar=Bar(4)),
+        Column("", "", lambda row: -(row[1] or 0.0), bar=Bar(4, is_centred=True)),
+        Column("", "in words", lambda row: row[0] * 2, is_wide=True),
+        Column(
+            "", None, lambda row: row[1], record=lambda value: {"full": [value]}, frame=lambda value: {"cell": value}
+        ),
+    ),
+    tone=lambda row: "strong" if row[1] else "quiet",
+)
+DOCUMENT = AnswerDocument(
+    name="things",
+    head=[Line("what · was asked", tone="strong"), Line("a flag", "You set", "warning")],
+    verdict=[Line((Span("It pays", "strong"), Span("; rather.")), "Pays", "good"), Line("A doubt.", "", "doubt")],
+    parts=[
+        Part("Things", [TABLE, Line("None is missing.", tone="quiet")], "share: of all"),
+        Part("Plot", [Plot([Dot(0, 0, "*", "first"), Dot(1, 1, "o")], ("1 s", "2 s"), ("3 B", "4 B"))]),
+        Part("Parts", [PartsBar([Share(name="weights", value=3, share=0.3)], str, is_whole=True)]),
+        Part("", [Bullets(["one", "two"]), CommandLine("shardplan plan"), Line("At the edge.", is_flush=True)]),
+    ],
+    table=TABLE,
+    record=lambda: {"size": 2, "things": TABLE},
+    is_yes=True,
+)
+
+
+def test_a_terminal_shows_all_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Page(), DOCUMENT, ["a.csv"])
+    assert capsys.readouterr().out.splitlines() == [
+        "what · was asked",
+        "You set  a flag",
+        "",
+        "Pays     It pays; rather.",
+        "         A doubt.",
+        "",
+        "Things  share: of all",
+        "  name  share",
+        "  <a>     50%  ██    ██│",
+        "  b         -          │",
+        "  None is missing.",
+        "",
+        "Plot",
+        f"        4 B |{'o':>67}",
+        *["            |"] * 7,
+        "        3 B |* first",
+        f"{'+':>13}{'-' * 67}",
+        f"{'1 s':>16}{'2 s':>64}",
+        "",
+        "Parts",
+        f"  [{'W' * 22}{'.' * 52}]",
+        "  Weights 3",
+        "",
+        "  - one",
+        "  - two",
+        "  shardplan plan",
+        "At the edge.",
+        "",
+        "Written  a.csv",
+    ]
+
+
+def test_a_record_has_the_keys_and_entries_of_columns() -> None:
+    assert document_record(DOCUMENT) == {
+        "schema": "shardplan/things/1",
+        "size": 2,
+        "things": [{"name": "<a>", "share": 0.5, "full": [0.5]}, {"name": "b", "share": None, "full": [None]}],
+    }
+
+
+def test_a_frame_has_cells() -> None:
+    assert frame_rows(DOCUMENT) == [
+        {"name": "<a>", "share": 0.5, "cell": 0.5},
+        {"name": "b", "share": None, "cell": None},
+    ]
+
+
+def test_html_shows_wide_columns_and_escapes_every_text() -> None:
+    text = notebook_html(DOCUMENT)
+    assert "<td>&lt;a&gt;</td>" in text
+    assert '<td class="wrap">&lt;a&gt;&lt;a&gt;</td>' in text
+    assert "<a>" not in text
+    assert '<tr class="quiet"><td>b</td><td class="n">-</td>' in text
+
+
+def test_a_row_of_html_leads_to_its_address() -> None:
+    assert '<td class="wrap"><a href="/step?a=1&amp;b=2" data-apply>bb</a></td>' in table_html(
+        TABLE, lambda row: "/step?a=1&b=2" if row[0] == "b" else ""
+    )
+
+
+def test_a_summary_is_the_verdict() -> None:
+    assert summary(DOCUMENT) == "Pays: It pays; rather."
