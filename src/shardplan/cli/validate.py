@@ -95,7 +95,7 @@ def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Prof
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:
     """The report as one page; left-out errors are known of the published runs."""
-    from shardplan.calibration.verdicts import read_needs
+    from shardplan.calibration.errors import read_needs
     from shardplan.inputs.readers.residuals import read_residuals
     from shardplan.reports.accuracy.page import accuracy_html
     from shardplan.reports.accuracy.record import accuracy_record

@@ -37,7 +37,7 @@ def refit_shipped(target: JsonTarget, *, write: bool) -> int:
 def _write_defaults(found: Refit) -> None:
     """Replaces the shipped files once all of them are made."""
     from shardplan.calibration.defaults import MOVES, moves_table, needs_table, residuals_table, write_profiles
-    from shardplan.calibration.verdicts import NEEDS
+    from shardplan.calibration.errors import NEEDS
     from shardplan.files import build
     from shardplan.inputs.profile import PROFILES
     from shardplan.inputs.readers.residuals import RESIDUALS

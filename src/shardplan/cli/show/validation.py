@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from shardplan.calibration.errors import Errors
+from shardplan.calibration.errors import Errors, Verdicts
 from shardplan.calibration.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
-from shardplan.calibration.problems import problems_of
 from shardplan.calibration.runs.cells import TIERS
+from shardplan.calibration.usable import problems_of
 from shardplan.calibration.validate import Validation
-from shardplan.calibration.verdicts import Verdicts
 from shardplan.cli.layout import Column, Page
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, shared_reasons, worst_of

@@ -9,11 +9,10 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Literal
 
-from shardplan.calibration.errors import Misordered, Sweep, errors_of, sweeps_of
+from shardplan.calibration.errors import Misordered, Sweep, errors_of, read_needs, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.runs.rows import SHIPPED_RUNS
 from shardplan.calibration.validate import Validation
-from shardplan.calibration.verdicts import read_needs
 from shardplan.fields import dataclass
 from shardplan.files import shipped_document
 from shardplan.inputs.readers.residuals import read_residuals

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from shardplan.calibration.errors import CLOSE
 from shardplan.calibration.validate import Validation
-from shardplan.calibration.verdicts import CLOSE
 from shardplan.reports.accuracy.causes import cause_of
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final, Literal
 
-from shardplan.calibration.errors import Errors, errors_of
+from shardplan.calibration.errors import Errors, errors_of, read_needs
 from shardplan.calibration.predict import Prediction, ask_all, predict
 from shardplan.calibration.runs.rows import MeasuredRun, shipped_runs
-from shardplan.calibration.verdicts import read_needs
 from shardplan.errors import UnknownNameError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.fields import dataclass

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from shardplan.calibration.errors import Sweep, errors_of, sweeps_of
+from shardplan.calibration.errors import FAR, Sweep, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
-from shardplan.calibration.verdicts import FAR
 from shardplan.estimation.band import band_of
 from shardplan.reports.accuracy.causes import Subject, cause_of
 from shardplan.reports.accuracy.targets import TARGETS, Target, is_described, is_trusted, ratio_of

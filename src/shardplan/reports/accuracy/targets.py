@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from shardplan.calibration.defaults import is_fitted
-from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of
+from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
-from shardplan.calibration.verdicts import verdicts_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
