@@ -55,6 +55,17 @@ class Bullets(NamedTuple):
     """Of each, on a terminal; None: all."""
 
 
+class Item(NamedTuple):
+    """A paragraph behind a figure or a name, continued under its text."""
+
+    mark: str
+    text: str
+    tone: Tone = ""
+    """Of the text."""
+    gap: int = 1
+    """Characters between the two."""
+
+
 class CommandLine(NamedTuple):
     """Something to type, never broken into lines."""
 
@@ -120,6 +131,8 @@ class RowTable(NamedTuple):
     columns: Sequence[Column]
     tone: Callable[[Any], Tone] = plain_tone
     """Of each row."""
+    narrow: Sequence[Item | Line] = ()
+    """In place of the table on a terminal that has no room for all columns."""
 
 
 class Dot(NamedTuple):
@@ -152,7 +165,7 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | CommandLine | RowTable | Plot | PartsBar
+Block: TypeAlias = Line | Bullets | Item | CommandLine | RowTable | Plot | PartsBar
 
 
 class Part(NamedTuple):

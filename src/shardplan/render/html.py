@@ -15,6 +15,7 @@ from shardplan.answers.document import (
     Bullets,
     Column,
     CommandLine,
+    Item,
     Line,
     Part,
     PartsBar,
@@ -55,21 +56,24 @@ def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
 
 
 def _block(block: Block, address: Address | None) -> str:
+    text = ""
     match block:
         case Line():
             label = f"<b>{escape(block.label)}</b> " if block.label else ""
             tone = "" if block.label else block.tone
-            return f"<p>{label}{_words(block.words, tone)}</p>"
-        case Bullets():
-            texts = "".join(f"<li>{escape(text)}</li>" for text in block.texts)
-            return f'<ul class="reasons">{texts}</ul>' if texts else ""
+            text = f"<p>{label}{_words(block.words, tone)}</p>"
+        case Item():
+            text = f"<p><b>{escape(block.mark.strip())}</b> {_words(block.text, block.tone)}</p>"
+        case Bullets() if block.texts:
+            texts = "".join(f"<li>{escape(each)}</li>" for each in block.texts)
+            text = f'<ul class="reasons">{texts}</ul>'
         case CommandLine():
-            return f"<pre>{escape(block.text)}</pre>"
+            text = f"<pre>{escape(block.text)}</pre>"
         case RowTable():
-            return table_html(block, address)
+            text = table_html(block, address)
         case PartsBar():
-            return _parts(block)
-    return ""
+            text = _parts(block)
+    return text
 
 
 def _words(words: Words, tone: str) -> str:

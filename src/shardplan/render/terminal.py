@@ -12,6 +12,7 @@ from shardplan.answers.document import (
     AnswerDocument,
     Bullets,
     CommandLine,
+    Item,
     Line,
     Part,
     PartsBar,
@@ -33,6 +34,10 @@ STYLES: Final[dict[Tone, str]] = {
     "doubt": "yellow",
     "quiet": "dim",
 }
+
+
+NARROW_INDENT: Final = 6
+"""Of lines under the name of a row, where a table has no room."""
 
 
 def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> None:
@@ -65,6 +70,8 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
                 _show_line(page, block, indent)
             case Bullets():
                 page.bullets(block.texts, style=STYLES[block.tone], most_lines=block.most_lines)
+            case Item():
+                page.hanging(Text(block.mark), Text(block.text, style=STYLES[block.tone]), gap=block.gap)
             case CommandLine():
                 page.verbatim(block.text)
             case RowTable():
@@ -88,6 +95,9 @@ def show_table(page: Page, table: RowTable) -> list[str]:
         for column in table.columns
         if column.title is not None and not column.is_wide
     ]
+    if table.narrow and not page.has_room(columns):
+        show_blocks(page, table.narrow, NARROW_INDENT)
+        return []
     return page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
 
 

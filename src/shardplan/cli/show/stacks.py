@@ -7,8 +7,8 @@ from itertools import groupby
 
 from rich.text import Text
 
+from shardplan.answers.profiles import sources_part
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.profiles import show_sources
 from shardplan.frameworks.capabilities import Capabilities
 from shardplan.frameworks.capability_rows import (
     CapabilityRow,
@@ -19,6 +19,7 @@ from shardplan.frameworks.capability_rows import (
     shown_rows,
 )
 from shardplan.frameworks.stack import Stack
+from shardplan.render.terminal import show_part
 from shardplan.reports.stacks import FieldRow
 
 
@@ -58,7 +59,7 @@ def show_stack(page: Page, stack: Stack) -> None:
             Column(title="value", cells=[_default(value) for value in values.values()], is_text=True),
         ]
     )
-    show_sources(page, sources)
+    show_part(page, sources_part(sources))
     if stack.can_run is not None:
         _can_run(page, stack, stack.can_run)
     if stack.notes:
@@ -93,7 +94,7 @@ def _can_run(page: Page, stack: Stack, can: Capabilities) -> None:
         source = f"{places[options[0].source]}{'*' * options[0].from_memory}"
         page.heading("Options of a plan", f"with its values in braces, and when they are needed ({source})")
         page.bullets(f"{row.title}{f' if {row.value}' if row.value else ''}" for row in options)
-    show_sources(page, sources)
+    show_part(page, sources_part(sources))
     if any(row.from_memory for row in listed):
         page.line("* from memory, not looked up", style="dim")
     others = [each.version for each in stack.can_run_before if each.version != can.version]

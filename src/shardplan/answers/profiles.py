@@ -1,14 +1,14 @@
-"""Every constant of a calibration profile: value, unit, what it was fitted on or read from, prior, uncertainty."""
+"""The answers of ``profiles``: a list, and every constant of one with unit, origin, prior and uncertainty."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
+from shardplan.answers.document import AnswerDocument, Bullets, Column, Item, Line, Part, RowTable
 from shardplan.fields import dataclass
-from shardplan.files import read_document
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
@@ -17,6 +17,10 @@ from shardplan.records import plain
 DEFAULT: Final = "default"
 MAKERS: Final = {"nvlink": "NVIDIA", "xgmi": "AMD", "ici": "Google", "neuronlink": "AWS", "hccs": "Huawei"}
 """Kinds of links that one maker's accelerators alone have."""
+EXPLANATION = (
+    "sd: standard deviation of the logarithm (of the log-odds of a share), about the relative error; of a value of "
+    "zero in its unit; from the fit where there is a prior (value and sd before it), else from what the source names"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,16 +156,88 @@ def _of(entry: object, key: str | None) -> float | None:
     return float(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else None
 
 
-def profile_record(profile: Profile, generation: str) -> dict[str, Any]:
-    """The record of ``profiles NAME --json``."""
-    return {
-        "schema": "shardplan/profile/1",
-        "name": profile.name,
-        "generation": generation,
-        "constants": plain(constant_rows(profile, generation)),
-    }
+def number(value: float | None) -> str:
+    """A number with four digits, large ones by powers of ten."""
+    return "-" if value is None else f"{value:.4g}"
 
 
-def generation_of(path: str) -> str:
-    """The generation that a user's profile is made for. Raises InputError."""
-    return str(read_document(Path(path)).get("generation"))
+PROFILES: Final = (
+    Column("name", "name", attrgetter("name"), is_text=True),
+    Column("num_own", "constants", attrgetter("num_own")),
+    Column("num_fitted", "fitted", attrgetter("num_fitted")),
+    Column("accelerators", "accelerators", attrgetter("accelerators"), ", ".join, is_text=True, rank=1),
+)
+"""Columns of the list."""
+
+
+def profiles_document() -> AnswerDocument:
+    """One line for each profile."""
+    entries = profile_entries()
+    notes = (
+        "default holds for every accelerator; a generation's own constants replace its.",
+        "shardplan profiles NAME shows one, with the sources of its values.",
+    )
+    return AnswerDocument(
+        name="profiles",
+        verdict=[RowTable(entries, PROFILES)],
+        parts=[Part("", [Line(note, tone="quiet") for note in notes])],
+        record=lambda: {"profiles": plain(entries)},
+    )
+
+
+def profile_document(profile: Profile, generation: str) -> AnswerDocument:
+    """Every constant, and below them the sources. ``generation``: that the profile belongs to or is made for."""
+    rows = constant_rows(profile, generation)
+    origins = list(dict.fromkeys(_origin(row, rows) for row in rows))
+    marks = {DEFAULT: "", generation: "*"}
+    made_for = "" if profile.name == generation else f", made for {generation}"
+    columns = (
+        Column("", "constant", lambda row: row.label + marks.get(row.stated_in, "**"), is_text=True),
+        Column("value", "value", attrgetter("value"), number),
+        Column("unit", "unit", attrgetter("unit"), is_text=True),
+        Column("sd", "sd", attrgetter("sd"), number),
+        Column("", "prior", _prior, is_text=True),
+        Column("", "src", lambda row: origins.index(_origin(row, rows)) + 1),
+    )
+    names = [f"* of {generation} itself"] if generation != DEFAULT else []
+    names += [f"** of {profile.name}"] if profile.name not in (DEFAULT, generation) else []
+    fitted_on = list(dict.fromkeys(row.fitted_on for row in rows if row.fitted_on))
+    return AnswerDocument(
+        name="profile",
+        head=[Line(f"Constants of {profile.name}{made_for}", tone="strong"), Line(f"{EXPLANATION}.", tone="quiet")],
+        verdict=[RowTable(rows, columns, narrow=[each for row in rows for each in _two_lines(row, columns)])],
+        parts=[
+            Part("", [Line("; ".join(names), tone="quiet")] if names else []),
+            sources_part(origins),
+            *([Part("Fitted on", [Bullets(fitted_on, "quiet")])] if fitted_on else ()),
+        ],
+        record=lambda: {"name": profile.name, "generation": generation, "constants": plain(rows)},
+    )
+
+
+def _two_lines(row: ConstantRow, columns: Sequence[Column]) -> tuple[Item, Line]:
+    """Name with value and unit, and below them the rest, where a table is too wide."""
+    name, value, unit, sd, prior, place = (column.cell(row) for column in columns)
+    said = "" if row.prior is None else f", prior {prior}"
+    return Item(name, f"{value} {unit}", "strong", gap=2), Line(f"sd {sd}{said}, source {place}", tone="quiet")
+
+
+def _origin(row: ConstantRow, rows: Sequence[ConstantRow]) -> str:
+    """The source of a value, and of the uncertainty of what was not fitted there."""
+    same = [each for each in rows if (each.name, each.stated_in) == (row.name, row.stated_in)]
+    basis = next((each.sd_basis for each in same if each.sd_basis), None)
+    if basis is None:
+        return row.source
+    whose = "sd where not fitted" if any(each.fitted_on for each in same) else "sd"
+    return f"{row.source}; {whose}: {basis}"
+
+
+def _prior(row: ConstantRow) -> str:
+    if row.prior is None:
+        return "-"
+    return number(row.prior) + ("" if row.prior_sd is None else f" (sd {number(row.prior_sd)})")
+
+
+def sources_part(sources: Sequence[str]) -> Part:
+    """Numbered sources."""
+    return Part("Sources", [Item(str(place).rjust(2), source, "quiet") for place, source in enumerate(sources, 1)])
