@@ -202,7 +202,7 @@ def test_a_defect_has_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a\x1b[31m\nb")
 
-    monkeypatch.setattr("shardplan.reports.catalogue.model_entries", broken)
+    monkeypatch.setattr("shardplan.answers.catalogue.models_document", broken)
     result = run("models")
     assert result.exit_code == 70
     assert result.stderr.startswith("shardplan: defect: ZeroDivisionError: a?[31m b (")
@@ -215,7 +215,7 @@ def test_a_file_in_the_way_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None
     def broken(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "/closed/x\x1b")
 
-    monkeypatch.setattr("shardplan.reports.catalogue.model_entries", broken)
+    monkeypatch.setattr("shardplan.answers.catalogue.models_document", broken)
     result = run("models")
     assert result.exit_code == 2
     assert result.stderr.startswith("shardplan: cannot use '/closed/x?': Permission denied\n")

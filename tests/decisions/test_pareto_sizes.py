@@ -8,8 +8,8 @@ import pytest
 from tests.cli.commands import answer, run
 
 import shardplan
+from shardplan.answers.pareto_sizes import pareto_sizes_chart
 from shardplan.errors import InputError
-from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
 
 JOB: dict[str, Any] = {"sequence_length": 2048, "global_batch_size": 240}
 ONE_STAGE = {"pp": 1, "cp": 1, "sharding": "zero1"}
@@ -52,6 +52,10 @@ def test_a_run_takes_the_days_and_the_money_of_budget() -> None:
         assert size.time == pytest.approx(of_budget.wall_time)
         assert size.money == pytest.approx(of_budget.money)
         assert size.money_per_billion_tokens == pytest.approx((of_budget.money or 0) / 1000)
+    panel = pareto_sizes_chart(found).panels[0]
+    assert panel is not None
+    drawn = [point for series in panel.series for point in series.y]
+    assert sorted(drawn) == pytest.approx(sorted((each.money or 0) / 1e6 for each in found.sizes))
 
 
 def test_the_command_compares_the_sizes_of_a_list() -> None:
@@ -60,10 +64,6 @@ def test_the_command_compares_the_sizes_of_a_list() -> None:
     assert record["currency"] == "USD"
     assert record["fastest"] in {each["num_accelerators"] for each in record["sizes"] if each["is_on_front"]}
     assert all(each["days_p10"] < each["days"] < each["days_p90"] for each in record["sizes"])
-    panel = pareto_sizes_chart(record).panels[0]
-    assert panel is not None
-    drawn = [point for series in panel.series for point in series.y]
-    assert sorted(drawn) == pytest.approx(sorted(each["money"] / 1e6 for each in record["sizes"]))
     shown = run("pareto", *ARGUMENTS)
     assert shown.exit_code == 0
     assert "Cheapest" in shown.stdout

@@ -12,6 +12,7 @@ from tests.examples import LLAMA_70B, SMALL, cluster
 
 import shardplan
 from shardplan import load_model, search_frameworks
+from shardplan.answers.frameworks import limits_text
 from shardplan.api.questions import ask
 from shardplan.errors import InputError, NotRunnableError
 from shardplan.frameworks.stack import load_stack
@@ -25,7 +26,6 @@ from shardplan.frameworks.usual_stack import (
 )
 from shardplan.inputs.job import Job
 from shardplan.planner.related.frameworks import under_fastest
-from shardplan.reports.frameworks import limits_text
 from shardplan.units import format_time
 
 JOB = Job(sequence_length=2048, global_batch_size=64)

@@ -48,7 +48,7 @@ DOCUMENT = AnswerDocument(
         Part("Things", [TABLE, Line("None is missing.", tone="quiet")], "share: of all"),
         Part("Plot", [Plot([Dot(0, 0, "*", "first"), Dot(1, 1, "o")], ("1 s", "2 s"), ("3 B", "4 B"))]),
         Part("Parts", [PartsBar([Share(name="weights", value=3, share=0.3)], str, is_whole=True)]),
-        Part("", [Bullets(["one", "two"]), CommandLine("shardplan plan"), Line("At the edge.", is_flush=True)]),
+        Part("", [Bullets(["one", "two"]), CommandLine("shardplan plan"), Line("At the edge.", indent=0)]),
     ],
     table=TABLE,
     record=lambda: {"size": 2, "things": TABLE},

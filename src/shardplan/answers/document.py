@@ -42,8 +42,10 @@ class Line(NamedTuple):
     """One or two words before it (``Pays``); empty: under the text of the label before; None: no label."""
     tone: Tone = ""
     """Of the label; of the words where there is no label."""
-    is_flush: bool = False
-    """Whether it starts at the left edge where the other lines of its part are indented."""
+    indent: int | None = None
+    """Characters before it on a terminal; None: 2 in a part, and none in head and verdict."""
+    only: Literal["", "terminal", "pages"] = ""
+    """Where it stands if not everywhere: what names flags is for the ``terminal``; ``pages`` are notebooks too."""
 
 
 class Bullets(NamedTuple):
@@ -55,15 +57,18 @@ class Bullets(NamedTuple):
     """Of each, on a terminal; None: all."""
 
 
+class Numbered(NamedTuple):
+    """Paragraphs with numbers from 1, which the rows of a table refer to."""
+
+    texts: Sequence[str]
+    tone: Tone = ""
+
+
 class Item(NamedTuple):
-    """A paragraph behind a figure or a name, continued under its text."""
+    """A paragraph behind a figure, continued under its text."""
 
     mark: str
     text: str
-    tone: Tone = ""
-    """Of the text."""
-    gap: int = 1
-    """Characters between the two."""
 
 
 class CommandLine(NamedTuple):
@@ -131,8 +136,8 @@ class RowTable(NamedTuple):
     columns: Sequence[Column]
     tone: Callable[[Any], Tone] = plain_tone
     """Of each row."""
-    narrow: Sequence[Item | Line] = ()
-    """In place of the table on a terminal that has no room for all columns."""
+    narrow: Callable[[Any], tuple[str, str, str]] | None = None
+    """A row in two lines, for a terminal that is too narrow for the table: name and value, and below them the rest."""
 
 
 class Dot(NamedTuple):
@@ -165,7 +170,7 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | Item | CommandLine | RowTable | Plot | PartsBar
+Block: TypeAlias = Line | Bullets | Item | Numbered | CommandLine | RowTable | Plot | PartsBar
 
 
 class Part(NamedTuple):
@@ -205,7 +210,13 @@ def plain_text(words: Words) -> str:
     return words if isinstance(words, str) else "".join(span.text for span in words)
 
 
+def lead(document: AnswerDocument) -> Line:
+    """The line of the verdict that is the answer: the first with a label."""
+    lines = [block for block in document.verdict if isinstance(block, Line)]
+    return next((line for line in lines if line.label), lines[0])
+
+
 def summary(document: AnswerDocument) -> str:
     """The verdict in a line: ``Pays: Up to 64 accelerators. ...``"""
-    first = next(block for block in document.verdict if isinstance(block, Line))
-    return ": ".join(filter(None, (first.label, plain_text(first.words))))
+    line = lead(document)
+    return ": ".join(filter(None, (line.label, plain_text(line.words))))

@@ -1,13 +1,12 @@
-"""The answers of ``profiles``: a list, and every constant of one with unit, origin, prior and uncertainty."""
+"""Calibration profiles: the list, and every constant of one with its origin, prior and uncertainty."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
 from typing import Final
 
-from shardplan.answers.document import AnswerDocument, Bullets, Column, Item, Line, Part, RowTable
+from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Numbered, Part, RowTable
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
@@ -17,9 +16,11 @@ from shardplan.records import plain
 DEFAULT: Final = "default"
 MAKERS: Final = {"nvlink": "NVIDIA", "xgmi": "AMD", "ici": "Google", "neuronlink": "AWS", "hccs": "Huawei"}
 """Kinds of links that one maker's accelerators alone have."""
-EXPLANATION = (
+
+
+EXPLANATION: Final = (
     "sd: standard deviation of the logarithm (of the log-odds of a share), about the relative error; of a value of "
-    "zero in its unit; from the fit where there is a prior (value and sd before it), else from what the source names"
+    "zero in its unit; from the fit where there is a prior (value and sd before it), else from what the source names."
 )
 
 
@@ -156,70 +157,65 @@ def _of(entry: object, key: str | None) -> float | None:
     return float(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else None
 
 
-def number(value: float | None) -> str:
-    """A number with four digits, large ones by powers of ten."""
-    return "-" if value is None else f"{value:.4g}"
-
-
-PROFILES: Final = (
-    Column("name", "name", attrgetter("name"), is_text=True),
-    Column("num_own", "constants", attrgetter("num_own")),
-    Column("num_fitted", "fitted", attrgetter("num_fitted")),
-    Column("accelerators", "accelerators", attrgetter("accelerators"), ", ".join, is_text=True, rank=1),
-)
-"""Columns of the list."""
-
-
 def profiles_document() -> AnswerDocument:
-    """One line for each profile."""
-    entries = profile_entries()
+    """All shipped profiles, one line for each."""
+    columns = (
+        Column("name", "name", lambda entry: entry.name, is_text=True),
+        Column("accelerators", None, lambda entry: [*entry.accelerators]),
+        Column("num_own", "constants", lambda entry: entry.num_own),
+        Column("num_fitted", "fitted", lambda entry: entry.num_fitted),
+        Column("", "accelerators", lambda entry: ", ".join(entry.accelerators), is_text=True, rank=1),
+    )
+    table = RowTable(profile_entries(), columns)
     notes = (
         "default holds for every accelerator; a generation's own constants replace its.",
         "shardplan profiles NAME shows one, with the sources of its values.",
     )
+    lines = [Line(text, tone="quiet") for text in notes]
     return AnswerDocument(
-        name="profiles",
-        verdict=[RowTable(entries, PROFILES)],
-        parts=[Part("", [Line(note, tone="quiet") for note in notes])],
-        record=lambda: {"profiles": plain(entries)},
+        name="profiles", verdict=[table], parts=[Part("", lines)], table=table, record=lambda: {"profiles": table}
     )
 
 
 def profile_document(profile: Profile, generation: str) -> AnswerDocument:
-    """Every constant, and below them the sources. ``generation``: that the profile belongs to or is made for."""
+    """Every constant of a profile, and below them the sources. ``generation``: as of :func:`constant_rows`."""
     rows = constant_rows(profile, generation)
+    made_for = "" if profile.name == generation else f", made for {generation}"
     origins = list(dict.fromkeys(_origin(row, rows) for row in rows))
     marks = {DEFAULT: "", generation: "*"}
-    made_for = "" if profile.name == generation else f", made for {generation}"
+
+    def name(row: ConstantRow) -> str:
+        return row.label + marks.get(row.stated_in, "**")
+
+    def place(row: ConstantRow) -> int:
+        return origins.index(_origin(row, rows)) + 1
+
+    def narrow(row: ConstantRow) -> tuple[str, str, str]:
+        prior = "" if row.prior is None else f", prior {_prior(row)}"
+        return name(row), f"{number(row.value)} {row.unit}", f"sd {number(row.sd)}{prior}, source {place(row)}"
+
     columns = (
-        Column("", "constant", lambda row: row.label + marks.get(row.stated_in, "**"), is_text=True),
-        Column("value", "value", attrgetter("value"), number),
-        Column("unit", "unit", attrgetter("unit"), is_text=True),
-        Column("sd", "sd", attrgetter("sd"), number),
+        Column("", "constant", name, is_text=True),
+        Column("", "value", lambda row: row.value, number),
+        Column("", "unit", lambda row: row.unit, is_text=True),
+        Column("", "sd", lambda row: row.sd, number),
         Column("", "prior", _prior, is_text=True),
-        Column("", "src", lambda row: origins.index(_origin(row, rows)) + 1),
+        Column("", "src", place),
     )
-    names = [f"* of {generation} itself"] if generation != DEFAULT else []
-    names += [f"** of {profile.name}"] if profile.name not in (DEFAULT, generation) else []
+    legend = [f"* of {generation} itself"] if generation != DEFAULT else []
+    legend += [f"** of {profile.name}"] if profile.name not in (DEFAULT, generation) else []
     fitted_on = list(dict.fromkeys(row.fitted_on for row in rows if row.fitted_on))
     return AnswerDocument(
         name="profile",
-        head=[Line(f"Constants of {profile.name}{made_for}", tone="strong"), Line(f"{EXPLANATION}.", tone="quiet")],
-        verdict=[RowTable(rows, columns, narrow=[each for row in rows for each in _two_lines(row, columns)])],
+        verdict=[Line(f"Constants of {profile.name}{made_for}", tone="strong"), Line(EXPLANATION, tone="quiet")],
         parts=[
-            Part("", [Line("; ".join(names), tone="quiet")] if names else []),
-            sources_part(origins),
-            *([Part("Fitted on", [Bullets(fitted_on, "quiet")])] if fitted_on else ()),
+            Part("", [RowTable(rows, columns, narrow=narrow)]),
+            Part("", [Line("; ".join(legend), tone="quiet")] if legend else []),
+            Part("Sources", [Numbered(origins, "quiet")]),
+            *([Part("Fitted on", [Bullets(fitted_on, "quiet")])] if fitted_on else []),
         ],
         record=lambda: {"name": profile.name, "generation": generation, "constants": plain(rows)},
     )
-
-
-def _two_lines(row: ConstantRow, columns: Sequence[Column]) -> tuple[Item, Line]:
-    """Name with value and unit, and below them the rest, where a table is too wide."""
-    name, value, unit, sd, prior, place = (column.cell(row) for column in columns)
-    said = "" if row.prior is None else f", prior {prior}"
-    return Item(name, f"{value} {unit}", "strong", gap=2), Line(f"sd {sd}{said}, source {place}", tone="quiet")
 
 
 def _origin(row: ConstantRow, rows: Sequence[ConstantRow]) -> str:
@@ -232,12 +228,12 @@ def _origin(row: ConstantRow, rows: Sequence[ConstantRow]) -> str:
     return f"{row.source}; {whose}: {basis}"
 
 
-def _prior(row: ConstantRow) -> str:
+def number(value: float | None) -> str:
+    """A number with four digits, large ones by powers of ten."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _prior(row: ConstantRow) -> str | None:
     if row.prior is None:
-        return "-"
+        return None
     return number(row.prior) + ("" if row.prior_sd is None else f" (sd {number(row.prior_sd)})")
-
-
-def sources_part(sources: Sequence[str]) -> Part:
-    """Numbered sources."""
-    return Part("Sources", [Item(str(place).rjust(2), source, "quiet") for place, source in enumerate(sources, 1)])

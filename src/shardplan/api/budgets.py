@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
+from shardplan.answers.budget import budget_document, budget_line
+from shardplan.answers.document import AnswerDocument
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, is_given, put_search
-from shardplan.api.saving import AsTable
+from shardplan.api.saving import AsDocument
 from shardplan.decisions.batches import BatchLimits, parse_batch_limits, wrong_limits
 from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.fields import dataclass, described
 from shardplan.planner.survey import Progress
-from shardplan.reports.decisions.budget import budget_line, budget_record, budget_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetAnswer(AsTable):
+class BudgetAnswer(AsDocument):
     """The run on every cluster that was asked for."""
 
     budgets: tuple[ClusterBudget, ...]
@@ -28,13 +29,9 @@ class BudgetAnswer(AsTable):
         """The runs, in the order of the clusters; clusters on which no plan fits have none."""
         return tuple(each.option for each in self.budgets if each.option is not None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as a mapping, as ``shardplan budget --json`` writes it; units are in the keys."""
-        return budget_record(self.budgets)
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each run."""
-        return budget_rows(self.budgets)
+    def document(self) -> AnswerDocument:
+        """What ``shardplan budget`` prints. Rows: the runs."""
+        return budget_document(self.budgets)
 
     def __repr__(self) -> str:
         return f"<BudgetAnswer: {'; '.join(budget_line(each) for each in self.budgets)}>"

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from shardplan.answers.document import AnswerDocument
+from shardplan.answers.fit import fit_document
+from shardplan.answers.pareto import pareto_document
+from shardplan.answers.pareto_sizes import pareto_sizes_document
 from shardplan.answers.scale import scale_document
 from shardplan.answers.sensitivity import sensitivity_document
 from shardplan.answers.whatif import whatif_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
-from shardplan.api.saving import AsDocument, AsTable
+from shardplan.api.saving import AsDocument
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -26,9 +29,6 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
-from shardplan.reports.decisions.fit import fit_record, fit_rows
-from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
-from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +64,17 @@ def scale(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitAnswer(fits.LargestFit, AsTable):
-    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`."""
+class FitAnswer(fits.LargestFit, AsDocument):
+    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan fit --json`` writes."""
-        return fit_record(self)
+    Rows: the values that were tried.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each value that was tried."""
-        return fit_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan fit`` prints."""
+        return fit_document(self)
 
 
 def fit(
@@ -204,16 +205,17 @@ def sensitivity(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoAnswer(fronts.ParetoFront, AsTable):
-    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`."""
+class ParetoAnswer(fronts.ParetoFront, AsDocument):
+    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan pareto --json`` writes."""
-        return pareto_record(self)
+    Rows: the plans of the front, the fastest first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each plan of the front, the fastest first."""
-        return pareto_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan pareto`` prints."""
+        return pareto_document(self)
 
 
 def pareto(
@@ -232,16 +234,17 @@ def pareto(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoSizesAnswer(size_fronts.SizesFront, AsTable):
-    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`."""
+class ParetoSizesAnswer(size_fronts.SizesFront, AsDocument):
+    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``shardplan pareto --gpus 64..4096 --json`` writes."""
-        return pareto_sizes_record(self)
+    Rows: the sizes, the smallest first.
+    """
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each size, the smallest first."""
-        return pareto_sizes_rows(self)
+    __repr__ = AsDocument.__repr__
+
+    def document(self) -> AnswerDocument:
+        """What ``shardplan pareto --gpus 64..4096`` prints."""
+        return pareto_sizes_document(self)
 
 
 def pareto_sizes(

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from shardplan.answers.document import AnswerDocument
+from shardplan.answers.resume import Load, load_of, resume_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, values_of
 from shardplan.api.audits import AuditAnswer
 from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
-from shardplan.api.saving import AsRecord
+from shardplan.api.saving import AsPage
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer
 from shardplan.launch.resume.side import ResumeSide, side_of_plan, side_of_reading
-from shardplan.reports.forms.resume import Load, load_of, resume_record
 from shardplan.reports.resume_files import named, of_side, side_of_file
 
 RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditAnswer
@@ -24,15 +25,15 @@ RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditA
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeAnswer(answer.Resume, AsRecord):
+class ResumeAnswer(answer.Resume, AsPage):
     """Whether a run can go on from the checkpoint of another: state by state, with reasons and sources."""
 
     load: Load | None = None
     """Bytes and time of the load; None where nothing is loaded or the size is not known."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The record of `shardplan resume --json` (docs/output.md names every key; units are in the keys)."""
-        return resume_record(self, self.load)
+    def document(self) -> AnswerDocument:
+        """What ``shardplan resume`` prints (docs/output.md names every key of its record)."""
+        return resume_document(self, self.load)
 
     def __repr__(self) -> str:
         return f"<ResumeAnswer: {self.verdict}; {self.why}>"

@@ -59,7 +59,7 @@ class AsTable(AsRecord):
         )
 
 
-class AsDocument(AsTable):
+class AsPage(AsRecord):
     """An answer that is a document: a notebook shows it as the terminal does."""
 
     @abstractmethod
@@ -70,12 +70,16 @@ class AsDocument(AsTable):
         """What ``--json`` of its command writes (docs/output.md names every key; units are in the keys)."""
         return document_record(self.document())
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """The rows of its table as mappings, with the unit in the name of a column: what ``--csv`` writes."""
-        return frame_rows(self.document())
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {summary(self.document())}>"
 
     def _repr_html_(self) -> str:
         return notebook_html(self.document())
+
+
+class AsDocument(AsPage, AsTable):
+    """A document with a table."""
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The rows of its table as mappings, with the unit in the name of a column: what ``--csv`` writes."""
+        return frame_rows(self.document())

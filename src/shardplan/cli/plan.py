@@ -64,12 +64,13 @@ def plan(
 
 def _compare_frameworks(flags: QuestionFlags, search: SearchFlags, details: DetailFlags, target: JsonTarget) -> int:
     """The plan to take of every published framework, side by side."""
+    from shardplan.answers.frameworks import frameworks_document
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import ask, given_by_user, restrictions
+    from shardplan.cli.show.document import show_document
     from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.frameworks.usual_stack import ANY, published_stacks
     from shardplan.planner.related.frameworks import answers_of
-    from shardplan.reports.frameworks import frameworks_record
 
     _refuse_what_is_of_one_framework(search)
     asked = ask(replace(flags, stack=ANY))
@@ -84,14 +85,11 @@ def _compare_frameworks(flags: QuestionFlags, search: SearchFlags, details: Deta
     with progress_bar("searching for each framework") as progress:
         stacks = published_stacks(question.cluster.accelerator.vendor)
         answers = answers_of(stacks, put, **restricted, use_all=search.use_all, progress=progress)
-    if target.where is not None:
-        target.write(frameworks_record(question, answers))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.frameworks import show_frameworks
-
-        show_frameworks(Page(), question, answers, details, (*given_by_user(flags, search), *asked.warnings))
-    return 0 if any(each.best is not None for each in answers) else 1
+    given = (*given_by_user(flags, search), *asked.warnings)
+    document = frameworks_document(
+        question, answers, given, explains=details.explains, states_assumptions=details.states_assumptions
+    )
+    return show_document(document, target)
 
 
 def _refuse_what_is_of_one_framework(search: SearchFlags) -> None:

@@ -8,7 +8,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.show.document import show_answer
 
 ProfileArgument = Annotated[
     str | None,
@@ -25,6 +24,10 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
     """
     target = output.checked_target(name)
     from shardplan.answers.profiles import profile_document, profiles_document
+    from shardplan.cli.show.document import show_document
+
+    if name is None:
+        return show_document(profiles_document(), target)
     from shardplan.cli.question import profile_named
 
-    return show_answer(target, profiles_document() if name is None else profile_document(*profile_named(name)))
+    return show_document(profile_document(*profile_named(name)), target)

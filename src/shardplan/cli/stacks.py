@@ -11,7 +11,6 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
 from shardplan.outputs.target import JsonTarget
-from shardplan.records import plain
 
 StackArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
@@ -29,23 +28,13 @@ def stacks(*, output: OutputFlags, name: StackArgument = None, fields: FieldsFla
     target = output.checked_target(name)
     if fields:
         return _fields(name, target)
+    from shardplan.answers.stacks import stack_document, stacks_document
+    from shardplan.cli.show.document import show_document
     from shardplan.frameworks.stack import list_stacks, load_stack
-    from shardplan.reports.stacks import stack_record, stacks_record
 
-    found = [load_stack(each) for each in (list_stacks() if name is None else [name])]
     if name is None:
-        target.write(stacks_record(found))
-    else:
-        target.write(stack_record(found[0]))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show import stacks as show_stacks
-
-        if name is None:
-            show_stacks.show_stack_list(Page(), found)
-        else:
-            show_stacks.show_stack(Page(), found[0])
-    return 0
+        return show_document(stacks_document(load_stack(each) for each in list_stacks()), target)
+    return show_document(stack_document(load_stack(name)), target)
 
 
 def _fields(name: str | None, target: JsonTarget) -> int:
@@ -56,13 +45,7 @@ def _fields(name: str | None, target: JsonTarget) -> int:
             rule="--fields lists what can be set, of no framework",
             hint=f"leave one out; `shardplan stacks {name[:60]}` shows the values of that framework",
         )
-    from shardplan.reports.stacks import field_rows
+    from shardplan.answers.stacks import fields_document
+    from shardplan.cli.show.document import show_document
 
-    rows = field_rows()
-    target.write({"schema": "shardplan/software-fields/1", "fields": plain(rows)})
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.stacks import show_fields
-
-        show_fields(Page(), rows)
-    return 0
+    return show_document(fields_document(), target)

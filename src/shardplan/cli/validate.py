@@ -10,7 +10,7 @@ from shardplan.cli.flags.completion import one_of
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
-from shardplan.cli.show.document import show_answer
+from shardplan.cli.show.document import show_document
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.outputs.target import HTML
 
@@ -72,7 +72,7 @@ def validate(
     )
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
-    return show_answer(target, document)
+    return show_document(document, target)
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:

@@ -52,6 +52,8 @@ class Series:
     """Text at each point."""
     label_sides: Sequence[Side] = ()
     """On which side of its point each label stands; above and to the right where not given."""
+    hover: Sequence[str] = ()
+    """Text of each point under the pointer, on pages of the web app."""
     starts: Sequence[float] = ()
     """Where each bar starts; at zero, or on the bars below it, where not given."""
 

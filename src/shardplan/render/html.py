@@ -17,6 +17,7 @@ from shardplan.answers.document import (
     CommandLine,
     Item,
     Line,
+    Numbered,
     Part,
     PartsBar,
     RowTable,
@@ -25,7 +26,7 @@ from shardplan.answers.document import (
 )
 
 Address: TypeAlias = Callable[[Any], str]
-"""Where a row of a table leads; empty where it leads nowhere."""
+"""Where a row of a table with a wide column leads; empty where it leads nowhere."""
 STYLE: Final = (
     "<style>.shardplan.answer{font:13px/1.5 system-ui,sans-serif;max-width:72em}.shardplan.answer table{font:inherit;"
     "border-collapse:collapse;margin:4px 0}.shardplan.answer td,.shardplan.answer th{padding:1px 12px 1px 0;border:0;"
@@ -56,24 +57,24 @@ def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
 
 
 def _block(block: Block, address: Address | None) -> str:
-    text = ""
+    if isinstance(block, Item):
+        block = Line(block.text, block.mark.strip())
     match block:
-        case Line():
+        case Line() if block.only != "terminal":
             label = f"<b>{escape(block.label)}</b> " if block.label else ""
             tone = "" if block.label else block.tone
-            text = f"<p>{label}{_words(block.words, tone)}</p>"
-        case Item():
-            text = f"<p><b>{escape(block.mark.strip())}</b> {_words(block.text, block.tone)}</p>"
-        case Bullets() if block.texts:
-            texts = "".join(f"<li>{escape(each)}</li>" for each in block.texts)
-            text = f'<ul class="reasons">{texts}</ul>'
+            return f"<p>{label}{_words(block.words, tone)}</p>"
+        case Bullets() | Numbered():
+            tag = "ol" if isinstance(block, Numbered) else "ul"
+            texts = "".join(f"<li>{escape(text)}</li>" for text in block.texts)
+            return f'<{tag} class="reasons">{texts}</{tag}>' if texts else ""
         case CommandLine():
-            text = f"<pre>{escape(block.text)}</pre>"
+            return f"<pre>{escape(block.text)}</pre>"
         case RowTable():
-            text = table_html(block, address)
+            return table_html(block, address)
         case PartsBar():
-            text = _parts(block)
-    return text
+            return _parts(block)
+    return ""
 
 
 def _words(words: Words, tone: str) -> str:
@@ -91,7 +92,7 @@ def table_html(table: RowTable, address: Address | None = None) -> str:
 
 
 def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address | None) -> str:
-    where = "" if address is None else address(row)
+    where = address(row) if address is not None and any(column.is_wide for column in columns) else ""
     cells = "".join(f"<td{_side(column)}>{_cell(column, row, where)}</td>" for column in columns)
     tone = table.tone(row)
     return f'<tr class="{tone}">{cells}</tr>' if tone else f"<tr>{cells}</tr>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.text import Text
@@ -14,6 +14,7 @@ from shardplan.answers.document import (
     CommandLine,
     Item,
     Line,
+    Numbered,
     Part,
     PartsBar,
     Plot,
@@ -36,16 +37,16 @@ STYLES: Final[dict[Tone, str]] = {
 }
 
 
-NARROW_INDENT: Final = 6
-"""Of lines under the name of a row, where a table has no room."""
-
-
-def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> None:
-    """The whole answer, and which files were ``written``."""
+def show(
+    page: Page, document: AnswerDocument, written: Sequence[str] = (), between: Callable[[Page], None] | None = None
+) -> None:
+    """The whole answer, and which files were ``written``. ``between``: prints what follows the verdict."""
     show_blocks(page, document.head)
-    if document.head:
+    if document.head and document.verdict:
         page.console.print()
     show_blocks(page, document.verdict)
+    if between is not None:
+        between(page)
     for part in document.parts:
         show_part(page, part)
     if written:
@@ -66,12 +67,15 @@ def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> Non
     """Blocks one below the other. ``indent``: of lines without a label."""
     for block in blocks:
         match block:
-            case Line():
+            case Line() if block.only != "pages":
                 _show_line(page, block, indent)
             case Bullets():
                 page.bullets(block.texts, style=STYLES[block.tone], most_lines=block.most_lines)
+            case Numbered():
+                for number, text in enumerate(block.texts, start=1):
+                    page.hanging(Text(str(number).rjust(2)), Text(text, style=STYLES[block.tone]), gap=1)
             case Item():
-                page.hanging(Text(block.mark), Text(block.text, style=STYLES[block.tone]), gap=block.gap)
+                page.hanging(Text(block.mark), Text(block.text), gap=1)
             case CommandLine():
                 page.verbatim(block.text)
             case RowTable():
@@ -95,8 +99,10 @@ def show_table(page: Page, table: RowTable) -> list[str]:
         for column in table.columns
         if column.title is not None and not column.is_wide
     ]
-    if table.narrow and not page.has_room(columns):
-        show_blocks(page, table.narrow, NARROW_INDENT)
+    if table.narrow is not None and not page.has_room(columns):
+        for name, value, rest in map(table.narrow, table.rows):
+            page.hanging(Text(name), Text(value, style="bold"))
+            page.line(rest, indent=6, style="dim")
         return []
     return page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
 
@@ -107,7 +113,7 @@ def _cell(page: Page, column: doc.Column, row: object) -> str:
 
 def _show_line(page: Page, line: Line, indent: int) -> None:
     if line.label is None:
-        page.line(_text(page, line.words, line.tone), indent=0 if line.is_flush else indent)
+        page.line(_text(page, line.words, line.tone), indent=indent if line.indent is None else line.indent)
     else:
         page.labelled(line.label, _text(page, line.words, "" if line.label else line.tone), style=STYLES[line.tone])
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from shardplan.cli.progress import fit_progress, progress_bar
-from shardplan.cli.show.document import print_answer, show_answer
+from shardplan.cli.show.document import print_document, show_document
 from shardplan.errors import InputError, shown
 from shardplan.outputs.target import PROFILE, TIMINGS, JsonTarget
 
@@ -67,7 +67,7 @@ def profile_from_runs(
         target.check_content(b"")  # else the profile would be written and its record refused
         page.write_text(profile_text(found, file=file, date=date))
         target.write(document_record(document))
-    print_answer(target, document)
+    print_document(document, target)
     if poor is not None:
         _refuse_poor(found, *poor)
     return 0
@@ -133,11 +133,11 @@ def profile_from_kernels(
     outcome = microbench.outcome_of(measured, load_profile(generation), cluster=network)
     document = microbench_document(measured, outcome, out)
     if not outcome.constants:
-        print_answer(target, document)
+        print_document(document, target)
     for each in (target, page, timings):
         each.check_content(b"")
     microbench.write_profile(out, outcome.constants, measured)  # refuses a profile without constants
-    show_answer(target, document)
+    show_document(document, target)
     if not measured.is_complete:
         raise KeyboardInterrupt
     return 0
@@ -154,7 +154,7 @@ def refit_shipped(target: JsonTarget, *, write: bool) -> int:
     changes = refit_changes(found)
     if write:
         _write_defaults(found)
-    return show_answer(target, refit_document(found, changes, is_written=write))
+    return show_document(refit_document(found, changes, is_written=write), target)
 
 
 def _write_defaults(found: Refit) -> None:

@@ -106,8 +106,7 @@ def budget(
     """
     files = charts.files(output)
     files.check(model, stack, profile)
-    from shardplan.plotting.budget import budget_chart
-    from shardplan.reports.decisions.budget import budget_record, budget_rows
+    from shardplan.answers.budget import budget_document
 
     flags = QuestionFlags(
         model=model,
@@ -119,17 +118,7 @@ def budget(
         profile=profile,
     )
     budgets = _budgets(flags, wanted, Operations(**values_of(Operations, operations)), space)
-    record = budget_record(budgets)
-    if record["options"]:
-        files.write(record, lambda: budget_rows(budgets), budget_chart)
-    else:
-        files.answer.write(record)
-    if not files.are_on_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.decisions.budget import show_budget
-
-        show_budget(Page(), budgets, states_assumptions=assumptions)
-    return 0 if all(each.option is not None and not each.option.shortfalls for each in budgets) else 1
+    return files.show(budget_document(budgets, states_assumptions=assumptions))
 
 
 def _budgets(

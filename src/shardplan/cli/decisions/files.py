@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from shardplan.cli.figure_files import table_text
 from shardplan.cli.flags.flag import flag
@@ -17,6 +17,7 @@ from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget, check_one_
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
     from shardplan.plotting.chart import Chart
+    from shardplan.render.page import Page
 
 
 _file = partial(flag, panel="Output", metavar="FILE")
@@ -77,12 +78,16 @@ class ChartFiles(NamedTuple):
         if self.picture.where is not None or self.drawing.where is not None:
             matplotlib_parts()
 
-    def show(self, document: AnswerDocument) -> int:
-        """Writes the files that are asked for and prints the answer; the exit code. Raises InputError."""
+    def show(self, document: AnswerDocument, between: Callable[[Page], None] | None = None) -> int:
+        """Writes the files that are asked for and prints the answer; the exit code. Raises InputError.
+
+        ``between``: prints what follows the verdict.
+        """
         from shardplan.render.record import document_record, frame_rows
 
-        self.answer.write(document_record(document))
-        if self.table.where is not None:
+        if self.answer.where is not None:
+            self.answer.write(document_record(document))
+        if self.table.where is not None and document.table is not None:
             self.table.write_text(table_text(frame_rows(document)))
         if document.chart is not None and any(
             each.where is not None for each in (self.page, self.picture, self.drawing)
@@ -92,21 +97,8 @@ class ChartFiles(NamedTuple):
             from shardplan.render.page import Page
             from shardplan.render.terminal import show
 
-            show(Page(), document, self.written)
+            show(Page(), document, () if document.chart is None else self.written, between)
         return 0 if document.is_yes else 1
-
-    def write(
-        self,
-        record: Mapping[str, Any],
-        rows: Callable[[], Sequence[Mapping[str, Any]]],
-        chart: Callable[[Mapping[str, Any]], Chart],
-    ) -> None:
-        """Writes those that are asked for; figures are drawn from the record. Raises InputError."""
-        self.answer.write(record)
-        if self.table.where is not None:
-            self.table.write_text(table_text(rows()))
-        if any(each.where is not None for each in (self.page, self.picture, self.drawing)):
-            self._draw(chart(record))
 
     def _draw(self, chart: Chart) -> None:
         from shardplan.plotting.page import html_page

@@ -13,7 +13,8 @@ from shardplan.errors import InputError
 
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked
-    from shardplan.decisions.largest import Sought
+    from shardplan.decisions.largest import LargestFit, Sought
+    from shardplan.render.page import Page
 
 LargestFlag = Annotated[
     str | None,
@@ -42,23 +43,26 @@ def fit(
     """
     files = charts.files(output)
     files.check(*flags.reads)
+    from shardplan.answers.fit import fit_document
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.largest import fitted, still_assumed
-    from shardplan.plotting.decisions.fit import fit_chart
-    from shardplan.reports.decisions.fit import fit_record, fit_rows
 
     sought = sought_of(largest, smallest)
     asked = _asked(flags, space, sought)
     searches, assumed = searches_of(asked, space)
     found = fitted(asked.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
     answer = replace(found, assumptions=still_assumed(sought, assumed))
-    files.write(fit_record(answer), lambda: fit_rows(answer), fit_chart)
-    if not files.are_on_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.decisions.fit import show_fit
+    given = (*given_by_user(flags, space), *asked.warnings)
+    return files.show(fit_document(answer, given), lambda page: _show_estimate(page, answer))
 
-        show_fit(Page(), answer, (*given_by_user(flags, space), *asked.warnings), files.written)
-    return 0 if answer.value is not None else 1
+
+def _show_estimate(page: Page, fit: LargestFit) -> None:
+    """The plan at that value, with its memory."""
+    from shardplan.cli.show.answer import show_memory, show_verdict
+
+    if fit.answered.estimate is not None:
+        show_verdict(page, fit.answered.question, fit.answered.estimate)
+        show_memory(page, fit.answered.estimate)
 
 
 def sought_of(largest: str | None, smallest: str | None) -> Sought:

@@ -34,41 +34,27 @@ def pareto(
 
 def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of all plans of one size."""
+    from shardplan.answers.pareto import pareto_document
     from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.pareto import pareto_front
-    from shardplan.plotting.decisions.pareto import pareto_chart
-    from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
 
     asked = ask(flags, space)
     searches, assumed = searches_of(asked, space)
     front = replace(pareto_front(asked.question, searches), assumptions=assumed)
-    files.write(pareto_record(front), lambda: pareto_rows(front), pareto_chart)
-    if not files.are_on_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.decisions.pareto import show_pareto
-
-        show_pareto(Page(), front, (*given_by_user(flags, space), *asked.warnings), files.written)
-    return 0 if front.points else 1
+    return files.show(pareto_document(front, (*given_by_user(flags, space), *asked.warnings)))
 
 
 def _of_sizes(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of several sizes."""
+    from shardplan.answers.pareto_sizes import pareto_sizes_document
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.pareto_sizes import sizes_front
-    from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
-    from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
 
     asked, sizes = asked_at_sizes(flags, space)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning each size") as progress:
         found = sizes_front(asked.question, sizes, searches, progress=progress)
     front = replace(found, assumptions=(*assumed, *found.assumptions))
-    files.write(pareto_sizes_record(front), lambda: pareto_sizes_rows(front), pareto_sizes_chart)
-    if not files.are_on_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.decisions.pareto_sizes import show_pareto_sizes
-
-        show_pareto_sizes(Page(), front, (*given_by_user(flags, space), *asked.warnings), files.written)
-    return 0 if front.front else 1
+    return files.show(pareto_sizes_document(front, (*given_by_user(flags, space), *asked.warnings)))

@@ -62,9 +62,10 @@ def resume(
     `--given old.num_accelerators=512` are for one of the two files. Exits with 1 if it does not load, or is unknown.
     """
     target = output.checked_target(old, new, model, cluster)
+    from shardplan.answers.resume import load_of, resume_document
+    from shardplan.cli.show.document import show_document
     from shardplan.decisions.operations import Operations
     from shardplan.launch.resume.answer import resume as resumed
-    from shardplan.reports.forms.resume import load_of, resume_record
     from shardplan.units import parse_bandwidth
 
     def side(name: str, path: Path) -> ResumeSide:
@@ -83,10 +84,4 @@ def resume(
     text = checkpoint_bandwidth
     bandwidth = None if text is None else parse_bandwidth(text, field="--checkpoint-bandwidth")
     load = load_of(found, Operations(checkpoint_bandwidth=bandwidth))
-    target.write(resume_record(found, load))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.resume import show_resume
-
-        show_resume(Page(), found, load)
-    return 0 if found.loads else 1
+    return show_document(resume_document(found, load), target)

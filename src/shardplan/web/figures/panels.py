@@ -75,9 +75,11 @@ def _trace(panel: Panel, series: Series, heights: dict[float | str, float], *, i
         return trace | ({"orientation": "h", "x": up, "y": along} if panel.is_horizontal else {})
     marks = ["markers"] if series.marker != "none" or series.kind == "points" else []
     texts = ["text"] if series.labels else []
+    hover = {"hovertext": [*series.hover], "hovertemplate": "%{hovertext}<extra></extra>"} if series.hover else {}
     return {
         "type": "scatter",
         **shared,
+        **hover,
         "mode": "+".join([*(["lines"] if series.kind == "line" else []), *marks, *texts]),
         "line": {"color": tone(series.colour), "dash": "dash" if series.is_dashed else "solid"},
         "marker": {"color": tone(series.colour), "symbol": MARKERS.get(series.marker, "circle"), "size": 7},

@@ -11,6 +11,7 @@ from shardplan.records import Record
 from shardplan.web.work.workplace import Cancelled
 
 if TYPE_CHECKING:
+    from shardplan.answers.document import AnswerDocument
     from shardplan.web.json.fields import Body
 
 Work = Callable[[Any, Cancelled], Record]
@@ -106,31 +107,32 @@ CATALOGUES: Final = (
 
 @cache
 def _list(kind: str) -> Record:
+    from shardplan.answers import catalogue
+    from shardplan.answers.stacks import stacks_document
     from shardplan.frameworks.stack import list_stacks, load_stack
-    from shardplan.reports import catalogue
-    from shardplan.reports.stacks import stacks_record
+    from shardplan.render.record import document_record
 
-    if kind == "stacks":
-        return stacks_record(load_stack(each) for each in list_stacks())
-    entries = {
-        "models": catalogue.model_entries,
-        "clusters": catalogue.cluster_entries,
-        "accelerators": catalogue.accelerator_entries,
+    documents: dict[str, Callable[[], AnswerDocument]] = {
+        "models": catalogue.models_document,
+        "clusters": catalogue.clusters_document,
+        "accelerators": catalogue.accelerators_document,
+        "stacks": lambda: stacks_document(load_stack(each) for each in list_stacks()),
     }
-    return catalogue.list_record(kind, entries[kind]())
+    return document_record(documents[kind]())
 
 
 def _details(kind: str, name: str) -> Record:
+    from shardplan.answers import catalogue
+    from shardplan.answers.stacks import stack_document
     from shardplan.frameworks.stack import shipped_stack
     from shardplan.inputs.readers.catalog import shipped_name
-    from shardplan.reports import catalogue
-    from shardplan.reports.stacks import stack_record
+    from shardplan.render.record import document_record
     from shardplan.web.named import accelerator_meant, cluster_meant
 
     if kind == "models":
-        return catalogue.model_details(shipped_name("model", name))
+        return document_record(catalogue.model_document(shipped_name("model", name)))
     if kind == "clusters":
-        return catalogue.cluster_details(cluster_meant(name))
+        return document_record(catalogue.cluster_document(cluster_meant(name)))
     if kind == "accelerators":
-        return catalogue.accelerator_details(accelerator_meant(name))
-    return stack_record(shipped_stack(name))
+        return document_record(catalogue.accelerator_document(accelerator_meant(name)))
+    return document_record(stack_document(shipped_stack(name)))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
+from shardplan.answers import catalogue
+from shardplan.answers.document import AnswerDocument, RowTable
 from shardplan.estimation.flops import model_flops_per_token
 from shardplan.inputs.readers.catalog import (
     list_accelerators,
@@ -15,22 +18,32 @@ from shardplan.inputs.readers.catalog import (
     load_cluster,
     load_model,
 )
-from shardplan.reports import catalogue
+from shardplan.render.record import document_record
 from shardplan.reports.model_record import DERIVED, model_from_record
 
 
-def test_the_lists_are_complete() -> None:
-    assert [entry.name for entry in catalogue.model_entries()] == list_models()
-    assert [entry.name for entry in catalogue.cluster_entries()] == list_clusters()
-    assert [entry.name for entry in catalogue.accelerator_entries()] == list_accelerators()
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        (catalogue.models_document, list_models),
+        (catalogue.clusters_document, list_clusters),
+        (catalogue.accelerators_document, list_accelerators),
+    ],
+)
+def test_the_lists_are_complete_and_plain(
+    document: Callable[[], AnswerDocument], names: Callable[[], list[str]]
+) -> None:
+    record = document_record(document())
+    assert [row["name"] for row in record[document().name]] == names()
+    json.dumps(record, allow_nan=False)
 
 
-def test_rows_are_plain_and_carry_units() -> None:
-    for entries in (catalogue.model_entries(), catalogue.cluster_entries(), catalogue.accelerator_entries()):
-        json.dumps([entry.record for entry in entries], allow_nan=False)
-    row = next(e for e in catalogue.accelerator_entries() if e.name == "h100-sxm-80gb").record
+def test_rows_carry_units() -> None:
+    rows = document_record(catalogue.accelerators_document())["accelerators"]
+    row = next(each for each in rows if each["name"] == "h100-sxm-80gb")
     assert row["memory_bandwidth_bytes_per_s"] == pytest.approx(3.35e12)
     assert row["peak_flops_bf16_per_s"] == pytest.approx(989e12)
+    assert row["num_marks"] == len(load_accelerator("h100-sxm-80gb").marks)
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -59,14 +72,13 @@ def test_dimensions_have_their_hugging_face_names() -> None:
 @pytest.mark.parametrize(
     ("name", "field", "shown"),
     [
-        ("gpt-oss-120b", "sliding_window", "128 in 18 of 36 layers"),
-        ("gemma-3-27b-text", "sliding_window", "1,024 in 52 of 62 layers"),
-        ("mistral-7b", "sliding_window", 4096),
+        ("gpt-oss-120b", "sliding window", "128 in 18 of 36 layers"),
+        ("gemma-3-27b-text", "sliding window", "1,024 in 52 of 62 layers"),
+        ("mistral-7b", "sliding window", "4,096"),
     ],
 )
 def test_windows_say_in_which_layers(name: str, field: str, shown: object) -> None:
-    values = {value.field: value.value for value in catalogue.model_values(catalogue.model_details(name))}
-    assert values[field] == shown
+    assert dict(catalogue.model_values(catalogue.model_details(name)))[field] == shown
 
 
 def test_details_of_a_model_hold_a_model() -> None:
@@ -82,19 +94,22 @@ def test_details_of_a_model_hold_a_model() -> None:
     assert model_from_record(own) == model
 
 
-def test_every_value_of_hardware_has_a_source() -> None:
-    for name in list_clusters():
-        cluster = load_cluster(name)
-        assert all(value.source for value in catalogue.cluster_values(cluster)), name
-        json.dumps(catalogue.cluster_details(cluster), allow_nan=False)
-    for name in list_accelerators():
-        part = load_accelerator(name)
-        assert all(value.source for value in catalogue.accelerator_values(part)), name
-        json.dumps(catalogue.accelerator_details(part), allow_nan=False)
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(catalogue.cluster_document(load_cluster(name)) for name in list_clusters()),
+        *(catalogue.accelerator_document(load_accelerator(name)) for name in list_accelerators()),
+    ],
+    ids=lambda document: document.record()["name"],
+)
+def test_every_value_of_hardware_has_a_source(document: AnswerDocument) -> None:
+    values = next(block for part in document.parts for block in part.blocks if isinstance(block, RowTable)).rows
+    assert all(value.source for value in values)
+    json.dumps(document_record(document), allow_nan=False)
 
 
 def test_marks_are_visible() -> None:
     part = load_accelerator("h100-sxm-80gb")
-    assert {v.field for v in catalogue.accelerator_values(part) if v.mark} == part.marks.keys()
-    entry = next(e for e in catalogue.accelerator_entries() if e.name == part.name)
-    assert entry.num_marks == len(part.marks)
+    table = catalogue.accelerator_document(part).parts[0].blocks[0]
+    assert isinstance(table, RowTable)
+    assert {value.field for value in table.rows if value.mark} == part.marks.keys()

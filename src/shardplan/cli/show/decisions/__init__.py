@@ -1,1 +1,0 @@
-"""Answers of the commands that decide as text."""
