@@ -23,8 +23,7 @@ import numpy as np
 from shardplan.calibration.constants import Free, Vector, profiles_at
 from shardplan.calibration.defaults import Refit, refit
 from shardplan.calibration.errors import Errors, errors_of
-from shardplan.calibration.evidence import evidence_of
-from shardplan.calibration.fit import Fit, fit
+from shardplan.calibration.fit import Fit, evidence_of, fit
 from shardplan.calibration.left_out import configurations_of
 from shardplan.calibration.predict import PosedRun, log_ratios
 from shardplan.calibration.user import user_constants

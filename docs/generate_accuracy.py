@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 
+from shardplan.calibration.errors import read_needs
 from shardplan.calibration.validate import validate
-from shardplan.calibration.verdicts import read_needs
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.figures import accuracy_figures
 from shardplan.reports.accuracy.page import accuracy_sections

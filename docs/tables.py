@@ -16,7 +16,7 @@ import yaml
 from docstrings import markdown
 
 from shardplan import units
-from shardplan.calibration.runs.words import COLUMN_NAMES
+from shardplan.calibration.runs.columns import COLUMN_NAMES, COLUMNS
 from shardplan.fields import described
 from shardplan.frameworks.capabilities import Capabilities
 from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, option_rows, refusal_rows
@@ -326,6 +326,12 @@ def names_of_fields() -> str:
     return _rows(["field", "also called"], rows)
 
 
+def columns_of_runs() -> str:
+    """Markdown table of the columns of a file of measured runs."""
+    rows = [[f"`{column.name}`", column.kind.values, column.meaning] for column in COLUMNS.values()]
+    return _rows(["column", "unit, values", "meaning"], rows)
+
+
 def names_of_devices() -> str:
     """Markdown table of the names of accelerators in which no part of ours stands."""
     with (ROOT / "src/shardplan/data/accelerators/names.csv").open(encoding="utf-8", newline="") as file:
@@ -350,6 +356,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "accelerators": accelerators,
     "capabilities": capabilities,
     "clusters": clusters,
+    "columns": columns_of_runs,
     "conditions": conditions,
     "values": values,
     "constants": constants,

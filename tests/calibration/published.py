@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from shardplan.calibration.errors import read_needs
 from shardplan.calibration.predict import Profiles
 from shardplan.calibration.validate import Validation, validate
-from shardplan.calibration.verdicts import read_needs
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.record import accuracy_record
 

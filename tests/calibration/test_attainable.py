@@ -8,7 +8,12 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from shardplan.calibration.attainable import INSIDE, Spread, attainable, spread_of
+from shardplan.calibration.coverage import (
+    INSIDE,
+    Spread,
+    attainable,
+    spread_of,
+)
 from shardplan.estimation.band import COMPUTING, errors_of
 from shardplan.inputs.readers.residuals import Features, Residual
 

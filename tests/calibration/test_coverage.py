@@ -8,8 +8,7 @@ import pytest
 
 from shardplan.calibration.coverage import (
     Covered,
-    coverage_by_family,
-    coverage_by_generation,
+    coverage_by,
     coverage_of,
     covered_runs,
 )
@@ -35,8 +34,8 @@ def test_shares_and_width() -> None:
     assert (found.n, found.inside, found.below, found.above) == (4, 0.5, 0.25, 0.25)
     assert found.width == pytest.approx(1.2 / 0.9)
     assert coverage_of([]) is None
-    assert coverage_by_family(runs, smallest=5) == {}
-    assert coverage_by_family(runs, smallest=4) == {"one": found}
+    assert coverage_by(runs, "family", smallest=5) == {}
+    assert coverage_by(runs, "family", smallest=4) == {"one": found}
 
 
 def test_a_family_is_held_against_the_others_alone() -> None:
@@ -54,7 +53,7 @@ def test_a_generation_can_be_kept_from_its_own_band() -> None:
     first, second, third = covered_runs(runs, unmeasured=True)
     assert first.low == second.low == pytest.approx(math.exp(-0.3 * UNMEASURED))
     assert third.low <= math.exp(-0.1)
-    assert set(coverage_by_generation([first, second, third], smallest=1)) == {"hopper", "ampere"}
+    assert set(coverage_by([first, second, third], "generation", smallest=1)) == {"hopper", "ampere"}
     assert covered_runs(runs[:2], unmeasured=True) == ()
 
 
@@ -71,7 +70,7 @@ def test_bands_of_a_new_generation_hold_under_constants_that_never_saw_it() -> N
     everything = coverage_of(run for run in runs if run.family != "vtrain-single")
     assert everything is not None
     assert 0.8 <= everything.inside <= 0.95
-    generations = coverage_by_generation(runs, smallest=20)
+    generations = coverage_by(runs, "generation", smallest=20)
     assert len(generations) == 6
     assert all(one.inside >= 0.7 for one in generations.values()), generations  # 14 of the 20 runs of Ascend
 
@@ -81,7 +80,7 @@ def test_four_of_five_left_out_runs_lie_in_their_band() -> None:
     found = coverage_of(runs)
     assert found is not None
     assert 0.7 <= found.inside <= 0.9
-    families = coverage_by_family(runs, smallest=30)
+    families = coverage_by(runs, "family", smallest=30)
     assert len(families) >= 5
     assert all(one.inside >= 0.55 for one in families.values())  # layouts: not fitted, eager kernels of their own
     assert all(one.inside <= 0.98 for name, one in families.items() if name != "zero-bubble")  # not fitted, too wide

@@ -99,16 +99,16 @@ def test_other_models_precisions_and_sizes_are_other_sweeps(tmp_path: Path) -> N
 def test_groups(tmp_path: Path) -> None:
     rows = [{"family": "one", "tier": "A"}, {"family": "two", "tier": "A"}, {"family": "two", "tier": ""}]
     predictions = _predicted(tmp_path, rows, [10.0, 5.0, 5.0])
-    by_family = errors_by(predictions, "family", lambda one: one.log_time_ratio)
+    by_family = errors_by(predictions, GROUPINGS["family"], lambda one: one.log_time_ratio)
     assert {name: found.n for name, found in by_family.items()} == {"one": 1, "two": 2}
     assert by_family["one"].median == pytest.approx(1.0)
     assert by_family["two"].median == pytest.approx(0.0)
-    assert set(errors_by(predictions, "tier", lambda one: one.log_time_ratio)) == {"A", "unstated"}
-    assert set(errors_by(predictions, "kind", lambda one: one.log_time_ratio)) == {"dense"}
+    assert set(errors_by(predictions, GROUPINGS["tier"], lambda one: one.log_time_ratio)) == {"A", "unstated"}
+    assert set(errors_by(predictions, GROUPINGS["kind"], lambda one: one.log_time_ratio)) == {"dense"}
     assert set(GROUPINGS) == {"family", "tier", "accelerator", "framework", "precision", "kind"}
 
 
 def test_frameworks_are_one_group_however_they_are_written(tmp_path: Path) -> None:
     rows = [{"framework": "Megatron-LM"}, {"framework": "megatron-lm"}]
     predictions = _predicted(tmp_path, rows, [10.0, 5.0])
-    assert set(errors_by(predictions, "framework", lambda one: one.log_time_ratio)) == {"megatron-lm"}
+    assert set(errors_by(predictions, GROUPINGS["framework"], lambda one: one.log_time_ratio)) == {"megatron-lm"}

@@ -10,9 +10,9 @@ import pytest
 from tests.calibration.published import validation
 from tests.calibration.rows import CELLS, write
 
+from shardplan.calibration.errors import read_needs, verdicts_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import validate
-from shardplan.calibration.verdicts import read_needs, verdicts_by, verdicts_of
 
 OOM = {**CELLS, "step_time_s": "", "result": "out_of_memory"}
 LARGE = {"num_accelerators": "1", "tp": "1", "model": "llama-3.1-70b"}
@@ -64,7 +64,7 @@ def test_a_file_says_of_every_row_how_it_ended_and_what_it_needs(tmp_path: Path)
 
 def test_verdicts_on_published_layouts() -> None:
     """Of 390 layouts that Aleph Alpha ran, 198 ran out of memory (arXiv 2311.05610)."""
-    found = verdicts_by(validation().predictions, "family")["aleph-alpha-layouts"]
+    found = validation().fits_by("family")["aleph-alpha-layouts"]
     assert (found.n, found.out_of_memory) == (390, 198)
     assert found.right is not None
     assert found.right >= 0.95

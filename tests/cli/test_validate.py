@@ -11,11 +11,11 @@ import pytest
 from tests.calibration.rows import CELLS, PUBLISHED, write
 from tests.cli.commands import answer, run, unwrapped
 
+from shardplan.answers.validation import seen_of
 from shardplan.calibration.runs.rows import read_runs, shipped_runs
 from shardplan.calibration.validate import validate_runs
 from shardplan.cli.validate import GROUPS
 from shardplan.inputs.profile import read_profile
-from shardplan.reports.validation import seen_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
 

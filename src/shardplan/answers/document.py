@@ -76,6 +76,13 @@ class Numbered(NamedTuple):
     tone: Tone = ""
 
 
+class Item(NamedTuple):
+    """A paragraph behind a figure, continued under its text."""
+
+    mark: str
+    text: str
+
+
 class CommandLine(NamedTuple):
     """Something to type, never broken into lines."""
 
@@ -245,6 +252,7 @@ Block: TypeAlias = (
     Line
     | Hanging
     | Bullets
+    | Item
     | Numbered
     | Phrases
     | CommandLine

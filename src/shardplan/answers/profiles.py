@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Numbered, Part, RowTable
 from shardplan.fields import dataclass
-from shardplan.files import read_document
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
@@ -157,11 +155,6 @@ def _of(entry: object, key: str | None) -> float | None:
     if isinstance(entry, Mapping) and key is not None:
         entry = next((value for keys, value in entry.items() if key in str(keys).split("+")), None)
     return float(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else None
-
-
-def generation_of(path: str) -> str:
-    """The generation that a user's profile is made for. Raises InputError."""
-    return str(read_document(Path(path)).get("generation"))
 
 
 def profiles_document() -> AnswerDocument:

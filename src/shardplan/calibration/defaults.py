@@ -20,12 +20,11 @@ import numpy as np
 import yaml
 
 from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_constants, profiles_at, rounded
-from shardplan.calibration.evidence import evidence_of
-from shardplan.calibration.fit import Fit, fit
+from shardplan.calibration.errors import NEEDS_HEAD
+from shardplan.calibration.fit import Fit, evidence_of, fit
 from shardplan.calibration.left_out import neighbourhoods_of, residual_of, with_gap_factors
 from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios_and_needs
 from shardplan.calibration.runs.rows import SHIPPED_RUNS, MeasuredRun, shipped_runs
-from shardplan.calibration.verdicts import NEEDS_HEAD
 from shardplan.fields import dataclass
 from shardplan.files import read_document
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations

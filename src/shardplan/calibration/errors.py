@@ -1,12 +1,16 @@
-r"""Statistics of predictions against measurements: errors, bias, coverage of bands, and order within sweeps.
+r"""Statistics of predictions against measurements: errors and bias, verdicts "fits", and order within sweeps.
 
 The error of a prediction is :math:`e = \exp|\ln(p / m)| - 1`: twice too slow and twice too fast are both 100 %.
+Verdicts are held against how runs ended, one that ended out of memory by its verdict alone; the predicted need is that
+of the tensors on the fullest accelerator, of the memory that they can fill.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from functools import cache
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.fields import dataclass
+from shardplan.files import DATA
+
+Row = TypeVar("Row")
 
 SMALLEST_SWEEP: Final = 3
 CLEAR_DIFFERENCE: Final = 0.05
 """Pairs of configurations whose measured times differ by less are not asked for their order."""
+NEEDS: Final = DATA / "profiles" / "needs.csv"
+"""ln(needed / usable memory) of every shipped run by constants that never saw its family."""
+NEEDS_HEAD: Final = ("id", "log_need")
+CLOSE, FAR = 0.03, 0.10
+"""Shares of the usable memory by which a false "fits" is distinguished."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,31 +64,83 @@ def errors_of(log_ratios: ArrayLike) -> Errors:
     )
 
 
-def _kind(prediction: Prediction) -> str:
-    return "moe" if prediction.asked.question.model.is_moe else "dense"
-
-
 GROUPINGS: Final[Mapping[str, Callable[[Prediction], str]]] = {
     "family": lambda prediction: prediction.run.family,
     "tier": lambda prediction: prediction.run.tier,
     "accelerator": lambda prediction: prediction.run.accelerator,
     "framework": lambda prediction: prediction.run.framework.lower(),
     "precision": lambda prediction: prediction.asked.question.job.precision,
-    "kind": _kind,
+    "kind": lambda prediction: "moe" if prediction.asked.question.model.is_moe else "dense",
 }
 """What errors can be distinguished by."""
+UNSTATED: Final = "unstated"
+
+
+def grouped(rows: Iterable[Row], name_of: Callable[[Row], str]) -> dict[str, list[Row]]:
+    """Rows by a name, ``unstated`` where that is empty, in the order in which names appear."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(name_of(row) or UNSTATED, []).append(row)
+    return groups
 
 
 def errors_by(
-    predictions: Sequence[Prediction], group: str, value: Callable[[Prediction], float | None]
+    predictions: Iterable[Prediction], name_of: Callable[[Prediction], str], value: Callable[[Prediction], float | None]
 ) -> dict[str, Errors]:
-    """Errors of ``value`` (a log ratio) by the names of one of ``GROUPINGS``; ``unstated`` where it is empty."""
-    name_of = GROUPINGS[group]
-    ratios: dict[str, list[float]] = {}
-    for prediction in predictions:
-        ratio = value(prediction)
-        ratios.setdefault(name_of(prediction) or "unstated", []).append(np.nan if ratio is None else ratio)
-    return {name: errors_of(ratios[name]) for name in sorted(ratios)}
+    """Errors of ``value`` (a log ratio) by a name, in the order of the names."""
+    groups = grouped(predictions, name_of)
+    return {name: errors_of_each(groups[name], value) for name in sorted(groups)}
+
+
+def errors_of_each(rows: Iterable[Row], value: Callable[[Row], float | None]) -> Errors:
+    """Errors of ``value``, a log ratio; None: nothing measured."""
+    return errors_of([np.nan if (ratio := value(row)) is None else ratio for row in rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """Verdicts on a set of runs."""
+
+    n: int
+    """Runs: those that ran, and those that ran out of memory."""
+    out_of_memory: int
+    """Of these the latter."""
+    right: float | None
+    """Share of the verdicts that are right; None where there are no runs."""
+    false_fits: int
+    """Runs that ran out of memory and are predicted to fit."""
+    false_fits_beyond_3_percent: int
+    """Of these, those predicted to leave more than 3 % of the usable memory free."""
+    false_fits_beyond_10_percent: int
+    """Of these, those predicted to leave more than 10 % of it free."""
+    false_misfits: int
+    """Runs that ran and are predicted not to fit."""
+
+
+def verdicts_of(predictions: Sequence[Prediction]) -> Verdicts:
+    """Verdicts on these runs."""
+    ended = [one for one in predictions if not one.run.ran]
+    false_fits = [one.free_share for one in ended if one.fits]
+    false_misfits = sum(one.run.ran and not one.fits for one in predictions)
+    wrong = len(false_fits) + false_misfits
+    return Verdicts(
+        n=len(predictions),
+        out_of_memory=len(ended),
+        right=1 - wrong / len(predictions) if predictions else None,
+        false_fits=len(false_fits),
+        false_fits_beyond_3_percent=int(np.sum(np.asarray(false_fits) > CLOSE)),
+        false_fits_beyond_10_percent=int(np.sum(np.asarray(false_fits) > FAR)),
+        false_misfits=false_misfits,
+    )
+
+
+@cache
+def read_needs() -> Mapping[str, float]:
+    """The shipped left-out needs by run; none where there is no such file."""
+    if not NEEDS.exists():
+        return {}
+    with NEEDS.open(encoding="utf-8", newline="") as file:
+        return {row["id"]: float(row["log_need"]) for row in csv.DictReader(file)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,20 +190,14 @@ def sweeps_of(predictions: Iterable[Prediction]) -> tuple[Sweep, ...]:
     configuration (in several releases, say) are one, by the geometric mean of their times.
     """
     groups: dict[tuple[object, ...], list[Prediction]] = {}
-    for prediction in predictions:
-        if prediction.run.step_time is not None:
-            groups.setdefault(_setting(prediction), []).append(prediction)
+    for one in predictions:
+        run, question = one.run, one.asked.question
+        if run.step_time is not None:
+            hardware = run.accelerator, run.num_accelerators, question.cluster.innermost.size
+            setting = (run.family, run.model, *hardware, run.sequence_length, question.job.precision)
+            groups.setdefault(setting, []).append(one)
     found = [_sweep(group) for group in groups.values()]
     return tuple(sweep for sweep in found if sweep is not None)
-
-
-def _setting(prediction: Prediction) -> tuple[object, ...]:
-    run, question = prediction.run, prediction.asked.question
-    fast_domain = question.cluster.innermost.size
-    return (
-        run.family, run.model, run.accelerator, run.num_accelerators, fast_domain, run.sequence_length,
-        question.job.precision,
-    )  # fmt: skip
 
 
 def _sweep(group: list[Prediction]) -> Sweep | None:
@@ -149,7 +207,7 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
         repeats.setdefault((prediction.asked.plan, question.job, question.cluster.name), []).append(prediction)
     if len(repeats) < SMALLEST_SWEEP:
         return None
-    measured = np.array([_per_token(same, _measured) for same in repeats.values()])
+    measured = np.array([_per_token(same, lambda one: one.run.step_time or np.nan) for same in repeats.values()])
     predicted = np.array([_per_token(same, lambda one: one.step_time) for same in repeats.values()])
     names = [same[0].run.id for same in repeats.values()]
     run: MeasuredRun = group[0].run
@@ -167,13 +225,16 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
         regret=float(measured[int(np.argmin(predicted))] / measured.min() - 1),
         num_pairs=pairs.number,
         pairs_in_order=1 - pairs.num_wrong / pairs.number if pairs.number else None,
-        misordered=tuple(_misordered(names, predicted, measured, *pair) for pair in pairs.wrong),
+        misordered=tuple(
+            Misordered(
+                slower=names[slower],
+                faster=names[faster],
+                measured=float(measured[slower] / measured[faster]),
+                predicted=float(predicted[slower] / predicted[faster]),
+            )
+            for slower, faster in pairs.wrong
+        ),
     )
-
-
-def _measured(prediction: Prediction) -> float:
-    assert prediction.run.step_time is not None
-    return prediction.run.step_time
 
 
 def _per_token(same: list[Prediction], time: Callable[[Prediction], float]) -> float:
@@ -213,17 +274,6 @@ def _clear_pairs(measured: NDArray[np.float64], predicted: NDArray[np.float64]) 
         most = np.argsort(-ratios, kind="stable")[:MOST_MISORDERED]
         wrong, ratios = wrong[most], ratios[most]
     return _Pairs(number, num_wrong, [(slower, faster) for slower, faster in wrong.tolist()])
-
-
-def _misordered(
-    names: Sequence[str], predicted: NDArray[np.float64], measured: NDArray[np.float64], slower: int, faster: int
-) -> Misordered:
-    return Misordered(
-        slower=names[slower],
-        faster=names[faster],
-        measured=float(measured[slower] / measured[faster]),
-        predicted=float(predicted[slower] / predicted[faster]),
-    )
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:

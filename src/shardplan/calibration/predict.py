@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -282,45 +281,36 @@ def log_ratios(
     ``profiles``: for every generation a profile whose constants are numbers or arrays of shape (K,).
     """
     cases = [one if isinstance(one, PosedRun) else PosedRun.of(one) for one in asked_runs]
-    ratios = [_ratios_of(case.asked.run, *case.step(profiles)) for case in cases]
-    width = max((np.size(value) for pair in ratios for value in pair), default=1)
-    return _rows([time for time, _ in ratios], width), _rows([memory for _, memory in ratios], width)
+    time, memory, _ = _ratios(cases, profiles, has_needs=False)
+    return time, memory
 
 
 def log_ratios_and_needs(
     cases: Sequence[PosedRun], profiles: Profiles
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """The same, and ln(needed / usable memory) of every run."""
-    steps = [case.step(profiles) for case in cases]
-    ratios = [_ratios_of(case.asked.run, *step) for case, step in zip(cases, steps, strict=True)]
-    needs: list[Numbers] = [np.log(step.peak_memory_bytes / question.usable_memory) for question, step in steps]
-    width = max((np.size(value) for value in (*needs, *(value for pair in ratios for value in pair))), default=1)
-    times, memories = ([pair[place] for pair in ratios] for place in (0, 1))
-    return _rows(times, width), _rows(memories, width), _rows(needs, width)
+    time, memory, need = _ratios(cases, profiles, has_needs=True)
+    return time, memory, need
 
 
-def _ratios_of(run: MeasuredRun, question: Question, step: Step) -> tuple[Numbers, Numbers]:
-    """ln(predicted / measured) of step time and of peak memory."""
-    return (
-        _log_ratio(partial(getattr, step, "step_time"), run.step_time),
-        _log_ratio(partial(_memory_of, run, question, step), run.peak_memory_bytes),
-    )
-
-
-def _log_ratio(predicted: Callable[[], Numbers], measured: float | None) -> Numbers:
-    """ln(predicted / measured); what was not measured is not predicted."""
-    return np.nan if measured is None else np.log(predicted() / measured)
-
-
-def _memory_of(run: MeasuredRun, question: Question, step: Step) -> Numbers:
-    return measured_memory(step.peak_memory_bytes, run, question)
-
-
-def _rows(values: list[Numbers], width: int) -> NDArray[np.float64]:
-    table = np.empty((len(values), width))
-    for row, value in enumerate(values):
-        table[row] = value
-    return table
+def _ratios(cases: Sequence[PosedRun], profiles: Profiles, *, has_needs: bool) -> NDArray[np.float64]:
+    """Three tables of runs by sets of constants; what was not measured or is not asked for is not predicted."""
+    rows: list[tuple[Numbers, Numbers, Numbers]] = []
+    for case in cases:
+        run, (question, step) = case.asked.run, case.step(profiles)
+        time, memory = run.step_time, run.peak_memory_bytes
+        rows.append(
+            (
+                np.nan if time is None else np.log(step.step_time / time),
+                np.nan if memory is None else np.log(measured_memory(step.peak_memory_bytes, run, question) / memory),
+                np.log(step.peak_memory_bytes / question.usable_memory) if has_needs else np.nan,
+            )
+        )
+    tables = np.empty((3, len(rows), max((np.size(value) for row in rows for value in row), default=1)))
+    for number, row in enumerate(rows):
+        for place, value in enumerate(row):
+            tables[place, number] = value
+    return tables
 
 
 def measured_memory(tensors: Numbers, run: MeasuredRun, question: Question) -> Numbers:

@@ -1,13 +1,15 @@
-"""Which of the runs of a file constants can be fitted to, and why not to the others."""
+"""What is wrong with the runs of a file: each problem once, a unit that slipped, and which runs a fit can use."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardplan.calibration.predict import (
     FITTED_IN_MEMORY,
@@ -18,15 +20,77 @@ from shardplan.calibration.predict import (
     cases_of,
     log_ratios_and_needs,
 )
-from shardplan.calibration.problems import problems_of
 from shardplan.calibration.runs.rows import MeasuredRun
-from shardplan.calibration.slips import unit_slip
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import load_profile
 
 MOST_REASONS: Final = 5
+MEASURES: Final = "runs that constants are fitted to have a time or a memory"
+MOST_LINES: Final = 3
+_PLACE: Final = re.compile(r"^line \d+(?:, run '[^']*')?: ")
+SLIP: Final = 200.0
+"""Factor between measured and predicted step times, in the median, from which on the unit is another: no published run
+is off by a twentieth of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A rule that rows break."""
+
+    rule: str
+    text: str
+    """What is wrong: the same in all rows, or the rule and what it is in the first."""
+    lines: tuple[int, ...]
+    """Lines of the file."""
+    ids: tuple[str, ...]
+    """Names of the rows."""
+
+    @property
+    def where(self) -> str:
+        """``lines 3, 7, 9 and 12 more``."""
+        shown = ", ".join(f"{line:,}" for line in self.lines[:MOST_LINES])
+        more = len(self.lines) - MOST_LINES
+        return f"line{'s' * (len(self.lines) > 1)} {shown}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def problems_of(skipped: Sequence[SkippedRun]) -> tuple[Problem, ...]:
+    """Problems by the rule that is broken, the one of most rows first."""
+    rules: dict[str, list[tuple[SkippedRun, str]]] = {}
+    for one in skipped:
+        for rule, reason in one.problems:
+            rules.setdefault(rule, []).append((one, _PLACE.sub("", reason)))
+    found = [
+        Problem(
+            rule=rule,
+            text=_text(rule, [text for _, text in rows]),
+            lines=tuple(one.run.line for one, _ in rows),
+            ids=tuple(one.run.id for one, _ in rows),
+        )
+        for rule, rows in rules.items()
+    ]
+    return tuple(sorted(found, key=lambda problem: -len(problem.lines)))
+
+
+def _text(rule: str, texts: Sequence[str]) -> str:
+    """What all rows have in common, or the rule with the first as an example."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    return f"{rule} (the first: {texts[0].removeprefix(f'{rule}: ')})"
+
+
+def unit_slip(log_ratios: Sequence[float] | NDArray[np.float64]) -> str | None:
+    """What is wrong with the unit of measured step times, from ln(predicted / measured) of every run; None: nothing."""
+    known = np.ravel(np.asarray(log_ratios, float))
+    known = known[np.isfinite(known)]
+    if not known.size or abs(median := float(np.median(known))) < np.log(SLIP):
+        return None
+    times = f"{np.exp(abs(median)):,.0f} times as {'long' if median < 0 else 'short'} as predicted"
+    unit = "milliseconds: name the column step_time_ms" if median < 0 else "minutes or hours: the column is in seconds"
+    return (
+        f"measured step times are {times}, in the median of {known.size:,} run{'s' * (known.size > 1)}; perhaps {unit}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +103,6 @@ class Usable:
     """The others, each with the reason."""
     not_fitting: tuple[tuple[str, float], ...]
     """Of the cases those predicted not to fit in memory, with needed over usable memory, the largest first."""
-
-
-MEASURES: Final = "runs that constants are fitted to have a time or a memory"
 
 
 def only_part(runs: Sequence[MeasuredRun]) -> Accelerator:

@@ -18,8 +18,7 @@ import yaml
 
 from shardplan.calibration.constants import SD_DIGITS, Free, free_constants, rounded
 from shardplan.calibration.errors import Errors, errors_of
-from shardplan.calibration.evidence import evidence_of
-from shardplan.calibration.fit import Fit, fit
+from shardplan.calibration.fit import Fit, evidence_of, fit
 from shardplan.calibration.left_out import RunSplit, errors_left_out, split_of
 from shardplan.calibration.predict import (
     PosedRun,

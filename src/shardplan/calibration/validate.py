@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 
-from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
+from shardplan.calibration.errors import (
+    GROUPINGS,
+    Errors,
+    Sweep,
+    Verdicts,
+    errors_by,
+    errors_of_each,
+    grouped,
+    sweeps_of,
+    verdicts_of,
+)
 from shardplan.calibration.predict import (
     Prediction,
     Profiles,
@@ -20,10 +31,8 @@ from shardplan.calibration.predict import (
     predict,
     skipped_rows,
 )
-from shardplan.calibration.problems import problems_of
 from shardplan.calibration.runs.rows import RAN, MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
-from shardplan.calibration.slips import unit_slip
-from shardplan.calibration.verdicts import Verdicts, verdicts_by, verdicts_of
+from shardplan.calibration.usable import problems_of, unit_slip
 from shardplan.fields import dataclass
 from shardplan.records import plain
 
@@ -48,17 +57,17 @@ class Validation:
     @property
     def step_time(self) -> Errors:
         """Errors of all step times."""
-        return errors_of([_or_nan(one.log_time_ratio) for one in self.counted])
+        return errors_of_each(self.counted, _time)
 
     @property
     def slip(self) -> str | None:
         """What is wrong with the unit of the step times; None if nothing is."""
-        return unit_slip([_or_nan(one.log_time_ratio) for one in self.predictions])
+        return unit_slip([np.nan if (ratio := _time(one)) is None else ratio for one in self.predictions])
 
     @property
     def peak_memory(self) -> Errors:
         """Errors of all peak memories."""
-        return errors_of([_or_nan(one.log_memory_ratio) for one in self.counted])
+        return errors_of_each(self.counted, _memory)
 
     @property
     def not_fitting(self) -> tuple[Prediction, ...]:
@@ -88,15 +97,16 @@ class Validation:
 
     def fits_by(self, group: str) -> dict[str, Verdicts]:
         """Verdicts by one of ``GROUPINGS``."""
-        return verdicts_by(self.predictions, group)
+        groups = grouped(self.predictions, GROUPINGS[group])
+        return {name: verdicts_of(groups[name]) for name in sorted(groups)}
 
     def step_time_by(self, group: str) -> dict[str, Errors]:
         """Errors of step times by one of ``GROUPINGS``."""
-        return errors_by(self.counted, group, lambda one: one.log_time_ratio)
+        return errors_by(self.counted, GROUPINGS[group], _time)
 
     def peak_memory_by(self, group: str) -> dict[str, Errors]:
         """Errors of peak memories by one of ``GROUPINGS``."""
-        return errors_by(self.counted, group, lambda one: one.log_memory_ratio)
+        return errors_by(self.counted, GROUPINGS[group], _memory)
 
     def coverage(self, tier: str | None = None) -> float | None:
         """Share of measured step times inside their 10-90 band; ``tier``: of the runs of this one alone."""
@@ -112,9 +122,8 @@ class Validation:
 
         Errors are shares, not per cent.
         """
-        numbered = [(one.run.line, _row(one)) for one in self.predictions]
-        numbered += [(one.run.line, _skipped_row(one)) for one in self.skipped]
-        rows = [row for _, row in sorted(numbered, key=itemgetter(0))]
+        listed: tuple[Prediction | SkippedRun, ...] = (*self.predictions, *self.skipped)
+        rows = [_row(one) for one in sorted(listed, key=lambda one: one.run.line)]
         return {
             "rows": rows,
             "counts": {
@@ -128,7 +137,7 @@ class Validation:
             },
             "problems": [plain(each) for each in problems_of(self.skipped)],
             "read_as": list(self.read_as),
-            "fits": {"all": asdict(self.fits), **{group: self._fits(group) for group in GROUPINGS}},
+            "fits": {"all": asdict(self.fits), **{group: plain(self.fits_by(group)) for group in GROUPINGS}},
             "summary": {
                 "all": _errors(self.step_time, self.peak_memory),
                 **{group: self._summary(group) for group in GROUPINGS},
@@ -137,9 +146,6 @@ class Validation:
             "ranking_summary": self.ranking(),
             "coverage": self.coverage(),
         }
-
-    def _fits(self, group: str) -> dict[str, Any]:
-        return {name: asdict(found) for name, found in self.fits_by(group).items()}
 
     def _summary(self, group: str) -> dict[str, Any]:
         times, memories = self.step_time_by(group), self.peak_memory_by(group)
@@ -175,8 +181,12 @@ def validate_runs(
     )
 
 
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value
+def _time(one: Prediction) -> float | None:
+    return one.log_time_ratio
+
+
+def _memory(one: Prediction) -> float | None:
+    return one.log_memory_ratio
 
 
 def _errors(step_time: Errors, peak_memory: Errors) -> dict[str, Any]:
@@ -184,45 +194,33 @@ def _errors(step_time: Errors, peak_memory: Errors) -> dict[str, Any]:
     return {**asdict(step_time), "peak_memory": asdict(peak_memory)}
 
 
-def _row(one: Prediction) -> dict[str, Any]:
-    run = one.run
+PREDICTED: Final[Mapping[str, str]] = {
+    "predicted_step_time_s": "step_time",
+    "measured_step_time_s": "run.step_time",
+    "step_time_p10_s": "step_time_p10",
+    "step_time_p90_s": "step_time_p90",
+    "predicted_peak_memory_bytes": "peak_memory_bytes",
+    "measured_peak_memory_bytes": "run.peak_memory_bytes",
+    "fits": "fits",
+    "needed_memory_bytes": "needed_memory_bytes",
+    "usable_memory_bytes": "usable_memory_bytes",
+}
+"""Figures of a row of the record, and the attributes of predictions that they are; without a prediction, of runs."""
+
+
+def _row(one: Prediction | SkippedRun) -> dict[str, Any]:
+    """What a run measured, what is predicted, and why where it is not."""
+    run, is_skipped = one.run, isinstance(one, SkippedRun)
     return {
         "id": run.id,
         "family": run.family,
         "tier": run.tier,
         "result": run.result or RAN,
-        "predicted_step_time_s": one.step_time,
-        "measured_step_time_s": run.step_time,
-        "step_time_p10_s": one.step_time_p10,
-        "step_time_p90_s": one.step_time_p90,
-        "predicted_peak_memory_bytes": one.peak_memory_bytes,
-        "measured_peak_memory_bytes": run.peak_memory_bytes,
-        "fits": one.fits,
-        "needed_memory_bytes": one.needed_memory_bytes,
-        "usable_memory_bytes": one.usable_memory_bytes,
-        "skipped": None,
-        "assumed": list(one.asked.assumed),
-        "ignored": list(one.asked.ignored),
-    }
-
-
-def _skipped_row(one: SkippedRun) -> dict[str, Any]:
-    run = one.run
-    return {
-        "id": run.id,
-        "family": run.family,
-        "tier": run.tier,
-        "result": run.result or RAN,
-        "predicted_step_time_s": None,
-        "measured_step_time_s": run.step_time,
-        "step_time_p10_s": None,
-        "step_time_p90_s": None,
-        "predicted_peak_memory_bytes": None,
-        "measured_peak_memory_bytes": run.peak_memory_bytes,
-        "fits": None,
-        "needed_memory_bytes": None,
-        "usable_memory_bytes": None,
-        "skipped": one.said,
-        "assumed": [],
-        "ignored": [],
+        **{
+            key: None if is_skipped and not name.startswith("run.") else attrgetter(name)(one)
+            for key, name in PREDICTED.items()
+        },
+        "skipped": one.said if isinstance(one, SkippedRun) else None,
+        "assumed": [] if isinstance(one, SkippedRun) else list(one.asked.assumed),
+        "ignored": [] if isinstance(one, SkippedRun) else list(one.asked.ignored),
     }

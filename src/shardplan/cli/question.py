@@ -12,7 +12,7 @@ from shardplan.cli.flags.records import Given
 from shardplan.cli.model_argument import model_argument
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.fields import dataclass, described
-from shardplan.files import looks_like_path
+from shardplan.files import looks_like_path, read_document
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ALL, USUAL, stack_for, stack_of_label
@@ -174,9 +174,7 @@ def profile_named(name: str) -> tuple[Profile, str]:
     if not (looks_like_path(name) or _exists(name)):
         hint = "give a generation (see `shardplan profiles`) or the path of a file"
         raise UnknownNameError("profile", name[:100], known, hint=hint)
-    from shardplan.answers.profiles import generation_of
-
-    return read_profile(name), generation_of(name)
+    return read_profile(name), str(read_document(Path(name)).get("generation"))
 
 
 def _exists(name: str) -> bool:

@@ -10,6 +10,7 @@ from shardplan.cli.flags.completion import one_of
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
+from shardplan.cli.show.document import show_document
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.outputs.target import HTML
 
@@ -62,24 +63,16 @@ def validate(
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     found, constants, generation = _validation(runs, profile)
     page.check_content(b"")
-    from shardplan.reports.accuracy.stated import stated_accuracy
+    from shardplan.answers.validation import PUBLISHED, validation_document
+    from shardplan.reports.accuracy.record import stated_accuracy
 
     stated = stated_accuracy(found) if runs is None and profile is None else None
-    left_out = {} if stated is None else {"left_out": stated.to_record()}
-    target.write({"schema": "shardplan/validation/1", **found.to_record(), **left_out})
+    document = validation_document(
+        found, by, named=runs or PUBLISHED, profile=profile, constants=constants, generation=generation, stated=stated
+    )
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.validation import PUBLISHED, show_validation
-        from shardplan.reports.validation import seen_of
-
-        seen = seen_of(found, constants)
-        show_validation(
-            Page(), found, by, seen, named=runs or PUBLISHED, profile=profile, generation=generation,
-            stated="" if stated is None else stated.text,
-        )  # fmt: skip
-    return 0 if found.predictions else 1
+    return show_document(document, target)
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:
@@ -95,7 +88,7 @@ def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Prof
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:
     """The report as one page; left-out errors are known of the published runs."""
-    from shardplan.calibration.verdicts import read_needs
+    from shardplan.calibration.errors import read_needs
     from shardplan.inputs.readers.residuals import read_residuals
     from shardplan.reports.accuracy.page import accuracy_html
     from shardplan.reports.accuracy.record import accuracy_record

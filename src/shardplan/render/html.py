@@ -19,6 +19,7 @@ from shardplan.answers.document import (
     Column,
     CommandLine,
     Hanging,
+    Item,
     Line,
     Numbered,
     Part,
@@ -188,6 +189,7 @@ def _bars(bars: BarTable) -> str:
 FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     Line: _line,
     Hanging: _hanging,
+    Item: lambda item: _line(Line(item.text, item.mark.strip())),
     Bullets: _bullets,
     Numbered: _bullets,
     Phrases: _phrases,

@@ -14,6 +14,7 @@ from shardplan.answers.document import (
     Bullets,
     CommandLine,
     Hanging,
+    Item,
     Line,
     Numbered,
     Part,
@@ -196,6 +197,7 @@ def _text(page: Page, words: Words, tone: Tone) -> Text:
 
 FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
     Hanging: _show_hanging,
+    Item: lambda page, item: page.hanging(Text(item.mark), Text(item.text), gap=1),
     Bullets: _show_bullets,
     Numbered: _show_numbered,
     Phrases: _show_phrases,

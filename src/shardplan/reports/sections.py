@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from shardplan.fields import dataclass
 
@@ -28,6 +29,28 @@ class Section:
     """Its name."""
     columns: Sequence[str] = ()
     rows: Rows = ()
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        rows: Sequence[Any],
+        columns: Iterable[tuple[str, Callable[[Any], str]]],
+        *,
+        level: int = 2,
+        text: str = "",
+        figure: str = "",
+    ) -> Section:
+        """A table of ``rows`` with ``columns``, each a title and the cell of a row; without rows there is no text."""
+        titles, cells = zip(*columns, strict=True)
+        return cls(
+            title=title,
+            level=level,
+            text=text if rows else "",
+            figure=figure,
+            columns=titles,
+            rows=[[cell(row) for cell in cells] for row in rows],
+        )
 
 
 def html_of(sections: Iterable[Section], figures: Mapping[str, str], title: str) -> str:

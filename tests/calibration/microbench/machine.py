@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardplan.calibration.microbench.cases import Ranks
 from shardplan.calibration.microbench.records import (
     Case,
     Exchange,
     Host,
     MemoryPass,
     Product,
+    Ranks,
     TimedAttention,
     TimedDevice,
     Timing,

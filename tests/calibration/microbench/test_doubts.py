@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from tests.calibration.microbench.machine import HOPPER, FormulaBackend
 
-from shardplan.calibration.microbench.cases import Ranks, Sizes
-from shardplan.calibration.microbench.doubts import LEAST_GROWTH, busy, growth
-from shardplan.calibration.microbench.files import profile_text
-from shardplan.calibration.microbench.measured import outcome_of, profile_from
+from shardplan.calibration.microbench.fits import LEAST_GROWTH, growth
+from shardplan.calibration.microbench.measured import busy, outcome_of, profile_from, profile_text
 from shardplan.calibration.microbench.records import (
     Case,
     Exchange,
     Host,
     MemoryPass,
     Product,
+    Ranks,
+    Sizes,
     TimedAttention,
     Timing,
 )
 from shardplan.calibration.microbench.run import measure_on
-from shardplan.calibration.microbench.timing import Effort, measure, measure_together
+from shardplan.calibration.microbench.torch_backend import Effort, measure, measure_together
 
 
 @dataclass(kw_only=True)

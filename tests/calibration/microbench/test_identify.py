@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from tests.calibration.microbench.machine import H100, FormulaBackend
 
-from shardplan.calibration.microbench.identify import accelerator_of, check_part
 from shardplan.calibration.microbench.records import (
     TimedDevice,
 )
-from shardplan.calibration.microbench.run import measure_on
+from shardplan.calibration.microbench.run import accelerator_of, check_part, measure_on
 from shardplan.errors import InputError
 
 

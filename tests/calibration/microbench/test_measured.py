@@ -10,12 +10,19 @@ import pytest
 from tests.calibration.microbench.machine import H100, HOPPER, FormulaBackend, alone, number
 from tests.examples import llama
 
-from shardplan.calibration.microbench.cases import Ranks
-from shardplan.calibration.microbench.files import profile_text, read_measurements, write_profile
-from shardplan.calibration.microbench.measured import LAYER_OPERATORS, LAYER_PRODUCTS, outcome_of, profile_from
+from shardplan.calibration.microbench.measured import (
+    LAYER_OPERATORS,
+    LAYER_PRODUCTS,
+    outcome_of,
+    profile_from,
+    profile_text,
+    read_measurements,
+    write_profile,
+)
 from shardplan.calibration.microbench.records import (
     Host,
     Measurements,
+    Ranks,
     Sample,
     TimedDevice,
     Timing,

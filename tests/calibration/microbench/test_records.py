@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from tests.calibration.microbench.machine import H100, HOPPER, FormulaBackend
 
-from shardplan.calibration.microbench.cases import Ranks, cases_of
-from shardplan.calibration.microbench.files import measurements_path, read_measurements, write_profile
-from shardplan.calibration.microbench.measured import profile_from
+from shardplan.calibration.microbench.measured import measurements_path, profile_from, read_measurements, write_profile
 from shardplan.calibration.microbench.records import (
     Measurements,
+    Ranks,
 )
-from shardplan.calibration.microbench.run import measure_on
+from shardplan.calibration.microbench.run import cases_of, measure_on
 from shardplan.errors import InputError, UnknownNameError
 
 

@@ -13,14 +13,13 @@ from types import SimpleNamespace
 import pytest
 from tests.calibration.microbench.machine import H100, number
 
-from shardplan.calibration.microbench import torch_device
-from shardplan.calibration.microbench.files import write_profile
-from shardplan.calibration.microbench.measured import outcome_of, profile_from
+from shardplan.calibration.microbench import torch_backend
+from shardplan.calibration.microbench.measured import outcome_of, profile_from, write_profile
 from shardplan.calibration.microbench.records import (
     Product,
 )
 from shardplan.calibration.microbench.run import run_microbenchmark
-from shardplan.calibration.microbench.timing import Effort
+from shardplan.calibration.microbench.torch_backend import Effort
 from shardplan.errors import InputError
 from shardplan.inputs.profile import Constant, load_profile
 
@@ -52,8 +51,8 @@ class NoGpu:
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:99", "mps", "tpu", "", "cpu:x", "a" * 1000])
 def test_an_unknown_device_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="is not one of cpu"):
-        torch_device.pick_device(NoGpu, name)
-    assert torch_device.pick_device(NoGpu, None) == "cpu"
+        torch_backend.pick_device(NoGpu, name)
+    assert torch_backend.pick_device(NoGpu, None) == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_a_broken_launch_is_refused(environment: dict[str, str], monkeypatch: py
     for name, text in environment.items():
         monkeypatch.setenv(name, text)
     with pytest.raises(InputError):
-        torch_device.ranks_of_launch()
+        torch_backend.ranks_of_launch()
 
 
 class Anything:

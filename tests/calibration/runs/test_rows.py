@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.calibration.rows import CELLS, PUBLISHED, asked, run, write
 
-from shardplan.calibration.runs.cells import COLUMNS
+from shardplan.calibration.runs.columns import COLUMNS
 from shardplan.calibration.runs.header import column_meant
 from shardplan.calibration.runs.rows import SHIPPED_RUNS, read_runs, read_table, shipped_runs
 from shardplan.errors import InputError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shardplan.answers.validation import shared_reasons, worst_of
 from shardplan.calibration.runs.rows import read_table
 from shardplan.calibration.validate import validate
-from shardplan.reports.validation import shared_reasons, worst_of
 from shardplan.units import comma_text, without_thousands
 
 HEAD = "Model;GPU;#GPUs;seq_len;gbs;TP;Step Time (s)"

@@ -1,10 +1,17 @@
 """Times kernels and collectives on the machine at hand, and turns the timings into constants of a profile."""
 
-from shardplan.calibration.microbench.files import measurements_path, profile_text, read_measurements, write_profile
-from shardplan.calibration.microbench.identify import accelerator_of
-from shardplan.calibration.microbench.measured import Kept, Outcome, outcome_of, profile_from
+from shardplan.calibration.microbench.measured import (
+    Kept,
+    Outcome,
+    measurements_path,
+    outcome_of,
+    profile_from,
+    profile_text,
+    read_measurements,
+    write_profile,
+)
 from shardplan.calibration.microbench.records import Measurements
-from shardplan.calibration.microbench.run import measure_on, run_microbenchmark
+from shardplan.calibration.microbench.run import accelerator_of, measure_on, run_microbenchmark
 
 __all__ = [
     "Kept",

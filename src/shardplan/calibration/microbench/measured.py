@@ -1,29 +1,41 @@
-"""From timings to constants of a profile, each with its origin; those that stay as they were, with the reason."""
+"""From timings to constants of a profile, each with its origin, and the file that holds them.
+
+Constants that the timings do not determine stay as they were, with the reason.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.microbench.doubts import busy, is_scattered
+from shardplan.calibration.constants import rounded
 from shardplan.calibration.microbench.fits import (
     Fitted,
+    Found,
+    Solution,
     fit_attention,
     fit_exchanges,
     fit_passes,
     fit_products,
     rules,
+    stand_in_cluster,
+    stand_in_part,
 )
-from shardplan.calibration.microbench.fitting import Found, Solution
-from shardplan.calibration.microbench.records import Exchange, Host, Measurements
-from shardplan.calibration.microbench.stand_in import stand_in_cluster, stand_in_part
+from shardplan.calibration.microbench.records import MOST_SPREAD, Exchange, Host, Measurements
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
+from shardplan.files import read_document
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.profile import FRACTION, MOST_OF_NOMINAL, Constant, Profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator
+from shardplan.outputs.target import PROFILE, TIMINGS, JsonTarget
 
+WIDTH: Final = 120
+SHOWN: Final = 3
 LAYER_OPERATORS: Final = 9
 """Operators of the estimate in one dense Llama layer, forward: the host's time is charged by them."""
 LAYER_PRODUCTS: Final = 4
@@ -162,7 +174,7 @@ def _constant(
         share = shares.get(key if name == "network_efficiency" else part.generation, shares["other"])
         source += f"; {value:.3g} for {key or 'the kernel'} alone times {share:g} in training ({rule['source']})"
         value, sd = value * share, (sd**2 + rule["sd"] ** 2) ** 0.5
-    value, sd = _rounded(value), _rounded(max(sd, 0.005))
+    value, sd = rounded(value), rounded(max(sd, 0.005))
     return Constant(value={key: value} if key else value, unit="", source=source, sd={key: sd} if key else sd)
 
 
@@ -198,9 +210,9 @@ def _host(measurements: Measurements, base: Profile) -> tuple[dict[str, Constant
             continue
         bare, usual = timing.time / calls, float(base.kernel_launch_time[key])
         said = f"{bare:.2g} s per {words}"
-        if bare > usual and not is_scattered(timing):
+        if bare > usual and not timing.is_scattered:
             source = f"{_origin(measurements)}; {said}"
-            one = Constant(value={key: _rounded(bare)}, unit="s", source=source, sd={key: float(rule["sd"])})
+            one = Constant(value={key: rounded(bare)}, unit="s", source=source, sd={key: float(rule["sd"])})
             found["kernel_launch_time"] = _added(found.get("kernel_launch_time"), one)
         else:
             reason = f"{said} scatter" if bare > usual else f"{said} is a lower bound: {rule['source']}"
@@ -212,5 +224,88 @@ def _origin(measurements: Measurements) -> str:
     return f"measured on {measurements.device.name} with {measurements.software}, {measurements.date}"
 
 
-def _rounded(value: Any) -> float:
-    return float(f"{value:.4g}")
+def busy(measurements: Measurements) -> str | None:
+    """A warning that names the cases whose times scatter; None where there are none."""
+    scattered = [sample for sample in measurements.samples if sample.timing.is_scattered]
+    if not scattered:
+        return None
+    worst = sorted(scattered, key=lambda sample: -sample.timing.spread)[:SHOWN]
+    named = ", ".join(f"{sample.case.label} by {sample.timing.spread:.0%}" for sample in worst)
+    return (
+        f"the machine was busy: {len(scattered)} of {len(measurements.samples)} cases vary by more than "
+        f"{MOST_SPREAD:.0%} between series ({named})"
+    )
+
+
+def write_profile(path: str | os.PathLike[str], constants: Mapping[str, Constant], measurements: Measurements) -> Path:
+    """Writes the profile to ``path`` and the timings next to it, and returns where those are. Raises ``InputError``.
+
+    The timings are kept even where they determine no constant; a profile that was there before stays.
+    """
+    profile, raw = Path(path), measurements_path(path)
+    JsonTarget(str(raw), "--out", kind=TIMINGS, is_forced=True).write_text(_measurements_text(measurements))
+    if not constants:
+        raise InputError(
+            f"the timings determine no constant; they are kept in {raw}",
+            rule="a profile holds constants",
+            hint="let the micro-benchmark run to its end, on a machine that does nothing else",
+        )
+    JsonTarget(str(profile), "--out", kind=PROFILE, is_forced=True).write_text(profile_text(constants, measurements))
+    return raw
+
+
+def measurements_path(path: str | os.PathLike[str]) -> Path:
+    """Where the timings of the profile at ``path`` are: ``my-gpu.measurements.json`` next to ``my-gpu.yaml``."""
+    try:
+        return Path(path).with_suffix(".measurements.json")
+    except ValueError as error:
+        raise InputError(
+            f"{os.fspath(path)!r:.100} is no path of a file: {error}",
+            rule="a profile has a path",
+            hint="give my-gpu.yaml",
+        ) from error
+
+
+def read_measurements(path: str | os.PathLike[str]) -> Measurements:
+    """The timings that were kept in a file. Raises ``InputError``."""
+    return Measurements.from_record(read_document(Path(path)))
+
+
+def profile_text(constants: Mapping[str, Constant], measurements: Measurements) -> str:
+    """The constants in the format of profile files."""
+    import yaml
+
+    name = " ".join(measurements.device.name.split())
+    lines = [f"# Constants measured on {name}; all others are those of the base profile."]
+    if not measurements.is_complete:
+        lines.append("# The run was interrupted: later parts are missing.")
+    if measurements.accelerator is None:
+        lines.append(
+            "# The device is not in the catalogue: rates relative to a peak are left out. Name its accelerator."
+        )
+    disturbed = busy(measurements)
+    if disturbed is not None:
+        lines.append(f"# {disturbed[0].upper()}{disturbed[1:]}.")
+    generation = load_accelerator(measurements.accelerator).generation if measurements.accelerator else "default"
+    body: dict[str, Any] = {"generation": generation}
+    body |= {name: _entry(constant) for name, constant in constants.items()}
+    return "\n".join(lines) + "\n" + yaml.safe_dump(body, sort_keys=False, width=WIDTH, allow_unicode=True)
+
+
+def _entry(constant: Constant) -> dict[str, Any]:
+    entry = {"value": constant.value, "unit": constant.unit, "source": constant.source}
+    return entry if constant.sd is None else entry | {"sd": constant.sd}
+
+
+def _measurements_text(measurements: Measurements) -> str:
+    """JSON with one timing in a line."""
+    record = measurements.to_record()
+    parts = []
+    for name, value in record.items():
+        if name in ("samples", "skipped"):
+            rows = ",\n".join(f"    {json.dumps(row)}" for row in value)
+            text = f"[\n{rows}\n  ]" if rows else "[]"
+        else:
+            text = json.dumps(value)
+        parts.append(f"  {json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"

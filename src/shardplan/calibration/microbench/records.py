@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
@@ -11,8 +11,12 @@ from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Precision
 from shardplan.records import Record, keys, plain
+from shardplan.workload.ops import AttentionCore, Matmul, StreamPass
 
 Kind = TypeVar("Kind")
+Sizes = Literal["small", "full"]
+MOST_SPREAD: Final = 0.3
+"""Distance of the quartiles of a case's series, relative to its time, above which something else ran on the machine."""
 Exchanged = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p"]
 
 
@@ -24,6 +28,26 @@ class MemoryPass:
     bytes: int
     """Read and written."""
 
+    @property
+    def operator(self) -> StreamPass:
+        """The operator of the estimate that it times."""
+        return StreamPass(name=self.operation, modules=(), forward_bytes=self.bytes, backward_bytes=0)
+
+    @property
+    def kind(self) -> Hashable:
+        """What it shares with cases that differ in their work alone."""
+        return self.operation
+
+    @property
+    def work(self) -> float:
+        """FLOP or bytes."""
+        return float(self.bytes)
+
+    @property
+    def label(self) -> str:
+        """The case in a few words."""
+        return f"{self.operation} of {self.bytes} bytes"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
@@ -33,6 +57,26 @@ class Product:
     m: int
     k: int
     n: int
+
+    @property
+    def operator(self) -> Matmul:
+        """The operator of the estimate that it times."""
+        return Matmul(name="product", modules=(), m=self.m, k=self.k, n=self.n, casts_input=False)
+
+    @property
+    def kind(self) -> Hashable:
+        """What it shares with cases that differ in their work alone."""
+        return self.precision
+
+    @property
+    def work(self) -> float:
+        """FLOP or bytes."""
+        return 2.0 * self.m * self.k * self.n
+
+    @property
+    def label(self) -> str:
+        """The case in a few words."""
+        return f"{self.precision} product {self.m}x{self.k}x{self.n}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +90,48 @@ class TimedAttention:
     sequence_length: int
     batch_size: int
 
+    @property
+    def operator(self) -> AttentionCore:
+        """The operator of the estimate that it times."""
+        length = float(self.sequence_length)
+        return AttentionCore(
+            name="attention",
+            modules=(),
+            tokens=self.batch_size * length,
+            num_heads=self.num_heads,
+            qk_head_dim=self.head_dim,
+            v_head_dim=self.head_dim,
+            keys=length / 2,
+            scored_keys=length,
+            rate_length=length,
+        )
+
+    @property
+    def kind(self) -> Hashable:
+        """What it shares with cases that differ in their work alone."""
+        return self.precision, self.direction
+
+    @property
+    def work(self) -> float:
+        """FLOP or bytes."""
+        return float(self.operator.flops)
+
+    @property
+    def label(self) -> str:
+        """The case in a few words."""
+        return f"{self.direction} attention {self.sequence_length}x{self.head_dim}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
     """Work of the host: the ``launch`` of one tiny kernel, or forward and backward of one tiny, eager ``layer``."""
 
     operation: Literal["launch", "layer"]
+
+    @property
+    def label(self) -> str:
+        """The case in a few words."""
+        return f"host {self.operation}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +144,24 @@ class Exchange:
     bytes: int
     """The gathered, unscattered tensor; for all-to-all and p2p what one rank holds."""
 
+    @property
+    def kind(self) -> Hashable:
+        """What it shares with cases that differ in their work alone."""
+        return self.operation, self.size, self.stride
 
-Case: TypeAlias = MemoryPass | Product | TimedAttention | Host | Exchange
+    @property
+    def work(self) -> float:
+        """FLOP or bytes."""
+        return float(self.bytes)
+
+    @property
+    def label(self) -> str:
+        """The case in a few words."""
+        return f"{self.operation} of {self.bytes} bytes between {self.size}"
+
+
+Kernel: TypeAlias = MemoryPass | Product | TimedAttention
+Case: TypeAlias = Kernel | Host | Exchange
 
 CASES: Final[Mapping[str, type[Case]]] = {
     "memory_pass": MemoryPass,
@@ -86,6 +182,11 @@ class Timing:
     """Distance of the quartiles, relative to that."""
     num_series: int
     """Series of calls that were timed."""
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether the series of the case differ too much."""
+        return self.spread > MOST_SPREAD
 
     def __post_init__(self) -> None:
         for name in ("time", "spread"):
@@ -120,6 +221,22 @@ class TimedDevice:
     name: str
     memory_bytes: int
     num_cores: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """Processes that take part, a node's side by side."""
+
+    total: int = 1
+    per_node: int = 1
+
+    @property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """Size and stride of the groups worth timing: a pair, a node, one rank of every node, all."""
+        nodes = self.total // self.per_node
+        asked = ((2, 1), (self.per_node, 1), (nodes, self.per_node), (self.total, 1))
+        fitting = (group for group in asked if group[0] > 1 and self.total % (group[0] * group[1]) == 0)
+        return tuple(dict.fromkeys(fitting))
 
 
 @dataclass(frozen=True, kw_only=True)

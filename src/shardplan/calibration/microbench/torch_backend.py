@@ -1,23 +1,30 @@
-"""Timing kernels and collectives with torch."""
+"""Timing kernels and collectives with torch: the device, its clocks, and as many series as it takes.
+
+What else runs on a machine only adds time: the fast series are those that it disturbed least.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import platform
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
 
-from shardplan.calibration.microbench.cases import Sizes
-from shardplan.calibration.microbench.records import Case, Exchange, Host, Timing
-from shardplan.calibration.microbench.timing import Effort, measure, measure_together
-from shardplan.calibration.microbench.torch_device import (
-    available_precisions,
-    describe,
-    import_torch,
-    pick_device,
-    ranks_of_launch,
-)
-from shardplan.calibration.microbench.torch_exchanges import Exchanges
-from shardplan.calibration.microbench.torch_kernels import Call, call_of
+import numpy as np
 
+from shardplan.calibration.microbench.records import Case, Exchange, Host, Ranks, Sizes, TimedDevice, Timing
+from shardplan.calibration.microbench.torch_kernels import Call, Exchanges, call_of
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+
+QUANTILE: Final = 0.2
+"""Of the series, which stands for a case."""
+Elapsed = Callable[[int], float]
+"""Seconds that this number of calls takes, all work of the device included."""
 SETTLE_TIME = 2.0
 """A GPU multiplies large matrices this long before anything is timed, so that its clock is the one it sustains. [s]"""
 MOST_CYCLES_PER_SECOND = 2.5e9
@@ -26,6 +33,7 @@ LONGEST_DELAY = 0.2
 """Of the device, while the host queues calls. [s]"""
 EXCHANGE_DELAY = 5e-3
 """The same before collectives. [s]"""
+INSTALL: Final = "pip install 'shardplan[microbench]'"
 
 
 class TorchBackend:
@@ -133,3 +141,142 @@ def _effort(kind: str, sizes: Sizes) -> Effort:
         most_calls=100,  # a call may be several kernels, and about a thousand are queued
         limit=4.0 if full else 1.5,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How long to look at one case."""
+
+    warm_up_time: float
+    """Calls are repeated at least this long before the first series. [s]"""
+    series_time: float
+    """Length of one series. [s]"""
+    num_series: int
+    most_calls: int
+    """Calls in one series; a device queues that many without waiting for the host."""
+    limit: float
+    """After this long no further series begins. [s]"""
+
+
+def measure(elapsed: Elapsed, effort: Effort) -> Timing:
+    """Time of one call. The first call pays for compilation and memory; clocks settle while warming up."""
+    start = time.perf_counter()
+    elapsed(1)
+    once = elapsed(1)
+    while time.perf_counter() - start < effort.warm_up_time:
+        once = min(once, elapsed(1))
+    num_calls = math.ceil(min(max(effort.series_time / max(once, 1e-9), 1), effort.most_calls))
+    series: list[float] = []
+    while len(series) < effort.num_series and (len(series) < 3 or time.perf_counter() - start < effort.limit):
+        series.append(elapsed(num_calls) / num_calls)
+    return _timing(series)
+
+
+def measure_together(elapsed: Elapsed, *, num_calls: int, num_series: int) -> Timing:
+    """Time of one call that several processes make together: the number of calls may not depend on their clocks."""
+    elapsed(2)
+    return _timing([elapsed(num_calls) / num_calls for _ in range(num_series)])
+
+
+def _timing(series: list[float]) -> Timing:
+    low = float(np.quantile(series, QUANTILE))
+    lower, upper = np.quantile(series, [0.25, 0.75])
+    return Timing(time=low, spread=float(upper - lower) / low if low > 0 else 0.0, num_series=len(series))
+
+
+def import_torch() -> Any:
+    """The torch module. Raises ``InputError`` where it is missing or broken."""
+    try:
+        return import_module("torch")
+    except (ImportError, OSError) as error:
+        raise InputError(
+            f"the micro-benchmark runs its kernels with torch, which cannot be imported: {error}",
+            rule="torch is installed",
+            hint=f"{INSTALL}, or the build of torch that suits your accelerator",
+        ) from error
+
+
+def pick_device(torch: Any, name: str | None) -> Any:
+    """The torch device called ``name``; under torchrun the process's own. Raises ``InputError``."""
+    has_gpu = bool(torch.cuda.is_available())
+    if name is None:
+        name = "cuda" if has_gpu else "cpu"
+    known = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count() if has_gpu else 0))]
+    chosen = f"cuda:{_environment('LOCAL_RANK', 0)}" if name == "cuda" and has_gpu else name
+    if chosen not in known:
+        raise InputError(
+            f"device {chosen!r:.60} is not one of {', '.join(known)}",
+            rule="the micro-benchmark runs on a device that torch sees",
+            hint=f"choose one of {', '.join(known)}",
+        )
+    return torch.device(chosen)
+
+
+def describe(torch: Any, device: Any) -> TimedDevice:
+    """What the driver says of the device."""
+    if device.type == "cuda":
+        found = torch.cuda.get_device_properties(device)
+        return TimedDevice(
+            kind="cuda",
+            name=str(found.name),
+            memory_bytes=int(found.total_memory),
+            num_cores=int(found.multi_processor_count),
+        )
+    return TimedDevice(
+        kind="cpu", name=_processor(), memory_bytes=_host_memory(), num_cores=int(torch.get_num_threads())
+    )
+
+
+def available_precisions(torch: Any, device: Any) -> tuple[str, ...]:
+    """Number formats worth timing: on a CPU those of its fast kernels, on a GPU those of its matrix units."""
+    if device.type == "cpu":
+        return ("bf16", "fp32")
+    major, minor = torch.cuda.get_device_capability(device)
+    if getattr(torch.version, "hip", None):
+        return ("bf16", "fp16", "fp32", *(("fp8",) if (major, minor) >= (9, 5) else ()))
+    names = ["fp16", "fp32"]
+    if major >= 8:
+        names = ["bf16", "fp16", "tf32", "fp32"]
+    if (major, minor) >= (8, 9) and hasattr(torch, "float8_e4m3fn") and hasattr(torch, "_scaled_mm"):
+        names.append("fp8")
+    return tuple(names)
+
+
+def ranks_of_launch() -> tuple[Ranks, int]:
+    """Processes that torchrun started, and which of them this is. Raises ``InputError``."""
+    total = _environment("WORLD_SIZE", 1)
+    per_node = _environment("LOCAL_WORLD_SIZE", total)
+    rank = _environment("RANK", 0)
+    if total < 1 or per_node < 1 or total % per_node or not 0 <= rank < total:
+        raise InputError(
+            f"WORLD_SIZE {total}, LOCAL_WORLD_SIZE {per_node}, RANK {rank} do not fit together",
+            rule="every node runs the same number of processes",
+            hint="start with torchrun, the same --nproc-per-node on every node",
+        )
+    return Ranks(total=total, per_node=per_node), rank
+
+
+def _environment(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError as error:
+        raise InputError(
+            f"the environment has {name}={text!r:.60}", rule=f"{name} is a whole number", hint="start with torchrun"
+        ) from error
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine() or "CPU"
+
+
+def _host_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 1

@@ -1,28 +1,47 @@
-"""Cells of a file of measured runs: how each column is read, and what a user reads about a bad one."""
+"""Cells of a file of measured runs: how each kind of them is read, and what a user reads about a bad one."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from shardplan.calibration.runs.words import MEMORY_KINDS, RESULTS, STEP_TIMES, TIERS
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS
 from shardplan.inputs.words import (
     ATTENTION_GENERATIONS,
     ATTENTIONS,
-    DTYPES,
-    OFFLOADS,
-    PRECISIONS,
     RECOMPUTE_WORDS,
-    SHARDINGS,
 )
 from shardplan.units import comma_text, parse_whole
-from shardplan.words import FLAGS, folded, guess, one_of
+from shardplan.words import FLAGS, Words, folded, guess, one_of, words
+
+STEP_TIMES: Final = words(
+    {"step": "step step-time iteration", "tokens": "tokens tokens/s token throughput", "flops": "flops tflops mfu"}
+)
+MEMORY_KINDS: Final = words(
+    {
+        "allocated": "allocated max-allocated max-memory-allocated",
+        "reserved": "reserved max-reserved max-memory-reserved",
+        "process": "process nvidia-smi nvml rocm-smi",
+    }
+)
+RESULTS: Final = words(
+    {
+        "ran": "ran run ok yes success succeeded completed finished",
+        "oom": "oom out-of-memory cuda-oom cuda-out-of-memory oom-error out-of-memory-error torch.OutOfMemoryError "
+        "torch.cuda.OutOfMemoryError resource-exhausted hip-out-of-memory",
+    }
+)
+"""How a run ended; JAX calls a full memory ``RESOURCE_EXHAUSTED``."""
+TIERS: Final[Mapping[str, str]] = {"a": "A", "a-": "A-", "b": "B"}
+POLICIES: Final = (*RECOMPUTE_PRESETS, "minimal")
+LISTS: Final = ("overlap", "remat_tensors", "features")
+"""Options whose value is a list: what stands without ``=`` behind one of them continues it."""
+MOST_COUNT: Final = 10**9
 
 
 @dataclass(frozen=True)
@@ -34,22 +53,23 @@ class RowCell:
     row: str
     column: str
     text: str
+    is_required: bool = False
+    """Whether every row has a value in the column."""
 
     def wrong(self, allowed: str, guess: str = "") -> InputError:
         """What a user reads about a bad cell; ``guess``: what was probably meant."""
         text = self.text if self.text.isprintable() else repr(self.text)[1:-1]
+        hint = f"correct {self.column}"
+        if not self.text:  # only what must be there is refused for being empty
+            hint = f"fill in {self.column}"
+        elif not self.is_required:
+            hint += ", or leave the cell empty where it is not stated"
         return InputError(
             f"{self.path}, line {self.line}, run '{self.row:.80}': {self.column} is '{text[:100]}'; "
             f"it must be {allowed}{guess}",
             rule=f"{self.column} is {allowed}",
-            hint=self._hint(),
+            hint=hint,
         )
-
-    def _hint(self) -> str:
-        if not self.text:  # only what must be there is refused for being empty
-            return f"fill in {self.column}"
-        left_out = "" if self.column in REQUIRED else ", or leave the cell empty where it is not stated"
-        return f"correct {self.column}{left_out}"
 
 
 @dataclass(frozen=True)
@@ -63,115 +83,91 @@ class Taken:
     """What it is taken as, where the value itself does not say so."""
 
 
-def _words(cell: RowCell) -> str:
-    return cell.text
+class CellKind(NamedTuple):
+    """What the cells of a column hold."""
+
+    values: str
+    """As the documentation lists them."""
+    read: Callable[[RowCell], Any]
+    """Of a cell that is not empty."""
+    empty: Any = None
+    """What an empty cell says."""
+    allowed: str = "given"
+    """What must stand in a cell that may not be empty."""
 
 
-def _required_words(cell: RowCell) -> str:
-    if not cell.text:
-        raise cell.wrong("given")
-    return cell.text
+def word(table: Words[str], empty: str | None = None) -> CellKind:
+    """A value of the table, under any of its names; ``empty``: what an empty cell says."""
 
-
-def _word(table: Mapping[str, str]) -> Callable[[RowCell], str | Taken | None]:
-    """A value of the table, under any of its names."""
-
-    def read(cell: RowCell) -> str | Taken | None:
-        if not cell.text:
-            return None
+    def read(cell: RowCell) -> str | Taken:
         value = table.get(folded(cell.text))
         if value is None:
             raise cell.wrong(one_of(table.values()), guess(cell.text, table))
         return value if folded(value) == folded(cell.text) else Taken(value, cell.text)
 
-    return read
+    return CellKind(listed(table.names), read, empty)
 
 
-def _attention(cell: RowCell) -> str | Taken | None:
-    """The kernel; ``questions`` takes the generation that its name may tell."""
-    value, generation = _word(ATTENTIONS)(cell), ATTENTION_GENERATIONS.get(folded(cell.text))
+def listed(values: Iterable[str]) -> str:
+    """Values as the documentation shows them."""
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def _attention(cell: RowCell) -> str | Taken:
+    """The kernel; ``drafts`` takes the generation that its name may tell."""
+    value, generation = word(ATTENTIONS).read(cell), ATTENTION_GENERATIONS.get(folded(cell.text))
     if isinstance(value, Taken) and generation:
         return Taken(value.value, cell.text, f"{value.value} (attention_generation {generation})")
     return value
 
 
 def _tier(cell: RowCell) -> str:
-    if cell.text and cell.text.lower() not in TIERS:
+    if cell.text.lower() not in TIERS:
         raise cell.wrong("A, A- or B")
-    return TIERS.get(cell.text.lower(), "")
+    return TIERS[cell.text.lower()]
 
 
-def _or_empty(read: Callable[[RowCell], str | Taken | None]) -> Callable[[RowCell], str | Taken]:
-    return lambda cell: read(cell) or ""
+def _yes_or_no(cell: RowCell) -> bool:
+    if folded(cell.text) not in FLAGS:
+        raise cell.wrong("yes or no")
+    return FLAGS[folded(cell.text)]
 
 
-def _number(cell: RowCell, least: float, most: float, unit: str) -> float | None:
-    if not cell.text:
-        return None
-    try:
-        value = float(cell.text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= most or "_" in cell.text:
-        comma = comma_text(cell.text)
-        raise cell.wrong(f"a number from {least:g} to {most:g}{unit}", f". It {comma}" if comma else "")
-    return value
-
-
-def _count(cell: RowCell) -> int | None:
+def _count(cell: RowCell) -> int:
     """Whole numbers, also as a spreadsheet writes them (``8.0``)."""
-    if not cell.text:
-        return None
     number = cell.text.removesuffix(".0") if cell.text[:1].isdigit() else cell.text
     try:
         value = parse_whole(number, is_length=cell.column == "sequence_length")
     except ValueError:
         value = 0
     if not 1 <= value <= MOST_COUNT:
-        raise cell.wrong(f"a whole number from 1 to {MOST_COUNT:,}")
+        raise cell.wrong(COUNT.allowed)
     return value
 
 
-MOST_COUNT: Final = 10**9
-
-
-def _required_count(cell: RowCell) -> int:
-    value = _count(cell)
-    if value is None:
-        raise cell.wrong(f"a whole number from 1 to {MOST_COUNT:,}")
-    return value
-
-
-def _quantity(least: float, most: float, unit: str, factor: float = 1.0) -> Callable[[RowCell], float | None]:
+def quantity(least: float, most: float, unit: str, factor: float = 1.0, values: str = "") -> CellKind:
     """A number in ``unit``, which is ``factor`` of the SI unit."""
 
-    def read(cell: RowCell) -> float | None:
-        value = _number(cell, least, most, f" {unit}")
-        return None if value is None else value * factor
+    def read(cell: RowCell) -> float:
+        try:
+            value = float(cell.text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or "_" in cell.text:
+            comma = comma_text(cell.text)
+            raise cell.wrong(f"a number from {least:g} to {most:g} {unit}", f". It {comma}" if comma else "")
+        return value * factor
 
-    return read
-
-
-def _yes_or_no(cell: RowCell) -> bool | None:
-    if cell.text and folded(cell.text) not in FLAGS:
-        raise cell.wrong("yes or no")
-    return FLAGS.get(folded(cell.text))
-
-
-POLICIES: Final = (*RECOMPUTE_PRESETS, "minimal")
+    return CellKind(values or unit, read)
 
 
 def _recompute(cell: RowCell) -> str | Taken:
     """A policy, or modules in the order given; ``moe_act`` is another name of the experts' ``activation``."""
-    if not cell.text:
-        return ""
-    listed = [part.strip() for part in re.split(r"[,+]", cell.text)]
-    found = [_policy_or_module(cell, part, is_alone=len(listed) == 1) for part in listed]
+    parts = [part.strip() for part in re.split(r"[,+]", cell.text)]
+    found = [_policy_or_module(cell, part, is_alone=len(parts) == 1) for part in parts]
     value = ",".join(dict.fromkeys(found))
-    is_plain = {folded(part) for part in listed} <= {
-        folded(word) for word in (*POLICIES, *RECOMPUTE_MODULES, "moe_act")
-    }
-    return value if is_plain else Taken(value, cell.text)
+    plain = {folded(word) for word in (*POLICIES, *RECOMPUTE_MODULES, "moe_act")}
+    return value if {folded(part) for part in parts} <= plain else Taken(value, cell.text)
 
 
 def _policy_or_module(cell: RowCell, part: str, *, is_alone: bool) -> str:
@@ -180,10 +176,6 @@ def _policy_or_module(cell: RowCell, part: str, *, is_alone: bool) -> str:
         allowed = f"one of {', '.join(POLICIES)}, or a comma list of {', '.join(RECOMPUTE_MODULES)}"
         raise cell.wrong(allowed, guess(part, RECOMPUTE_WORDS) if word is None else "")
     return word
-
-
-LISTS: Final = ("overlap", "remat_tensors", "features")
-"""Options whose value is a list: what stands without ``=`` behind one of them continues it."""
 
 
 def _options(cell: RowCell) -> dict[str, str] | Taken:
@@ -203,72 +195,13 @@ def _options(cell: RowCell) -> dict[str, str] | Taken:
     return Taken(read, cell.text, f"one list: {taken}") if continued else read
 
 
-COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
-    "id": _required_words,
-    "family": _words,
-    "source": _words,
-    "tier": _tier,
-    "framework": _words,
-    "model": _required_words,
-    "accelerator": _required_words,
-    "num_accelerators": _required_count,
-    "scale_up_size": _count,
-    "inter_node_gb_s": _quantity(0.001, 100_000, "GB/s", 1e9),
-    "precision": _word(PRECISIONS),
-    "grad_dtype": _word(DTYPES),
-    "attention": _attention,
-    "sequence_length": _required_count,
-    "global_batch_size": _required_count,
-    "micro_batch_size": _count,
-    "tp": _count,
-    "pp": _count,
-    "cp": _count,
-    "ep": _count,
-    "etp": _count,
-    "dp": _count,
-    "vp": _count,
-    "sharding": _word(SHARDINGS),
-    "sharding_degree": _count,
-    "sequence_parallel": _yes_or_no,
-    "recompute": _recompute,
-    "offload": _or_empty(_word(OFFLOADS)),
-    "options": _options,
-    "step_time_s": _quantity(1e-6, 1e6, "s"),
-    "step_time_ms": _quantity(1e-3, 1e9, "ms", 1e-3),
-    "tokens_per_second": _quantity(1e-3, 1e12, "tokens/s"),
-    "tokens_per_second_per_accelerator": _quantity(1e-3, 1e9, "tokens/s"),
-    "tflops_per_accelerator": _quantity(1e-3, 1e6, "TFLOP/s", 1e12),
-    "step_time_from": _or_empty(_word(STEP_TIMES)),
-    "peak_memory_gb": _quantity(0.001, 100_000, "GB", 1e9),
-    "peak_memory_gib": _quantity(0.001, 100_000, "GiB", 2**30),
-    "peak_memory_mib": _quantity(0.001, 1e8, "MiB", 2**20),
-    "memory_kind": _or_empty(_word(MEMORY_KINDS)),
-    "result": _or_empty(_word(RESULTS)),
-    "notes": _words,
-}
-"""Reader of every column."""
-
-FIELDS: Final[Mapping[str, str]] = {
-    "inter_node_gb_s": "inter_node_bandwidth",
-    "step_time_s": "step_time",
-    "peak_memory_gb": "peak_memory_bytes",
-    "tflops_per_accelerator": "flop_rate",
-}
-"""Fields whose unit is converted, by column."""
-RATES: Final = ("step_time_ms", "tokens_per_second", "tokens_per_second_per_accelerator")
-"""Columns that state a step time in other words."""
-MEMORIES: Final = ("peak_memory_gib", "peak_memory_mib")
-"""Columns that state a peak memory in other units."""
-TIMES: Final = ("step_time_s", *RATES, "tflops_per_accelerator")
-MEASURES: Final = (*TIMES, "peak_memory_gb", *MEMORIES, "result")
-"""Columns of which a row states one at least."""
-
-IN_HEADER: Final = ("model", "accelerator", "num_accelerators", "sequence_length", "global_batch_size")
-"""Columns that every file has."""
-REQUIRED: Final = ("id", *IN_HEADER)
-"""Columns in which every row has a value; rows of a file without ids are named by their lines."""
-
-EMPTY: Final[Mapping[str, Any]] = {
-    column: read(RowCell(Path(), 0, "", column, "")) for column, read in COLUMNS.items() if column not in REQUIRED
-}
-"""What an empty cell says, of columns in which a cell may be empty."""
+TEXT: Final = CellKind("text", lambda cell: cell.text, "")
+NAME: Final = TEXT._replace(values="name or path")
+COUNT: Final = CellKind("count", _count, allowed=f"a whole number from 1 to {MOST_COUNT:,}")
+DEGREE: Final = COUNT._replace(values="degree")
+SEQUENCES: Final = COUNT._replace(values="sequences")
+TIER: Final = CellKind(listed(TIERS.values()), _tier, "")
+ATTENTION: Final = CellKind(listed(ATTENTIONS.names), _attention)
+YES_OR_NO: Final = CellKind("`yes`, `no`", _yes_or_no)
+RECOMPUTE: Final = CellKind(f"{listed(POLICIES)}, or a comma list of modules", _recompute, "")
+OPTIONS: Final = CellKind("`key=value;key=value`", _options, {})

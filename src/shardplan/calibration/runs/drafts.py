@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from shardplan.calibration.runs.choices import MOST_SHOWN, Choices
 from shardplan.calibration.runs.cluster import cluster_of_run
-from shardplan.calibration.runs.names import with_own_names
 from shardplan.calibration.runs.options import apply_options
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.errors import UnknownNameError, nearest_names
@@ -25,6 +25,7 @@ from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf.file import config_path
 from shardplan.inputs.readers.hub import cached_model
+from shardplan.inputs.readers.names import name_meant, taken_as
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import ATTENTION_GENERATIONS
@@ -50,7 +51,7 @@ class Draft:
 
 def draft_of(run: MeasuredRun) -> Draft:
     """What ``run`` asks for. Raises ``ShardplanError`` where that cannot be told."""
-    run, named = with_own_names(run)
+    run, named = _with_own_names(run)
     choices = Choices(run=run)
     model = _placed(_model(run), choices)
     _take_words(choices, named)
@@ -71,6 +72,25 @@ def draft_of(run: MeasuredRun) -> Draft:
     )
     _settle_stages(choices, stack, model)
     return Draft(choices=choices, model=model, cluster=cluster, job=job, plan=Plan(**choices.plan))
+
+
+def _with_own_names(run: MeasuredRun) -> tuple[MeasuredRun, tuple[str, ...]]:
+    """The run with the catalogue's names of its accelerator and model, and what was taken as what."""
+    found = {
+        "model": None if _is_file(run.folder, run.model) else name_meant("model", run.model),
+        "accelerator": None if _is_file(Path(), run.accelerator) else name_meant("accelerator", run.accelerator),
+    }
+    changed = {column: name for column, name in found.items() if name is not None}
+    taken = tuple(f"{column} {taken_as(column, getattr(run, column))}" for column in changed)
+    return (replace(run, **changed) if changed else run), taken  # type: ignore[arg-type] # names of both are text
+
+
+def _is_file(folder: Path, name: str) -> bool:
+    """Whether the name is the path of something there."""
+    try:
+        return "/" in name and (folder / name).exists()
+    except (OSError, ValueError):  # too long, or with a null character
+        return False
 
 
 def _take_words(choices: Choices, named: tuple[str, ...]) -> None:

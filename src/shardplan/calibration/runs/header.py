@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from shardplan.calibration.runs.cells import COLUMNS, IN_HEADER, MEASURES, REQUIRED
-from shardplan.calibration.runs.words import COLUMN_NAMES
+from shardplan.calibration.runs.columns import COLUMN_NAMES, COLUMNS, IN_HEADER, MEASURES, REQUIRED
 from shardplan.errors import InputError, nearest_names, shown
 from shardplan.inputs.words import FIELD_NAMES
 from shardplan.words import folded
 
 MOST_COLUMNS: Final = 256
 MOST_LISTED: Final = 12
+SHORTEST: Final = 3
+"""Letters of a name that is near to too many others to be a slip."""
 TEMPLATE_HINT: Final = "`shardplan calibrate --template` prints a file to start from"
 SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
 AMBIGUOUS: Final[Mapping[str, str]] = {
@@ -29,6 +30,9 @@ AMBIGUOUS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("time", "latency", "duration"), "step_time_s or step_time_ms"),
 }
 """Names that may mean several columns, by their folded form, and these columns."""
+UNITS: Final = re.compile(r"\s*[(\[]\s*([\w/.%]+)\s*[)\]]")
+"""A unit in brackets: ``step time (s)``."""
+FOLDED: Final = {folded(name): name for name in COLUMNS}
 
 
 class Header(NamedTuple):
@@ -68,18 +72,7 @@ def column_meant(name: str) -> str | None:
         return name
     key = folded(UNITS.sub(r" \1", name))
     field = COLUMN_NAMES.get(key) or FIELD_NAMES.get(key)
-    return _folded_columns().get(key) or (field if field in COLUMNS else None)
-
-
-UNITS: Final = re.compile(r"\s*[(\[]\s*([\w/.%]+)\s*[)\]]")
-"""A unit in brackets: ``step time (s)``."""
-
-
-def _folded_columns() -> Mapping[str, str]:
-    return _FOLDED
-
-
-_FOLDED: Final = {folded(name): name for name in COLUMNS}
+    return FOLDED.get(key) or (field if field in COLUMNS else None)
 
 
 def header_of(names: Sequence[str], label: str) -> Header:
@@ -91,7 +84,7 @@ def header_of(names: Sequence[str], label: str) -> Header:
             hint=TEMPLATE_HINT,
         )
     meant = {name: column_meant(name) for name in names if name}
-    problems = [*_repeated(names, meant), *_missing(names, meant), *_misspelt(meant), *_ambiguous(meant)]
+    problems = list(_problems(names, meant))
     if problems:
         listed = problems[:MOST_LISTED] + ([f"and {len(problems) - MOST_LISTED} more"] * (len(problems) > MOST_LISTED))
         raise InputError(
@@ -103,42 +96,38 @@ def header_of(names: Sequence[str], label: str) -> Header:
     return Header(tuple(meant.get(name) or name for name in names), taken)
 
 
-def _repeated(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator[str]:
-    """Columns that stand twice, under one name or under two."""
-    counts = Counter(meant[name] or name for name in names if name)
-    for column, count in counts.items():
+def _problems(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator[str]:
+    """Columns that stand twice, are missing, are spelt almost like one that is, or may mean several."""
+    spelt = [(meant[name] or name, name[:60]) for name in names if name]
+    for column, count in Counter(column for column, _ in spelt).items():
         if count > 1:
-            spelt = [name for name in names if name and (meant[name] or name) == column]
-            yield f"column '{column:.60}' is repeated ({', '.join(name[:60] for name in spelt[:MOST_LISTED])})"
-
-
-def _missing(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator[str]:
-    others = [name for name in names if name and meant[name] is None]
-    absent = [column for column in IN_HEADER if column not in meant.values()]
-    near = {column: nearest_names(column, others, most=1) for column in absent}
-    texts = [f"'{column}'" + (f" (is '{near[column][0]:.60}' meant?)" if near[column] else "") for column in absent]
-    if texts:
-        yield f"there is no column {', '.join(texts)}"
-
-
-def _misspelt(meant: Mapping[str, str | None]) -> Iterator[str]:
-    """Names that are spelt almost like a column that is not there, which would otherwise lose what they state."""
-    absent = [column for column in COLUMNS if column not in meant.values() and column not in REQUIRED]
-    for name, column in meant.items():
-        is_odd = column is None and len(name) > SHORTEST and folded(name) not in AMBIGUOUS
-        near = nearest_names(name, absent, most=1) if is_odd else []
-        if near:
+            given = ", ".join([name for one, name in spelt if one == column][:MOST_LISTED])
+            yield f"column '{column:.60}' is repeated ({given})"
+    absent = [column for column in COLUMNS if column not in meant.values()]
+    unknown = [name for name, column in meant.items() if column is None]
+    if missing := [column for column in IN_HEADER if column in absent]:
+        meant_by = {column: nearest_names(column, unknown, most=1) for column in missing}
+        said = (f"'{column}'" + (f" (is '{near[0]:.60}' meant?)" if near else "") for column, near in meant_by.items())
+        yield f"there is no column {', '.join(said)}"
+    optional = [column for column in absent if column not in REQUIRED]
+    for name in unknown:
+        is_odd = len(name) > SHORTEST and folded(name) not in AMBIGUOUS
+        near = nearest_names(name, optional, most=1) if is_odd else []
+        if near:  # else what it states would be lost
             yield f"unknown column '{name:.60}' (did you mean {near[0]}?)"
+    if not {*meant.values()} & {*MEASURES}:
+        for name in unknown:
+            if folded(name) in AMBIGUOUS:
+                yield f"column '{name:.60}' may mean several things: rename it {AMBIGUOUS[folded(name)]}"
 
 
-SHORTEST: Final = 3
-"""Letters of a name that is near to too many others to be a slip."""
-
-
-def _ambiguous(meant: Mapping[str, str | None]) -> Iterator[str]:
-    """Of a file that states nothing measured: the columns that may do so under a name of several meanings."""
-    if {*meant.values()} & {*MEASURES}:
-        return
-    for name, column in meant.items():
-        if column is None and folded(name) in AMBIGUOUS:
-            yield f"column '{name:.60}' may mean several things: rename it {AMBIGUOUS[folded(name)]}"
+TEMPLATE: Final = """\
+id,framework,model,accelerator,num_accelerators,precision,sequence_length,global_batch_size,micro_batch_size,\
+tp,pp,cp,vp,ep,sharding,recompute,step_time_s,peak_memory_gb,memory_kind,result,options,notes
+example-1,megatron-lm,llama-3.1-8b,h100-sxm-80gb,64,bf16,8192,256,1,2,1,1,1,,zero1,none,\
+3.47,49.4,allocated,ran,overlap=dp_grad,replace with a run of yours
+example-2,megatron-lm,llama-3.1-70b,h100-sxm-80gb,16,bf16,8192,256,1,8,1,1,1,,zero1,none,\
+,,,oom,,a run that ended out of memory has no time
+"""
+"""The columns that matter most, a run that ran and one that ran out of memory; all columns are in
+``docs/inputs/measured-runs.md``. The figures are predictions of the defaults, to be replaced."""

@@ -15,7 +15,7 @@ from shardplan.inputs.words import (
     NORM_KERNELS,
     SOFTMAX_KERNELS,
 )
-from shardplan.words import words
+from shardplan.words import folded, words
 
 NOT_MODELLED: Final[Mapping[str, str]] = words(
     {
@@ -83,9 +83,48 @@ OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "none": {"overlap_dp": False, "overlap_tp": False, "overlap_pp": False, "overlap_ep": False},
 }
 """Words of ``overlap`` and the fields of a plan that they set."""
+OVERLAP_WORDS: Final = {folded(word): settings for word, settings in OVERLAPS.items()}
+OVERLAP_NAMES: Final = {folded(word): word for word in OVERLAPS}
 
 SOFTWARE_OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "p2pscattergather": {"split_transfers": True},
     "tpbackward": {"async_tp_backward": True},
 }
 """Words of ``overlap`` that set fields of the software: ``p2p_scatter_gather`` and ``tp_backward``."""
+
+MODULES: Final = {
+    "full": "full",
+    "layernorm,activation,core_attn": "minimal",
+    "layernorm,activation,core_attn,mlp": "qkv_proj_offloaded save_qkv_proj save_dot_except_mlp",
+    "layernorm,activation,mlp": "save_dot_with_context_except_mlp",
+    "layernorm,activation": "minimal_with_context",
+}
+"""Modules that MaxText's policies compute again (a policy is named after what it keeps)."""
+POLICIES: Final[Mapping[str, str]] = words(MODULES)
+POLICY_NAMES: Final = {folded(name): name for listed in MODULES.values() for name in listed.split()}
+PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})
+
+FEATURES: Final[Mapping[str, Mapping[str, object]]] = {
+    r"\bliger kernels\b": {"fused_loss": True, "kernels": "fused"},
+    r"\bFA2\b|\bFlashAttention-2\b": {"attention_generation": "flash2"},
+    r"\bFA[34]\b|\bFlashAttention-[34]\b|\bcuDNN attention\b": {"attention_generation": "current"},
+    r"\bdeepep\b": {"moe_dispatcher": "deepep"},
+    r"\bhybridep\b": {"moe_dispatcher": "hybridep"},
+}
+"""Words of free text that decide fields of ``Software``."""
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "delay_wgrad": "part of the overlap of expert dispatch",
+    "fp8_recipe": "the constants speak of the precision, not of its scaling recipe",
+    "fsdp_mixed_precision": "grad_dtype says what is reduced",
+    "ici_fsdp_transpose_parallelism": "order of the mesh axes",
+    **dict.fromkeys(("lora_alpha", "lora_dropout"), "of adapters, without effect on time and memory here"),
+    "limit_all_gathers": "bounds the weights gathered ahead, two layers here",
+    "pack_sample_into_one": "packing of samples",
+    "post_validation": "schedules are priced without a wait of all ranks before the optimizer step",
+    "quantization": "the precision says what is computed",
+    "slices": "scale_up_size is the slice",
+    "stack": "chosen",
+    "weights": "the fp32 copy is the optimizer's",
+}
+"""Known keys that change nothing, and why."""

@@ -14,24 +14,24 @@ from dataclasses import fields
 from typing import Final, cast
 
 from shardplan.calibration.runs.choices import MOST_SHOWN, Choices, Part
-from shardplan.calibration.runs.option_remat import (
-    is_count,
-    offloaded_layers,
-    recompute_layers,
-    remat_policy,
-    remat_tensors,
-)
 from shardplan.calibration.runs.option_words import (
     COMPILED,
+    FEATURES,
     GRAPH_MAKERS,
     GRAPH_PARTS,
     NETWORKS,
     NOT_MODELLED,
+    OVERLAP_NAMES,
+    OVERLAP_WORDS,
     OVERLAPS,
+    POLICIES,
+    POLICY_NAMES,
+    PROJECTIONS,
     RESHARDED,
     ROUTER_PARTS,
     SOFTWARE_OVERLAPS,
     SOFTWARE_WORDS,
+    WITHOUT_EFFECT,
 )
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import LinkType
@@ -69,23 +69,6 @@ def apply_options(choices: Choices) -> None:
             choices.say_unknown(f"option {key}={value}")
 
 
-WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "delay_wgrad": "part of the overlap of expert dispatch",
-    "fp8_recipe": "the constants speak of the precision, not of its scaling recipe",
-    "fsdp_mixed_precision": "grad_dtype says what is reduced",
-    "ici_fsdp_transpose_parallelism": "order of the mesh axes",
-    **dict.fromkeys(("lora_alpha", "lora_dropout"), "of adapters, without effect on time and memory here"),
-    "limit_all_gathers": "bounds the weights gathered ahead, two layers here",
-    "pack_sample_into_one": "packing of samples",
-    "post_validation": "schedules are priced without a wait of all ranks before the optimizer step",
-    "quantization": "the precision says what is computed",
-    "slices": "scale_up_size is the slice",
-    "stack": "chosen",
-    "weights": "the fp32 copy is the optimizer's",
-}
-"""Known keys that change nothing, and why."""
-
-
 def _overlap(choices: Choices, key: str, value: str) -> None:
     """Kinds of communication that overlap with computation; what is not named keeps the framework's default."""
     words: dict[str, str] = {}
@@ -102,10 +85,6 @@ def _overlap(choices: Choices, key: str, value: str) -> None:
     if not value.strip(" ,"):
         choices.not_known(key, value, "a comma list of what overlaps")
     choices.state(key, "plan", **chosen)
-
-
-OVERLAP_WORDS: Final = {folded(word): settings for word, settings in OVERLAPS.items()}
-OVERLAP_NAMES: Final = {folded(word): word for word in OVERLAPS}
 
 
 def _cuda_graph(choices: Choices, key: str, value: str) -> None:
@@ -146,45 +125,10 @@ def _scope(text: str) -> tuple[str, set[str]]:
     return folded(implementation), {folded(part) for part in re.split(r"[+,]", listed)}
 
 
-def _capacity(choices: Choices, key: str, value: str) -> None:
-    """Experts take a fixed number of tokens where a factor is given; MaxText writes -1 where none is."""
-    none = folded(value) in ("no", "none", "false", "off") or _number(value) == -1
-    if none or 0 < _number(value) < math.inf:
-        choices.state(key, "software", moe_capacity=not none)
-    else:
-        choices.not_known(key, value, "a number above zero, or no")
-
-
-def _imbalance(choices: Choices, key: str, value: str) -> None:
-    """Load of the most loaded rank of experts; balanced routing is 1."""
-    ratio = {"no": 1.0, "none": 1.0, "balanced": 1.0, "forced": 1.0}.get(folded(value), _number(value))
-    if 1 <= ratio <= MOST_IMBALANCE:
-        choices.state(key, "job", moe_imbalance=ratio)
-    else:
-        choices.not_known(key, value, f"a number from 1 to {MOST_IMBALANCE:g}, or balanced")
-
-
-def _number(text: str) -> float:
-    """NaN where the text is not a number."""
-    try:
-        return math.nan if "_" in text else float(text)
-    except ValueError:
-        return math.nan
-
-
-def _primary_weights(choices: Choices, key: str, value: str) -> None:
-    """Number format of the weights between steps; formats of 8 bits or fewer leave no 16-bit copy."""
-    name = PRECISIONS.get(folded(value)) or re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
-    if name in (*PRECISIONS.values(), "fp4"):
-        choices.state(key, "software", quantised_weights=name not in ("fp32", "bf16", "fp16"))
-    else:
-        choices.not_known(key, value, one_of((*PRECISIONS.values(), "fp4")))
-
-
 def _reshard(choices: Choices, key: str, value: str) -> None:
     """Weights that stay gathered from forward to backward: only gradients and states are sharded, as in zero2."""
     sharding = choices.plan.get("sharding")
-    over_ranks = is_count(value) and int(value) > 1
+    over_ranks = (_count(value) or 0) > 1
     if not over_ranks and folded(value) not in RESHARDED:
         choices.not_known(key, value, "always, never, default or a number of ranks")
     elif sharding not in ("zero3", "hsdp"):
@@ -196,49 +140,8 @@ def _reshard(choices: Choices, key: str, value: str) -> None:
         choices.assumed.append("weights stay gathered after the forward pass: taken as zero2")
 
 
-def _dropout(choices: Choices, key: str, value: str) -> None:
-    """A switch, or the probability."""
-    flag = FLAGS.get(folded(value), _number(value) > 0)
-    if folded(value) in FLAGS or 0 <= _number(value) < 1:
-        choices.state(key, "job", dropout=flag)
-    else:
-        choices.not_known(key, value, "yes, no or a probability below 1")
-
-
-def _lora_rank(choices: Choices, key: str, value: str) -> None:
-    if is_count(value) and 0 < int(value) <= MOST_RANK:
-        choices.state(key, "job", lora_rank=int(value))
-    else:
-        choices.not_known(key, value, f"a whole number from 1 to {MOST_RANK:,}")
-
-
-def _lora_targets(choices: Choices, key: str, value: str) -> None:
-    """Names of matrices as frameworks give them."""
-    named = [LORA_MATRICES.get(folded(word), "") for word in value.split(",")]
-    try:
-        lora_targets(",".join(named))
-    except InputError:
-        choices.not_known(key, value, f"names among {', '.join(LORA_TARGETS)}")
-    else:
-        choices.state(key, "job", lora_targets=",".join(named))
-
-
 def _network(choices: Choices, key: str, value: str) -> None:
     choices.network = cast("LinkType | None", choices.meant(key, value, NETWORKS))
-
-
-def _compile(choices: Choices, key: str, value: str) -> None:
-    is_compiled = choices.meant(key, value, COMPILED)
-    if is_compiled is not None:
-        choices.state(key, "software", kernels="fused" if is_compiled else "eager")
-
-
-def _vocabulary_tiling(choices: Choices, key: str, value: str) -> None:
-    """Pieces in which the loss is computed; one is the whole."""
-    if is_count(value) and int(value) >= 1:
-        choices.state(key, "software", fused_loss=int(value) > 1)
-    else:
-        choices.not_known(key, value, "a whole number from 1")
 
 
 def _schedule(choices: Choices, key: str, value: str) -> None:
@@ -265,25 +168,6 @@ def _features(choices: Choices, _key: str, value: str) -> None:
     choices.ignored.append(f"features: {value}")
 
 
-FEATURES: Final[Mapping[str, Mapping[str, object]]] = {
-    r"\bliger kernels\b": {"fused_loss": True, "kernels": "fused"},
-    r"\bFA2\b|\bFlashAttention-2\b": {"attention_generation": "flash2"},
-    r"\bFA[34]\b|\bFlashAttention-[34]\b|\bcuDNN attention\b": {"attention_generation": "current"},
-    r"\bdeepep\b": {"moe_dispatcher": "deepep"},
-    r"\bhybridep\b": {"moe_dispatcher": "hybridep"},
-}
-"""Words of free text that decide fields of ``Software``."""
-
-
-def _layout(choices: Choices, key: str, value: str) -> None:
-    """Megatron's pipeline layout: layers of every model chunk."""
-    sizes = layers_of_layout(value)
-    if sizes is None:
-        choices.not_known(key, value, "stages between '|' of t (layer), E, m, L, with *n and (...)*n")
-    else:
-        choices.state(key, "plan", stage_layers=sizes)
-
-
 def layers_of_layout(text: str) -> tuple[int, ...] | None:
     """Layers of each chunk of a Megatron pipeline layout such as ``Et|(tt|)*30L``; None where it cannot be read."""
     if len(text) > 2000:
@@ -299,27 +183,147 @@ def layers_of_layout(text: str) -> tuple[int, ...] | None:
     return tuple(part.count("t") for part in parts)
 
 
-def _placement(choices: Choices, key: str, value: str) -> None:
-    try:
-        placement_tokens(value.lower())
-    except InputError:
-        choices.not_known(key, value, f"an order such as {DEFAULT_PLACEMENT}")
-    else:
-        choices.state(key, "plan", placement=value.lower())
-
-
 Apply = Callable[[Choices, str, str], None]
+Settings = Mapping[str, object]
+MOST_DIGITS: Final = 6
 
 
-def _word(part: Part, field: str, table: Mapping[str, object]) -> Apply:
-    """An option that sets one field to one of the words of a table."""
+def _sets(part: Part, read: Callable[[str], Settings | None], allowed: str, names: Mapping[str, str] = {}) -> Apply:
+    """An option that sets the fields that ``read`` gives; None: it does not understand the value.
+
+    ``names``: what may have been meant then.
+    """
+
+    def apply(choices: Choices, key: str, value: str) -> None:
+        settings = read(value)
+        if settings is None:
+            choices.not_known(key, value, allowed, guess(value, names))
+        else:
+            choices.state(key, part, **settings)
+
+    return apply
+
+
+def _word(part: Part, field: str, table: Mapping[str, object], values: Mapping[object, object] = {}) -> Apply:
+    """An option that sets one field to one of the words of a table; ``values``: what the field calls some of them."""
 
     def apply(choices: Choices, key: str, value: str) -> None:
         meant = choices.meant(key, value, table)
         if meant is not None:
-            choices.state(key, part, **{field: meant})
+            choices.state(key, part, **{field: values.get(meant, meant)})
 
     return apply
+
+
+def _number(text: str) -> float:
+    """NaN where the text is not a number."""
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
+
+
+def _count(text: str) -> int | None:
+    """A whole number of a size that a model may have; None where the text is none."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+
+
+def _capacity(value: str) -> Settings | None:
+    """Experts take a fixed number of tokens where a factor is given; MaxText writes -1 where none is."""
+    none = folded(value) in ("no", "none", "false", "off") or _number(value) == -1
+    return {"moe_capacity": not none} if none or 0 < _number(value) < math.inf else None
+
+
+def _imbalance(value: str) -> Settings | None:
+    """Load of the most loaded rank of experts; balanced routing is 1."""
+    ratio = {"no": 1.0, "none": 1.0, "balanced": 1.0, "forced": 1.0}.get(folded(value), _number(value))
+    return {"moe_imbalance": ratio} if 1 <= ratio <= MOST_IMBALANCE else None
+
+
+def _primary_weights(value: str) -> Settings | None:
+    """Number format of the weights between steps; formats of 8 bits or fewer leave no 16-bit copy."""
+    name = PRECISIONS.get(folded(value)) or re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
+    return {"quantised_weights": name not in ("fp32", "bf16", "fp16")} if name in WEIGHTS else None
+
+
+WEIGHTS: Final = (*PRECISIONS.values(), "fp4")
+
+
+def _dropout(value: str) -> Settings | None:
+    """A switch, or the probability."""
+    flag = FLAGS.get(folded(value), _number(value) > 0)
+    return {"dropout": flag} if folded(value) in FLAGS or 0 <= _number(value) < 1 else None
+
+
+def _lora_rank(value: str) -> Settings | None:
+    rank = _count(value) or 0
+    return {"lora_rank": rank} if 0 < rank <= MOST_RANK else None
+
+
+def _lora_targets(value: str) -> Settings | None:
+    """Names of matrices as frameworks give them."""
+    named = ",".join(LORA_MATRICES.get(folded(word), "") for word in value.split(","))
+    return {"lora_targets": named} if _is_accepted(lora_targets, named) else None
+
+
+def _placement(value: str) -> Settings | None:
+    return {"placement": value.lower()} if _is_accepted(placement_tokens, value.lower()) else None
+
+
+def _is_accepted(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except InputError:
+        return False
+    return True
+
+
+def _vocabulary_tiling(value: str) -> Settings | None:
+    """Pieces in which the loss is computed; one is the whole."""
+    pieces = _count(value)
+    return {"fused_loss": pieces > 1} if pieces else None
+
+
+def _layout(value: str) -> Settings | None:
+    """Megatron's pipeline layout: layers of every model chunk."""
+    sizes = layers_of_layout(value)
+    return None if sizes is None else {"stage_layers": sizes}
+
+
+def _recompute_layers(value: str) -> Settings | None:
+    """Layers of each stage that recompute."""
+    layers = _count(value)
+    return None if layers is None else {"recompute_num_layers": layers}
+
+
+def _offloaded_layers(value: str) -> Settings | None:
+    """Activations of this number of layers of each stage wait on the host."""
+    layers = _count(value)
+    if layers is None:
+        return None
+    return {"offload": "activations" if layers else "none", "offload_num_layers": layers or None}
+
+
+def _remat_policy(value: str) -> Settings | None:
+    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``."""
+    policy = POLICIES.get(folded(value))
+    return {} if folded(value) == "custom" else None if policy is None else {"recompute": policy}
+
+
+def _remat_tensors(value: str) -> Settings | None:
+    """Named tensors that stay on the device or wait on the host; all others are computed again."""
+    listed = [word.strip() for word in value.split(",") if word.strip()]
+    items = [re.fullmatch(r"([^:\s]+) *: *(device|offload|remat)", word) for word in listed]
+    places = {item[1]: item[2] for item in items if item}
+    if not items or len(places) < len(items):
+        return None
+    kept = {name for name, place in places.items() if place != "remat"}
+    if not (kept >= PROJECTIONS or "qkv_proj" in kept):
+        return {"recompute": "full"}
+    modules = ["layernorm", "activation"]
+    modules += [] if "context" in kept else ["core_attn"]
+    modules += [] if kept & {"mlpwi", "mlpwi_0"} else ["mlp"]
+    return {"recompute": ",".join(modules)}
 
 
 def _trained(choices: Choices, key: str, value: str) -> None:
@@ -333,36 +337,42 @@ def _trained(choices: Choices, key: str, value: str) -> None:
     choices.state(key, "job", **{name: each for name, each in stated.items() if name not in left})
 
 
+LAYERS: Final = "a whole number of layers of each stage"
+COMPILES: Final = _word("software", "kernels", COMPILED, {True: "fused", False: "eager"})
+RECOMPUTES: Final = _sets("plan", _recompute_layers, LAYERS)
+OFFLOADS: Final = _sets("plan", _offloaded_layers, LAYERS)
 OPTIONS: Final[Mapping[str, Apply]] = {
     "features": _features,
     "overlap": _overlap,
     "moe_a2a_1f1b": _word("plan", "overlap_ep", FLAGS),
     "cuda_graph": _cuda_graph,
     "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
-    "moe_capacity_factor": _capacity,
-    "moe_imbalance": _imbalance,
+    "moe_capacity_factor": _sets("software", _capacity, "a number above zero, or no"),
+    "moe_imbalance": _sets("job", _imbalance, f"a number from 1 to {MOST_IMBALANCE:g}, or balanced"),
     "optimizer_moments": _word("job", "moment_dtype", DTYPES),
     "optimizer": _word("job", "optimizer", OPTIMIZERS),
-    "primary_weights": _primary_weights,
+    "primary_weights": _sets("software", _primary_weights, one_of(WEIGHTS)),
     "reshard_after_forward": _reshard,
-    "compile": _compile,
-    "torch_compile": _compile,
-    "num_vocab_tiling": _vocabulary_tiling,
+    "compile": COMPILES,
+    "torch_compile": COMPILES,
+    "num_vocab_tiling": _sets("software", _vocabulary_tiling, "a whole number from 1"),
     "schedule": _schedule,
     "cp_comm_type": _word("plan", "cp_comm", CP_COMMS),
-    "recompute_layers": recompute_layers,
-    "recompute_num_layers": recompute_layers,
-    "cpu_activation_offload_layers": offloaded_layers,
-    "offload_num_layers": offloaded_layers,
-    "remat_policy": remat_policy,
-    "remat_tensors": remat_tensors,
-    "pp_layout": _layout,
-    "dropout": _dropout,
-    "placement": _placement,
+    "recompute_layers": RECOMPUTES,
+    "recompute_num_layers": RECOMPUTES,
+    "cpu_activation_offload_layers": OFFLOADS,
+    "offload_num_layers": OFFLOADS,
+    "remat_policy": _sets("plan", _remat_policy, one_of((*POLICY_NAMES.values(), "custom")), POLICY_NAMES),
+    "remat_tensors": _sets(
+        "plan", _remat_tensors, "a comma list of name:device, name:offload or name:remat, each name once"
+    ),
+    "pp_layout": _sets("plan", _layout, "stages between '|' of t (layer), E, m, L, with *n and (...)*n"),
+    "dropout": _sets("job", _dropout, "yes, no or a probability below 1"),
+    "placement": _sets("plan", _placement, f"an order such as {DEFAULT_PLACEMENT}"),
     "network": _network,
     "train": _trained,
-    "lora_rank": _lora_rank,
-    "lora_targets": _lora_targets,
+    "lora_rank": _sets("job", _lora_rank, f"a whole number from 1 to {MOST_RANK:,}"),
+    "lora_targets": _sets("job", _lora_targets, f"names among {', '.join(LORA_TARGETS)}"),
     "base_weights": _word("job", "base_weights", BASE_WEIGHTS),
     **{field.name: _word("software", field.name, SOFTWARE_WORDS.get(field.name, FLAGS)) for field in fields(Software)},
     "moe_dispatcher": _word("software", "moe_dispatcher", DISPATCHERS),

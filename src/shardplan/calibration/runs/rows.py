@@ -1,7 +1,7 @@
 """Measured training runs: one row of a CSV file each, as published sources state them or as users write their own.
 
-An empty cell means that the source does not say. Cells are read and checked by :mod:`shardplan.calibration.runs.cells`;
-what they mean for a plan is the business of :mod:`shardplan.calibration.runs.questions`.
+An empty cell means that the source does not say. What cells hold is in :mod:`shardplan.calibration.runs.columns`; what
+they mean for a plan is the business of :mod:`shardplan.calibration.runs.questions`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.runs.cells import COLUMNS, EMPTY, FIELDS, RowCell, Taken
+from shardplan.calibration.runs.cells import RowCell, Taken
+from shardplan.calibration.runs.columns import COLUMNS, MEMORIES, TIMES
 from shardplan.calibration.runs.header import SEPARATORS, header_of, separator_of
-from shardplan.calibration.runs.measured import OUT_OF_MEMORY, measured_values
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, given_fields
 from shardplan.files import DATA, FileKind, read_text
 
 SHIPPED_RUNS: Final = DATA / "measured_runs" / "runs.csv"
@@ -32,6 +32,9 @@ RUNS: Final = FileKind(
 )
 MOST_ROWS: Final = 50_000
 RAN: Final = "ran"
+OUT_OF_MEMORY: Final = "oom"
+MOST_APART: Final = 0.05
+"""Share by which two figures of one quantity may differ: they are rounded, and averaged apart."""
 LONGEST_CELL: Final = 4000
 LONGEST_STEM: Final = 40
 
@@ -199,14 +202,11 @@ def shipped_runs() -> tuple[MeasuredRun, ...]:
 
 
 def _bad_file(label: str, what: str) -> InputError:
-    return InputError(
-        f"{label} {what}",
-        rule=RUNS.rule,
-        hint=RUNS.hint,
-    )
+    return InputError(f"{label} {what}", rule=RUNS.rule, hint=RUNS.hint)
 
 
 def _numbered(text: str, sign: str) -> Iterable[tuple[int, list[str]]]:
+    """Every row with the line on which it ends."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=sign)
     for cells in reader:
         if reader.line_num > MOST_ROWS:
@@ -218,7 +218,7 @@ def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[
     """Of rows with one id the first; the others cannot be distinguished from it."""
     first: dict[str, int] = {}
     return [
-        _repeated(row, first[row.id], label) if first.setdefault(row.id, row.line) != row.line else row for row in rows
+        row if first.setdefault(row.id, row.line) == row.line else _repeated(row, first[row.id], label) for row in rows
     ]
 
 
@@ -228,44 +228,61 @@ def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> Unrea
         rule="every run has an id of its own",
         hint="rename one of the two",
     )
-    return UnreadableRun(
-        id=row.id,
-        line=row.line,
-        family=row.family,
-        tier=row.tier,
-        step_time=row.step_time,
-        peak_memory_bytes=row.peak_memory_bytes,
-        result=row.result,
-        errors=(error,) if isinstance(row, MeasuredRun) else (error, *row.errors),
-    )
+    if isinstance(row, UnreadableRun):
+        return replace(row, errors=(error, *row.errors))
+    kept = {name: getattr(row, name) for name in given_fields(UnreadableRun) if name != "errors"}
+    return UnreadableRun(**kept, errors=(error,))
 
 
 def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
+    """What a row says, or all that is wrong with it."""
     stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
     if "id" not in header:
         stated["id"] = f"{path.stem[:LONGEST_STEM]}, line {line}"
-    try:
-        _check_width(header, cells, f"{path}, line {line}")
-        return _run_of(stated, line, path)
-    except InputError as error:
-        return _unreadable(stated, line, path, (error,))
 
+    def cell(column: str) -> RowCell:
+        text = stated.get(column, "")
+        found = RowCell(path, line, stated.get("id", ""), column, text, COLUMNS[column].is_required)
+        if len(text) > LONGEST_CELL:
+            raise replace(found, text=text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
+        return found
 
-def _check_width(header: Sequence[str], cells: list[str], where: str) -> None:
     if len(cells) > len(header):
-        raise InputError(
-            f"{where}: {len(cells)} cells for {len(header)} columns",
-            rule="a row has a cell for each column",
-            hint="quote cells that contain commas",
-        )
+        return _unreadable(stated, line, path, [_too_wide(f"{path}, line {line}", len(cells), len(header))])
+    read: dict[str, Any] = {}
+    wrong: list[InputError] = []
+    for name, column in COLUMNS.items():
+        try:
+            read[name] = column.read(cell(name)) if column.is_required or stated.get(name) else column.kind.empty
+        except InputError as error:
+            wrong.append(error)
+    taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
+    values = read | {name: value.value for name, value in taken.items()}
+    try:
+        values |= {} if wrong else _measured(values, cell)
+    except InputError as error:
+        wrong.append(error)
+    if wrong:
+        return _unreadable(stated, line, path, wrong)
+    fields = {column.field: values[name] for name, column in COLUMNS.items() if column.field}
+    unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
+    return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **fields)
 
 
-def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: tuple[InputError, ...]) -> UnreadableRun:
+def _too_wide(where: str, num_cells: int, num_columns: int) -> InputError:
+    return InputError(
+        f"{where}: {num_cells} cells for {num_columns} columns",
+        rule="a row has a cell for each column",
+        hint="quote cells that contain commas",
+    )
+
+
+def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: Sequence[InputError]) -> UnreadableRun:
     """What can be read of a row, for the list of those that are skipped."""
 
     def readable(column: str) -> Any:
         try:
-            value = COLUMNS[column](RowCell(path, line, "", column, stated.get(column, "")))
+            value = COLUMNS[column].read(RowCell(path, line, "", column, stated.get(column, "")))
         except InputError:
             return None
         return value.value if isinstance(value, Taken) else value
@@ -278,32 +295,50 @@ def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: tuple[
         step_time=readable("step_time_s"),
         peak_memory_bytes=readable("peak_memory_gb"),
         result=readable("result") or "",
-        errors=errors,
+        errors=tuple(errors),
     )
 
 
-def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
-    row = stated.get("id", "")
+def _measured(values: Mapping[str, Any], cell: Callable[[str], RowCell]) -> dict[str, Any]:
+    """What a row says was measured: a step time or a rate that it follows from, a peak memory, or that memory was full.
 
-    def cell(column: str) -> RowCell:
-        found = RowCell(path, line, row, column, stated.get(column, ""))
-        if len(found.text) > LONGEST_CELL:
-            raise RowCell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
-        return found
+    Raises ``InputError`` where two cells contradict each other, or where nothing is stated.
+    """
+    stated = [name for name in (*TIMES, *MEMORIES) if values[name] is not None]
+    if values["result"] == OUT_OF_MEMORY and stated:
+        raise cell(stated[0]).wrong(f"empty where the result is {OUT_OF_MEMORY}")
+    if values["result"] != OUT_OF_MEMORY and not stated:
+        raise cell("step_time_s").wrong(
+            "given where peak_memory_gb is not (or a rate such as tokens_per_second), unless the result is "
+            f"{OUT_OF_MEMORY}"
+        )
+    tokens = values["sequence_length"] * values["global_batch_size"]
+    total, each = values["tokens_per_second"], values["tokens_per_second_per_accelerator"]
+    times = {
+        "step_time_s": values["step_time_s"],
+        "step_time_ms": values["step_time_ms"],
+        "tokens_per_second": total and tokens / total,
+        "tokens_per_second_per_accelerator": each and tokens / (each * values["num_accelerators"]),
+    }
+    step_time, named = _one_of(times, cell)
+    memory, _ = _one_of({name: values[name] for name in MEMORIES}, cell)
+    rate = None if step_time is not None else values["tflops_per_accelerator"]
+    how = "tokens" if named.startswith("tokens") else "flops" if rate is not None else ""
+    return {
+        "step_time_s": step_time,
+        "peak_memory_gb": memory,
+        "tflops_per_accelerator": rate,
+        "step_time_from": values["step_time_from"] or how,
+    }
 
-    read: dict[str, Any] = dict(EMPTY)
-    wrong: list[InputError] = []
-    for name, read_cell in COLUMNS.items():
-        if name in EMPTY and not stated.get(name):
-            continue
-        try:
-            read[name] = read_cell(cell(name))
-        except InputError as error:
-            wrong.append(error)
-    if wrong:
-        return _unreadable(stated, line, path, tuple(wrong))
-    taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
-    values = {FIELDS.get(name, name): value.value if name in taken else value for name, value in read.items()}
-    values |= measured_values(values, cell)
-    unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
-    return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **values)
+
+def _one_of(found: Mapping[str, float | None], cell: Callable[[str], RowCell]) -> tuple[float | None, str]:
+    """The first value, and its column. Raises ``InputError`` where another one contradicts it."""
+    stated = {name: value for name, value in found.items() if value}
+    if not stated:
+        return None, ""
+    first, *others = stated
+    for other in others:
+        if abs(stated[other] / stated[first] - 1) > MOST_APART:
+            raise cell(other).wrong(f"what {first} says: {stated[other]:.4g} against {stated[first]:.4g} in its unit")
+    return stated[first], first

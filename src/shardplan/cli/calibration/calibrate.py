@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
-from shardplan.cli.calibration.kernels import profile_from_kernels
-from shardplan.cli.calibration.profile_file import profile_name
-from shardplan.cli.calibration.runs import MOST_ERROR, profile_from_runs
-from shardplan.cli.calibration.shipped import refit_shipped
+from shardplan.cli.calibration.ways import (
+    MOST_ERROR,
+    profile_from_kernels,
+    profile_from_runs,
+    profile_name,
+    refit_shipped,
+)
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
@@ -160,7 +163,7 @@ def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: boo
 
 def _template() -> int:
     """A file of measured runs to start from."""
-    from shardplan.calibration.runs.template import TEMPLATE
+    from shardplan.calibration.runs.header import TEMPLATE
 
     sys.stdout.write(TEMPLATE)
     return 0

@@ -15,9 +15,15 @@ def show_document(document: AnswerDocument, target: JsonTarget) -> int:
         from shardplan.render.record import document_record
 
         target.write(document_record(document))
-    if not target.is_stdout:
-        from shardplan.render.page import Page
-        from shardplan.render.terminal import show
-
-        show(Page(), document)
+    print_document(document, target)
     return 0 if document.is_yes else 1
+
+
+def print_document(document: AnswerDocument, target: JsonTarget) -> None:
+    """Prints the answer, unless its record takes the place of the text."""
+    if target.is_stdout:
+        return
+    from shardplan.render.page import Page
+    from shardplan.render.terminal import show
+
+    show(Page(), document)

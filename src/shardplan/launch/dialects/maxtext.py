@@ -344,7 +344,7 @@ def _batch(facts: Facts, config: Settings) -> None:
 
 def _policy(name: str) -> str | None:
     """What a policy computes again; None where activations go to the host too, or the policy is not known."""
-    from shardplan.calibration.runs.option_remat import POLICIES  # here: its modules are read for MaxText alone
+    from shardplan.calibration.runs.option_words import POLICIES  # here: its modules are read for MaxText alone
 
     return "none" if name == "none" else None if "offload" in name else POLICIES.get(folded(name))
 

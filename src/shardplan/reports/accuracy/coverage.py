@@ -8,14 +8,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.calibration.attainable import Spread, Vector, attainable, spread_of
 from shardplan.calibration.coverage import (
     Coverage,
     Covered,
-    coverage_by_family,
-    coverage_by_generation,
+    Spread,
+    attainable,
+    coverage_by,
     coverage_of,
     covered_runs,
+    spread_of,
 )
 from shardplan.estimation.band import errors_of
 from shardplan.inputs.readers.residuals import Residual
@@ -37,7 +38,7 @@ def coverage_record(residuals: Sequence[Residual]) -> dict[str, Any]:
     """Coverage of step times and of peak memories, and of step times on a generation that no run covers."""
     result: dict[str, Any] = {quantity: _of_quantity(residuals, quantity) for quantity in ("time", "memory")}
     new = [run for run in covered_runs(residuals, unmeasured=True) if run.family not in COMPOSED]
-    generations = coverage_by_generation(new, SMALL_FAMILY)
+    generations = coverage_by(new, "generation", smallest=SMALL_FAMILY)
     return result | {"generation": plain(generations), "attainable": _attainable(residuals, result["time"]["family"])}
 
 
@@ -65,7 +66,7 @@ def _attainable(residuals: Sequence[Residual], families: Mapping[str, Any]) -> d
     }
 
 
-def _within(inside: Vector, shares: tuple[float, float]) -> NDArray[np.int_]:
+def _within(inside: NDArray[np.float64], shares: tuple[float, float]) -> NDArray[np.int_]:
     """Families of every set whose share lies between ``shares``."""
     return np.asarray(((inside >= shares[0]) & (inside <= shares[1])).sum(axis=1))
 
@@ -77,7 +78,7 @@ def _counted(counts: NDArray[np.int_]) -> dict[str, float]:
 
 def _of_quantity(residuals: Sequence[Residual], quantity: str) -> dict[str, Any]:
     runs = covered_runs(residuals, quantity)
-    families = coverage_by_family(runs, smallest=1)
+    families = coverage_by(runs, "family", smallest=1)
     small = {name for name, one in families.items() if one.n < SMALL_FAMILY}
     return {
         "all": _judged(coverage_of(runs)),

@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final, Literal
 
-from shardplan.calibration.errors import Errors, errors_of
+from shardplan.calibration.errors import UNSTATED, Errors, errors_of_each, grouped, read_needs
 from shardplan.calibration.predict import Prediction, ask_all, predict
 from shardplan.calibration.runs.rows import MeasuredRun, shipped_runs
-from shardplan.calibration.verdicts import read_needs
 from shardplan.errors import UnknownNameError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual, read_residuals
-from shardplan.reports.accuracy.causes import Cause, Subject, cause_of
+from shardplan.reports.accuracy.shortfalls import Cause, Subject, cause_of
 
 Quantity = Literal["step_time", "peak_memory", "fits"]
 """What is predicted and was measured; ``fits``: needed over usable memory, against how the run ended."""
-UNSTATED: Final = "unstated"
 KINDS: Final = {False: "dense", True: "mixture of experts"}
 FACETS: Final[Mapping[str, Callable[[KnownRun], str]]] = {
     "family": lambda one: one.run.family,
@@ -119,29 +117,23 @@ class ErrorsOfGroup:
 
 def errors_by_facet(runs: Sequence[KnownRun], quantity: Quantity, facet: str) -> tuple[ErrorsOfGroup, ...]:
     """Errors by the values of a facet, the largest group first, and of all runs last."""
-    groups: dict[str, list[KnownRun]] = {}
-    for one in runs:
-        groups.setdefault(FACETS[facet](one), []).append(one)
+    groups = grouped(runs, FACETS[facet])
     ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
-    return tuple(_group(name, group, quantity) for name, group in (*ordered, ("all", [*runs])))
-
-
-def _group(name: str, runs: Sequence[KnownRun], quantity: Quantity) -> ErrorsOfGroup:
-    errors = errors_of([math.nan if (ratio := one.ratio(quantity)) is None else ratio for one in runs])
-    return ErrorsOfGroup(name=name, errors=errors, num_right=sum(one.is_right for one in runs))
+    return tuple(
+        ErrorsOfGroup(
+            name=name,
+            errors=errors_of_each(group, lambda one: one.ratio(quantity)),
+            num_right=sum(one.is_right for one in group),
+        )
+        for name, group in (*ordered, ("all", [*runs]))
+    )
 
 
 def furthest_off(runs: Iterable[KnownRun], quantity: Quantity) -> tuple[KnownRun, ...]:
     """The runs with the largest error first; of verdicts the wrong ones, then those nearest to being wrong."""
     if quantity == "fits":
-        return tuple(sorted(runs, key=_margin))
+        return tuple(sorted(runs, key=lambda one: abs(one.fits or 0.0) * (1 if one.is_right else -1)))
     return tuple(sorted(runs, key=lambda one: -abs(one.ratio(quantity) or 0.0)))
-
-
-def _margin(one: KnownRun) -> float:
-    """How far a verdict is on the right side; below zero where it is wrong."""
-    size = abs(one.fits or 0.0)
-    return size if one.is_right else -size
 
 
 @dataclass(frozen=True, kw_only=True)

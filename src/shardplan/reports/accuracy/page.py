@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+from typing import Any, Final
 
 from shardplan.reports.accuracy.figures import accuracy_figures
-from shardplan.reports.accuracy.page_bands import band_sections
-from shardplan.reports.accuracy.page_fits import fits_sections
-from shardplan.reports.accuracy.page_order import order_sections
-from shardplan.reports.accuracy.page_shortfalls import shortfall_sections
-from shardplan.reports.accuracy.page_targets import target_sections
-from shardplan.reports.accuracy.words import Record, as_percent, error_table
+from shardplan.reports.accuracy.page_targets import band_sections, shortfall_sections, target_sections
+from shardplan.reports.accuracy.words import Record, as_gigabytes, as_percent, error_columns
 from shardplan.reports.sections import Section, html_of
 from shardplan.reports.svg import drawn
 
@@ -30,12 +27,19 @@ ERROR = (
 
 def accuracy_sections(record: Record) -> list[Section]:
     """All sections of a record, in order; those for which it has nothing are left out."""
-    found = [
-        *_summary(record), *target_sections(record), *_step_times(record), *_memory(record), *fits_sections(record),
-        *order_sections(record),
-        *band_sections(record), *_claims(record), *shortfall_sections(record), *_skipped(record),
-    ]  # fmt: skip
-    return [section for section in found if section.text or section.rows]
+    makers = (
+        _summary,
+        target_sections,
+        _step_times,
+        _memory,
+        _fits,
+        _order,
+        band_sections,
+        _claims,
+        shortfall_sections,
+        _skipped,
+    )
+    return [section for make in makers for section in make(record) if section.text or section.rows]
 
 
 def accuracy_html(record: Record) -> str:
@@ -83,13 +87,16 @@ def _step_times(record: Record) -> Iterator[Section]:
         return
     yield Section(title="Step time", text="Dashed: 20 % on either side of equality.", figure="time")
     for group, title in GROUP_TITLES.items():
-        columns, rows = error_table(record["step_time"][group], "")
-        yield Section(title=title, level=3, columns=columns, rows=rows)
-    columns, rows = error_table(record["scale"], "accelerators")
-    yield Section(
-        title="Error against scale", level=3, figure="scale", columns=columns, rows=rows,
+        rows = record["step_time"][group]
+        yield Section.of(title, rows, error_columns(rows, ""), level=3)
+    yield Section.of(
+        "Error against scale",
+        record["scale"],
+        error_columns(record["scale"], "accelerators"),
+        level=3,
+        figure="scale",
         text="Bias: median of predicted over measured, less one; above zero, predictions are too slow.",
-    )  # fmt: skip
+    )
 
 
 def _memory(record: Record) -> Iterator[Section]:
@@ -101,27 +108,27 @@ def _memory(record: Record) -> Iterator[Section]:
         "The tables leave out internevo.",
         figure="memory",
     )
-    for rows_of, title in (
+    for rows, title in (
         *((record["peak_memory"][group], GROUP_TITLES[group]) for group in ("family", "accelerator", "tier")),
         (record["meter"], "By meter"),
     ):
-        columns, rows = error_table(rows_of, "")
-        yield Section(title=f"Memory {title[0].lower()}{title[1:]}", level=3, columns=columns, rows=rows)
+        yield Section.of(f"Memory {title[0].lower()}{title[1:]}", rows, error_columns(rows, ""), level=3)
 
 
 def _claims(record: Record) -> Iterator[Section]:
-    if record["claims"] is None:
-        return
-    yield Section(
-        title="Other tools",
+    yield Section.of(
+        "Other tools",
+        record["claims"] or (),
+        (
+            *((title, itemgetter(title)) for title in ("tool", "runs")),
+            ("result", itemgetter("says")),
+            ("measured by", itemgetter("source")),
+            ("shardplan in-sample", lambda row: _ours(row["in_sample"])),
+            ("shardplan left out", lambda row: _ours(row["left_out"])),
+        ),
         text="What their authors published or what their code gave, and shardplan on the same runs where they are in "
         "the data. Mean error here is the mean of |predicted / measured - 1|, as theirs. Shardplan's constants, unlike "
         "theirs, were fitted to published runs; those of the left-out column did not see the family in question.",
-        columns=["tool", "runs", "result", "measured by", "shardplan in-sample", "shardplan left out"],
-        rows=[
-            [row["tool"], row["runs"], row["says"], row["source"], _ours(row["in_sample"]), _ours(row["left_out"])]
-            for row in record["claims"]
-        ],
     )
 
 
@@ -137,8 +144,133 @@ def _ours(found: Mapping[str, Any] | None) -> str:
 
 
 def _skipped(record: Record) -> Iterator[Section]:
-    yield Section(
-        title="Runs without a prediction",
-        columns=["run", "reason"],
-        rows=[[row["id"], row["reason"]] for row in record["skipped"]],
+    columns = (("run", itemgetter("id")), ("reason", itemgetter("reason")))
+    yield Section.of("Runs without a prediction", record["skipped"], columns)
+
+
+VERDICTS: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
+    ("right", lambda found: as_percent(found["right"])),
+    ('false "fits"', lambda found: str(found["false_fits"])),
+    ("beyond 3 %", lambda found: str(found["false_fits_beyond_3_percent"])),
+    ("beyond 10 %", lambda found: str(found["false_fits_beyond_10_percent"])),
+    ('false "does not fit"', lambda found: str(found["false_misfits"])),
+)
+"""Columns of verdicts."""
+
+
+def _fits(record: Record) -> Iterator[Section]:
+    """The table by family, and the runs that are furthest off; nothing where no run says how it ended but by a time."""
+    rows = record["fits"]
+    if not rows[-1]["in_sample"]["n"]:
+        return
+    sides = {"in_sample": "", **({"left_out": "left out: "} if rows[-1]["left_out"] is not None else {})}
+    yield Section.of(
+        "Fits",
+        rows,
+        (
+            ("", itemgetter("name")),
+            ("runs", lambda row: str(row["in_sample"]["n"])),
+            ("out of memory", lambda row: str(row["in_sample"]["out_of_memory"])),
+            *(
+                (f"{said * (title == 'right')}{title}", _of_side(cell, side))
+                for side, said in sides.items()
+                for title, cell in VERDICTS
+            ),
+        ),
+        text='The verdict "fits" against how runs ended. False "fits": the run ran out of memory; beyond 3 % and 10 %: '
+        "and is predicted to leave more than that of the usable memory free. "
+        'False "does not fit": the run ran. Families without a run that ran out of memory and without a wrong verdict '
+        "are in the last row alone.",
     )
+    yield Section.of(
+        "Runs out of memory that are predicted to fit",
+        record["false_fits"],
+        (
+            ("run", itemgetter("id")),
+            ("tier", itemgetter("tier")),
+            ("needed", lambda row: as_gigabytes(row["needed_memory_bytes"])),
+            ("usable", lambda row: as_gigabytes(row["usable_memory_bytes"])),
+            ("needed / usable", lambda row: f"{row['needed_memory_bytes'] / row['usable_memory_bytes']:.2f}"),
+            ("cause", lambda row: row["cause"] or "not known"),
+        ),
+        level=3,
+        text="Those predicted to leave more than 3 % of the usable memory free. Needed and usable in GB of 10^9 bytes.",
+    )
+
+
+def _of_side(cell: Callable[[Any], str], side: str) -> Callable[[Record], str]:
+    return lambda row: "" if row[side] is None else cell(row[side])
+
+
+SWEEPS: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
+    ("family, model", lambda one: f"{one['family']}, {one['model'].rsplit('/', 1)[-1].removesuffix('.json')}"),
+    ("accelerators", lambda one: f"{one['num_accelerators']:,} {one['accelerator']}"),
+    ("configurations", lambda one: str(len(one["runs"]))),
+    ("slowest / fastest", lambda one: f"{one['spread']:.2f}"),
+    ("regret", lambda one: as_percent(one["regret"])),
+    ("pairs in order", lambda one: as_percent(one["pairs_in_order"], 0)),
+)
+"""Columns of sweeps."""
+RANKING: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
+    ("", itemgetter("label")),
+    ("sweeps", lambda order: str(order["sweeps"])),
+    ("mean regret", lambda order: as_percent(order["mean_regret"])),
+    ("pairs", lambda order: str(order["pairs"])),
+    ("in order", lambda order: as_percent(order["pairs_in_order"])),
+    ("median rank correlation", lambda order: f"{order['median_spearman']:.2f}"),
+)
+"""Columns of the order within all sweeps."""
+RUNS: Final = {"described": "tiers A and A-", "all": "all tiers"}
+
+
+def _order(record: Record) -> Iterator[Section]:
+    """Sweeps, regret, and pairs in the wrong order with their causes; nothing where there is no sweep."""
+    summaries, sweeps = record["ranking"]["summary"], record["ranking"]["sweeps"]
+    names = {"in_sample": "these runs" if len(summaries) == 1 else "in-sample", "left_out": "left out"}
+    rows = [
+        {"label": f"{names[side]}, {RUNS[which]}", **order}
+        for side, summary in summaries.items()
+        for which, order in summary.items()
+        if order["sweeps"]
+    ]
+    if not rows:
+        return
+    sd = record["difference_sd"]
+    yield Section.of(
+        "Order of configurations",
+        rows,
+        RANKING,
+        text="Sweeps are at least three configurations of one model on the same accelerators. Regret: how much "
+        "slower the configuration that is predicted to be the fastest was than the fastest. Pairs: those whose "
+        "measured times differ by more than 5 %."
+        + (
+            ""
+            if sd is None
+            else " Configurations of one setting share much of their error: that of the ratio of two has a standard "
+            f"deviation of {100 * sd:.0f} %."
+        ),
+    )
+    found = sweeps.get("left_out", sweeps["in_sample"])
+    yield Section.of(
+        "Sweeps", sorted(found, key=lambda one: (-one["regret"], one["family"], one["model"])), SWEEPS, level=3
+    )
+    yield Section.of(
+        "Pairs in the wrong order",
+        record["order_causes"],
+        (
+            ("cause", lambda row: row["cause"] or "not known"),
+            ("pairs, tiers A and A-", lambda row: str(row["described"])),
+            ("all tiers", lambda row: str(row["pairs"])),
+            ("differs most", lambda row: _pair(row["largest"])),
+            ("what to state", lambda row: row["state"] or ""),
+        ),
+        level=3,
+        text=f"By cause{', left out' if 'left_out' in summaries else ''}, with the pair of each that differs most: how "
+        "much slower the first was measured than the second, and how it was predicted. A pair counts once, with the "
+        "first cause that applies.",
+    )
+
+
+def _pair(pair: Record) -> str:
+    ratios = f"x {pair['measured']:.2f} measured, x {pair['predicted']:.2f} predicted"
+    return f"{pair['slower']} against {pair['faster']}: {ratios}"

@@ -1,15 +1,21 @@
-"""Targets of the accuracy report as text and tables: floors, aims, what is reached, and where a floor is missed."""
+"""What is aimed at and where predictions fall short: targets, coverage of bands, known causes, worst runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
 
 from shardplan.calibration.defaults import validation_only
-from shardplan.reports.accuracy.words import Record, as_errors, as_percent
+from shardplan.estimation.band import UNDESCRIBED
+from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_FAMILY
+from shardplan.reports.accuracy.words import Record, as_errors, as_factor, as_gigabytes, as_note, as_percent
 from shardplan.reports.sections import Section
 
-SIDE_NAMES = {"in_sample": "in-sample", "left_out": "left out"}
+SIDE_NAMES: Final = {"in_sample": "in-sample", "left_out": "left out"}
 SEE = {
     "time": "Known causes; Worst runs",
     "memory": "Known causes of memory errors; Worst peak memories",
@@ -19,6 +25,34 @@ SEE = {
     "false_fits": "Fits",
 }
 """Sections that say why, and what to state."""
+QUANTITIES = {"time": "step time", "memory": "peak memory"}
+LOW, HIGH = (as_percent(share, 0) for share in ACCEPTABLE)
+DRAWN = {
+    "unknown": "bias and spread of a family not known",
+    "spread_known": "spread known, bias not",
+    "independent": "if runs of a family shared nothing",
+}
+"""Bands of the simulation, as words."""
+
+
+def _verdict(found: Record) -> str:
+    """Whether a large family's share is acceptable; nothing for others."""
+    is_acceptable = found.get("is_acceptable")
+    if is_acceptable is None:
+        return ""
+    return "yes" if is_acceptable else f"no, {'wide' if found['inside'] > ACCEPTABLE[1] else 'narrow'}"
+
+
+BAND_COLUMNS: Final = (
+    ("", itemgetter("label")),
+    ("runs", lambda found: str(found["n"])),
+    ("inside", lambda found: as_percent(found["inside"], 0)),
+    (f"{LOW} to {HIGH}", _verdict),
+    ("measured below", lambda found: as_percent(found["below"], 0)),
+    ("measured above", lambda found: as_percent(found["above"], 0)),
+    ("median width", lambda found: f"x {found['width']:.2f}"),
+)
+"""Columns of coverage."""
 
 
 def target_sections(record: Record) -> Iterator[Section]:
@@ -26,28 +60,53 @@ def target_sections(record: Record) -> Iterator[Section]:
     found = record["targets"]
     if found is None:
         return
-    yield Section(
-        title="Targets and what is reached",
+    yield Section.of(
+        "Targets and what is reached",
+        found["errors"],
+        (
+            ("", itemgetter("label")),
+            ("in-sample: target", lambda row: _target(row["in_sample"])),
+            ("reached", lambda row: _reached(row["in_sample"])),
+            ("left out: target", lambda row: _target(row["left_out"])),
+            ("reached", lambda row: _reached(row["left_out"])),
+        ),
         text="Median / 90th percentile of the error in per cent, tiers A and A-. Targets: floor, then aim in brackets; "
         "'no' marks a floor that is not reached. Peak memory leaves out internevo, whose rows contradict themselves. "
         "Rows without a family's name leave out families with measurements that the constants are not fitted to: "
         f"{', '.join(validation_only())}.",
-        columns=["", "in-sample: target", "reached", "left out: target", "reached"],
-        rows=[_error_row(row) for row in found["errors"]],
     )
-    yield Section(
-        title="Shares",
+    yield Section.of(
+        "Shares",
+        found["shares"],
+        (
+            ("", itemgetter("label")),
+            ("floor", lambda row: as_percent(row["floor"])),
+            ("aim", lambda row: as_percent(row["aim"])),
+            ("in-sample", lambda row: as_percent(row["in_sample"]) + (" no" if row["meets_floor"] is False else "")),
+            ("left out", lambda row: as_percent(row["left_out"])),
+        ),
         level=3,
         text="Targets are those of the in-sample figures; left out there is none.",
-        columns=["", "floor", "aim", "in-sample", "left out"],
-        rows=[_share_row(row) for row in found["shares"]],
     )
-    yield _unmet(found["unmet"])
-
-
-def _error_row(row: Record) -> list[str]:
-    sides = (row[side] for side in SIDE_NAMES)
-    return [row["label"], *(text for side in sides for text in (_target(side), _reached(side)))]
+    columns = (
+        ("floor", itemgetter("label")),
+        ("side", lambda row: SIDE_NAMES[row["side"]]),
+        ("where it is missed", lambda row: "; ".join(row["where"])),
+        ("see below", lambda row: SEE[row["quantity"]]),
+    )
+    title = "Floors that are not reached"
+    if found["unmet"]:
+        yield Section.of(
+            title,
+            found["unmet"],
+            columns,
+            level=3,
+            text="Where they are missed: families above the floor with their median / 90th percentile and runs, or "
+            "sweeps with their pairs in the wrong order; the most of them first. The sections named tell the causes "
+            "that are known and what to state.",
+        )
+    else:
+        yield Section(title=title, level=3, text="None.")
 
 
 def _target(errors: Mapping[str, Any]) -> str:
@@ -64,22 +123,193 @@ def _reached(errors: Mapping[str, Any]) -> str:
     return f"{100 * errors['median']:.2f} / {100 * errors['p90']:.2f} no"
 
 
-def _share_row(row: Record) -> list[str]:
-    """A share, marked in-sample where it is on the wrong side of the floor."""
-    reached = as_percent(row["in_sample"]) + (" no" if row["meets_floor"] is False else "")
-    return [row["label"], as_percent(row["floor"]), as_percent(row["aim"]), reached, as_percent(row["left_out"])]
-
-
-def _unmet(rows: list[Record]) -> Section:
-    """Every floor that is missed: by whom, and where the reasons stand."""
-    return Section(
-        title="Floors that are not reached",
-        level=3,
-        text="Where they are missed: families above the floor with their median / 90th percentile and runs, or sweeps "
-        "with their pairs in the wrong order; the most of them first. The sections named tell the causes that are "
-        "known and what to state."
-        if rows
-        else "None.",
-        columns=["floor", "side", "where it is missed", "see below"],
-        rows=[[row["label"], SIDE_NAMES[row["side"]], "; ".join(row["where"]), SEE[row["quantity"]]] for row in rows],
+def band_sections(record: Record) -> Iterator[Section]:
+    """Left out by family, or, without left-out errors, one sentence."""
+    coverage = record["coverage"]
+    if "time" not in coverage:
+        share = coverage["in_sample"]
+        text = "" if share is None else f"{as_percent(share, 0)} of step times lie in their 10-90 band."
+        yield Section(title="Bands", text=text)
+        return
+    yield Section.of(
+        "Bands",
+        _covered(coverage),
+        BAND_COLUMNS,
+        text="The 10-90 band of every run, made of the left-out errors of all other families and held against the run "
+        f"under constants that never saw it: 80 % should lie inside, and {LOW} to {HIGH} of a family of at least "
+        f"{LARGE_FAMILY} runs. 'No' marks one outside that: wide where too many of its runs lie inside, narrow where "
+        "too few. Bands of runs that are not described in full are wider, as their errors are "
+        f"(tier A-: x {UNDESCRIBED['A-']}, B: x {UNDESCRIBED['B']} of the logarithm). Composed steps: vtrain-single, "
+        "put together from times of layers. New generation: bands made as if no run of that generation of accelerators "
+        "had been measured (step time, without composed steps).",
     )
+    if coverage["attainable"]:
+        yield _attainable(coverage["attainable"])
+    yield Section(title="Small families", level=3, text=_small_families(coverage))
+
+
+def _attainable(found: Record) -> Section:
+    """Large families between shares, next to how many a perfect band would put there."""
+    spread = found["spread"]
+    return Section.of(
+        "How many families can lie in between",
+        found["within"],
+        (
+            ("share inside", lambda one: f"{as_percent(one['shares'][0], 0)} to {as_percent(one['shares'][1], 0)}"),
+            ("reached", lambda one: str(one["reached"])),
+            *((title, partial(_drawn, name)) for name, title in DRAWN.items()),
+        ),
+        level=3,
+        text="Runs of a family share a bias that nobody knows beforehand, and some families spread more than others: "
+        "a band that covers 80 % of all runs covers nearly all of many families and few of some. How many of the "
+        f"{found['num_families']} families of at least {LARGE_FAMILY} runs have a share between two limits, and how "
+        "many would with bands that are calibrated perfectly. These are simulated with the spreads of these families "
+        f"(their medians {spread['between']:.2f} of the unit of bands, their runs {spread['within']:.2f}, by a factor "
+        f"of {math.exp(spread['of_within']):.2f} more or less from family to family); mean, and 10 to 90 % of the "
+        "draws. Runs of one's own tell the bias (`shardplan calibrate`).",
+    )
+
+
+def _drawn(name: str, one: Record) -> str:
+    return f"{one[name]['mean']:.1f} ({one[name]['p10']:.0f} to {one[name]['p90']:.0f})"
+
+
+def _covered(coverage: Record) -> list[Record]:
+    """Shares with the runs that they are of."""
+    found = [
+        (label, one)
+        for quantity, name in QUANTITIES.items()
+        for label, one in [
+            (f"{name}, all", coverage[quantity]["all"]),
+            *([(f"{name}, without composed steps", coverage[quantity]["end_to_end"])] if quantity == "time" else []),
+            *((f"{name}, {family}", one) for family, one in coverage[quantity]["family"].items()),
+            (f"{name}, families of fewer than {SMALL_FAMILY} runs", coverage[quantity]["small"]),
+        ]
+    ]
+    found += [(f"new generation, {name}", one) for name, one in coverage["generation"].items()]
+    return [{"label": label, **one} for label, one in found if one is not None]
+
+
+def _small_families(coverage: Record) -> str:
+    """Runs inside of each, and why a share of few runs says little."""
+    lists = [
+        f"{name}: " + ", ".join(f"{one['family']} {one['inside']} / {one['n']}" for one in rows)
+        for quantity, name in QUANTITIES.items()
+        if (rows := coverage[quantity]["small_families"])
+    ]
+    return (
+        "Runs of one family share one team, one release and one machine, and so most of their error: a small family "
+        "lies inside or outside as a whole, and its share says little. Why some are outside, as far as it is known, "
+        f"stands under Known causes. Fewer than {SMALL_FAMILY} runs, inside / all: {'; '.join(lists)}."
+    )
+
+
+CAUSES: Final = (
+    ("cause", lambda row: row["cause"] or "the rest"),
+    ("runs", lambda row: str(row["in_sample"]["n"])),
+    ("in-sample, median / p90, %", lambda row: as_errors(row["in_sample"])),
+    ("left out, median / p90, %", lambda row: as_errors(row["left_out"])),
+    ("what to state", lambda row: row["state"] or ""),
+)
+"""Columns of known causes."""
+
+
+def shortfall_sections(record: Record) -> Iterator[Section]:
+    """Known causes, worst runs, runs predicted not to fit."""
+    yield Section.of(
+        "Known causes, and what to state",
+        record["causes"],
+        CAUSES,
+        text="Runs whose step times are off for a reason that is known, and the input that would have shown it. "
+        "The rest: runs of tiers A and A- with no such reason.",
+    )
+    yield Section.of(
+        "Known causes of memory errors",
+        record["memory_causes"],
+        CAUSES,
+        level=3,
+        text="The same of the peak memory, all tiers. Where a cause is not known, the runs are named "
+        "together for what they share.",
+    )
+    (run, tier), predicted, left_out = (
+        (("run", itemgetter("id")), ("tier", itemgetter("tier"))),
+        *(
+            (title, partial(_factor, side))
+            for title, side in (("predicted / measured", "in_sample"), ("left out", "left_out"))
+        ),
+    )
+    rows = record["worst"]
+    yield Section.of(
+        "Worst runs",
+        rows,
+        (run, tier, predicted, *([left_out] if _has_left_out(rows) else []), ("notes", as_note)),
+        text="Largest errors of step times, few of any one family, with what the run's notes say and what is not "
+        "stated.",
+    )
+    rows = record["worst_memory"]
+    yield Section.of(
+        "Worst peak memories",
+        rows,
+        (
+            run,
+            tier,
+            ("meter", itemgetter("meter")),
+            predicted,
+            *([left_out] if _has_left_out(rows) else []),
+            ("cause, or notes", lambda row: row["cause"] or f"not known. {as_note(row)}".strip()),
+        ),
+        level=3,
+        text="Errors of more than 5 %, few of any one family, with what is known of the cause.",
+    )
+    yield from _not_fitting(record["not_fitting"])
+
+
+def _has_left_out(rows: Sequence[Record]) -> bool:
+    return any(row["left_out"] is not None for row in rows)
+
+
+def _factor(side: str, row: Record) -> str:
+    return as_factor(row[side]) if row[side] else ""
+
+
+def _not_fitting(rows: Sequence[Record]) -> Iterator[Section]:
+    """Runs that ran although they are predicted not to fit, and what to state in such cases."""
+    yield Section.of(
+        "Runs predicted not to fit",
+        rows,
+        (
+            ("run", itemgetter("id")),
+            ("tier", itemgetter("tier")),
+            ("needed", lambda row: as_gigabytes(row["needed_memory_bytes"])),
+            ("lower end", lambda row: as_gigabytes(row["needed_memory_p10_bytes"])),
+            ("usable", lambda row: as_gigabytes(row["usable_memory_bytes"])),
+            ("needed / usable", lambda row: f"{row['needed_memory_bytes'] / row['usable_memory_bytes']:.2f}"),
+            ("cause", _why),
+        ),
+        text="They ran. Needed: tensors of the fullest accelerator as predicted, in GB of 10^9 bytes; lower end: of "
+        "the band of that, below which a tenth of comparable runs lie; usable: the device's memory less context and "
+        "fragmentation. Where the lower end fits, the error is of ordinary size, and decides because the run fills its "
+        "memory.",
+    )
+    counts = Counter((row["cause"], row["state"]) for row in rows if row["cause"])
+    yield Section.of(
+        "What to state where a plan is predicted not to fit",
+        list(counts.items()),
+        (
+            ("cause", lambda each: each[0][0]),
+            ("runs", lambda each: str(each[1])),
+            ("what to state", lambda each: each[0][1]),
+        ),
+        level=3,
+    )
+
+
+def _why(row: Record) -> str:
+    """The known cause; main memory or an ordinary error where there is none, or next to it."""
+    if row["is_on_host"]:
+        where = "what moves to the host exceeds its share of main memory"
+        return f"{row['cause']}; {where}" if row["cause"] else where
+    if row["cause"]:
+        return str(row["cause"])
+    is_close = row["needed_memory_p10_bytes"] <= row["usable_memory_bytes"]
+    return "not known; the lower end fits" if is_close else "not known"

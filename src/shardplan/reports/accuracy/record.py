@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shardplan.calibration.errors import GROUPINGS, Errors, errors_of, sweeps_of
+from shardplan.calibration.errors import CLOSE, GROUPINGS, Errors, Verdicts, errors_by, errors_of_each, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.ties import difference_sd
-from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual
-from shardplan.reports.accuracy.causes import causes, causes_of_order
+from shardplan.fields import dataclass
+from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual, read_residuals
 from shardplan.reports.accuracy.claims import claims
 from shardplan.reports.accuracy.coverage import coverage_record
-from shardplan.reports.accuracy.fits import false_fits, fits_record
-from shardplan.reports.accuracy.shortfalls import not_fitting, unmet, worst
-from shardplan.reports.accuracy.targets import targets
+from shardplan.reports.accuracy.shortfalls import cause_of, causes, causes_of_order, not_fitting, unmet, worst
+from shardplan.reports.accuracy.targets import TARGETS, ratio_of, targets
 
 SCALES = (1, 8, 64, 512, 4096)
 """Lower ends of the classes of world size."""
@@ -138,26 +138,41 @@ def _table(
     ratio: Callable[[Prediction], float | None],
 ) -> list[dict[str, Any]]:
     """A row for every name with a measurement, in-sample and left out, largest first (scales: smallest first)."""
-    seen = _errors(fresh, name_of, ratio)
-    unseen = _errors(left_out, name_of, ratio) if left_out else {}
-    rows = [
-        {"name": name, "in_sample": asdict(errors), "left_out": asdict(unseen[name]) if name in unseen else None}
-        for name, errors in seen.items()
-        if errors.n
-    ]
+    seen = errors_by(fresh.predictions, name_of, ratio)
+    unseen = errors_by(left_out.predictions, name_of, ratio) if left_out else {}
+    rows = [_sides(name, errors, unseen.get(name)) for name, errors in seen.items() if errors.n]
     if name_of is _scale:
         return sorted(rows, key=lambda row: int(row["name"].split(" ")[0].replace(",", "")))
     return sorted(rows, key=lambda row: (-row["in_sample"]["n"], row["name"]))
 
 
-def _errors(
-    checked: Validation, name_of: Callable[[Prediction], str], ratio: Callable[[Prediction], float | None]
-) -> dict[str, Errors]:
-    groups: dict[str, list[float]] = {}
-    for one in checked.predictions:
-        value = ratio(one)
-        groups.setdefault(name_of(one) or "unstated", []).append(math.nan if value is None else value)
-    return {name: errors_of(ratios) for name, ratios in groups.items()}
+def _sides(name: str, in_sample: Errors | Verdicts, left_out: Errors | Verdicts | None) -> dict[str, Any]:
+    """A row of what is reached in-sample and left out."""
+    return {"name": name, "in_sample": asdict(in_sample), "left_out": None if left_out is None else asdict(left_out)}
+
+
+def fits_record(fresh: Validation, left_out: Validation | None) -> list[dict[str, Any]]:
+    """A row for every family with a run that ran out of memory or a wrong verdict, most runs first, and one for all."""
+    unseen = left_out.fits_by("family") if left_out else {}
+    found = {name: one for name, one in fresh.fits_by("family").items() if one.out_of_memory or one.right != 1}
+    rows = [_sides(name, one, unseen.get(name)) for name, one in found.items()]
+    everything = _sides("all", fresh.fits, left_out.fits if left_out else None)
+    return [*sorted(rows, key=lambda row: -row["in_sample"]["n"]), everything]
+
+
+def false_fits(fresh: Validation) -> list[dict[str, Any]]:
+    """Runs that ran out of memory, predicted to leave more than 3 % of it free, those first that leave most."""
+    return [
+        {
+            "id": one.run.id,
+            "tier": one.run.tier,
+            "needed_memory_bytes": one.needed_memory_bytes,
+            "usable_memory_bytes": one.usable_memory_bytes,
+            "cause": known.cause if (known := cause_of(one.run.id, "false_fits")) else None,
+        }
+        for one in fresh.false_fits
+        if one.free_share > CLOSE
+    ]
 
 
 def _ranking(fresh: Validation, left_out: Validation | None) -> dict[str, Any]:
@@ -193,3 +208,42 @@ def _point(one: Prediction, left_out: Prediction | None) -> dict[str, Any]:
         "predicted_peak_memory_bytes": one.peak_memory_bytes,
         "left_out_peak_memory_bytes": None if left_out is None else left_out.peak_memory_bytes,
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedAccuracy:
+    """Errors on published runs by constants that never saw their family."""
+
+    step_time: Errors
+    """Of runs of tiers A and A-, of the families that constants are fitted to."""
+    peak_memory: Errors
+    """Of runs of all tiers of these families, without memory that contradicts itself."""
+
+    @property
+    def text(self) -> str:
+        """The figures and the runs behind them."""
+        time, memory = self.step_time, self.peak_memory
+        return (
+            f"a median error of {_percent(time.median, 1)} in step time (nine in ten within {_percent(time.p90, 0)}; "
+            f"{time.n:,} runs of tiers A and A-) and of {_percent(memory.median, 1)} in peak memory "
+            f"(nine in ten within {_percent(memory.p90, 0)}; {memory.n:,} runs of all tiers)"
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"step_time": asdict(self.step_time), "peak_memory": asdict(self.peak_memory)}
+
+
+def stated_accuracy(published: Validation) -> StatedAccuracy:
+    """Of the published runs under the shipped constants."""
+    left_out = left_out_validation(published, read_residuals())
+    by_label = {target.label: target for target in TARGETS}
+    time, memory = (
+        errors_of_each(filter(target.chosen, left_out.predictions), partial(ratio_of, quantity=target.quantity))
+        for target in (by_label["step time, all"], by_label["peak memory, all tiers"])
+    )
+    return StatedAccuracy(step_time=time, peak_memory=memory)
+
+
+def _percent(share: float | None, decimals: int) -> str:
+    return "-" if share is None else f"{100 * share:.{decimals}f} %"

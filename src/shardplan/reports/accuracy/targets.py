@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from typing import Any
 
-import numpy as np
-
 from shardplan.calibration.defaults import is_fitted
-from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of
+from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
-from shardplan.calibration.verdicts import verdicts_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
@@ -153,9 +150,8 @@ def _share(
 def _reached(target: Target, sides: Mapping[str, Validation]) -> dict[str, Any]:
     row: dict[str, Any] = {"label": target.label}
     for name, checked in sides.items():
-        errors = asdict(
-            errors_of([ratio_of(one, target.quantity) for one in checked.predictions if target.chosen(one)])
-        )
+        chosen = [ratio_of(one, target.quantity) for one in checked.predictions if target.chosen(one)]
+        errors = asdict(errors_of(chosen))
         floor = target.floors.get(name)
         met = floor is not None and errors["n"] and errors["median"] <= floor[0] and errors["p90"] <= floor[1]
         row[name] = {
@@ -204,10 +200,8 @@ def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
     orders = {
         name: sweeps_of([one for one in checked.predictions if is_described(one)]) for name, checked in sides.items()
     }
-    regret = {name: float(np.mean([s.regret for s in sweeps])) if sweeps else None for name, sweeps in orders.items()}
-    pairs = {name: sum(s.num_pairs for s in sweeps) for name, sweeps in orders.items()}
-    right = {name: sum(s.num_pairs * (s.pairs_in_order or 0.0) for s in sweeps) for name, sweeps in orders.items()}
-    order = {name: right[name] / pairs[name] if pairs[name] else None for name in orders}
+    found = {name: replace(checked, sweeps=orders[name]).ranking() for name, checked in sides.items()}
+    regret, order = ({name: one[key] for name, one in found.items()} for key in ("mean_regret", "pairs_in_order"))
     return [
         _share("mean regret of the predicted best, in sweeps", "regret", REGRET, regret),
         _share("pairs that differ by more than 5 %, in order", "order", IN_ORDER, order, more_is_better=True),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 Record = Mapping[str, Any]
@@ -36,16 +38,20 @@ def as_gigabytes(value: float) -> str:
     return f"{value / 1e9:.1f}"
 
 
-def error_table(rows: Sequence[Record], first: str) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of errors; without the left-out columns where nothing is left out."""
+def error_columns(rows: Sequence[Record], first: str) -> list[tuple[str, Callable[[Any], str]]]:
+    """Columns of rows of errors; without those of left-out errors where nothing is left out."""
     has_left_out = any(row["left_out"] is not None for row in rows)
-    columns = [first, "runs", f"{'in-sample' if has_left_out else 'error'}, median / p90, %", "bias, %"]
-    columns += ["left out, median / p90, %", "bias, %"] if has_left_out else []
-    return columns, [
-        [row["name"], str(row["in_sample"]["n"]), as_errors(row["in_sample"]), as_bias(row["in_sample"])]
-        + ([as_errors(row["left_out"]), as_bias(row["left_out"])] if has_left_out else [])
-        for row in rows
-    ]
+    own = f"{'in-sample' if has_left_out else 'error'}, median / p90, %"
+    columns: list[tuple[str, Callable[[Any], str]]]
+    columns = [(first, itemgetter("name")), ("runs", lambda row: str(row["in_sample"]["n"]))]
+    sides = [(own, "in_sample"), *([("left out, median / p90, %", "left_out")] if has_left_out else [])]
+    for title, side in sides:
+        columns += [(title, partial(_of_side, as_errors, side)), ("bias, %", partial(_of_side, as_bias, side))]
+    return columns
+
+
+def _of_side(text: Callable[[Any], str], side: str, row: Record) -> str:
+    return text(row[side])
 
 
 def as_note(row: Record) -> str:

@@ -30,11 +30,12 @@ FACETS: Final = {
     "tier": "Description",
 }
 DRAWN: Final = {"against": "predicted against measured", "ratio": "error against measured"}
-TIERS: Final = {
-    "A": "A: all that matters is stated",
-    "A-": "A-: one minor field inferred",
-    "B": "B: one that matters is missing",
+CHOICES: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
+    "quantity": ("quantity", "step_time", QUANTITIES),
+    "by": ("grouping", "family", FACETS),
+    "drawn": ("drawing", "against", DRAWN),
 }
+"""Fields of the form that are one of some names: what they choose, the usual one, and all."""
 OWN: Final = ("quantity", *(f"run_{name}" for name in FACETS), "run_text", "by", "drawn", "run", "rows", "near")
 FEW: Final = 25
 """Rows of the table unless all are asked for."""
@@ -60,24 +61,14 @@ class TrustQuestion:
         """The filters of the form. Raises UnknownNameError."""
         pairs = tuple(await given_in(request))
         given = dict(pairs)
-        quantity, by, drawn = (
-            given.get("quantity", "step_time"),
-            given.get("by", "family"),
-            given.get("drawn", "against"),
-        )
-        for what, name, known in (
-            ("quantity", quantity, QUANTITIES),
-            ("grouping", by, FACETS),
-            ("drawing", drawn, DRAWN),
-        ):
-            if name not in known:
-                raise UnknownNameError(what, f"{name:.60}", known, hint="choose one of the list")
+        chosen = {name: given.get(name, usual) for name, (_, usual, _) in CHOICES.items()}
+        for name, (what, _, known) in CHOICES.items():
+            if chosen[name] not in known:
+                raise UnknownNameError(what, f"{chosen[name]:.60}", known, hint="choose one of the list")
         return cls(
-            quantity=quantity,
+            **chosen,
             filters={name: given.get(f"run_{name}", "") for name in FACETS},
             text=given.get("run_text", "")[:200],
-            by=by,
-            drawn=drawn,
             run=given.get("run", "")[:200],
             is_whole=given.get("rows") == "all",
             given=pairs,
@@ -91,12 +82,15 @@ class TrustQuestion:
 
     def address(self, **changed: str) -> str:
         """The page that asks this, with changes."""
+        quantity, by, drawn = (
+            "" if (value := getattr(self, name)) == usual else value for name, (_, usual, _) in CHOICES.items()
+        )
         own = {
-            "quantity": "" if self.quantity == "step_time" else self.quantity,
+            "quantity": quantity,
             **{f"run_{name}": value for name, value in self.filters.items()},
             "run_text": self.text,
-            "by": "" if self.by == "family" else self.by,
-            "drawn": "" if self.drawn == "against" else self.drawn,
+            "by": by,
+            "drawn": drawn,
             "run": self.run,
             "rows": "all" if self.is_whole else "",
         }
@@ -116,9 +110,11 @@ async def whole(request: Request) -> HTMLResponse:
 def _options(_cancelled: Cancelled) -> dict[str, list[tuple[str, str]]]:
     """Values of every filter with the number of runs."""
     from shardplan.reports.accuracy.known_runs import choices
+    from shardplan.web.pages.trust_run import TIERS
 
+    names = {tier: f"{tier}: {meaning}" for tier, meaning in TIERS.items()}
     return {
-        name: [("", "all"), *((value, f"{TIERS.get(value, value)} ({count:,})") for value, count in choices(name))]
+        name: [("", "all"), *((value, f"{names.get(value, value)} ({count:,})") for value, count in choices(name))]
         for name in FACETS
     }
 

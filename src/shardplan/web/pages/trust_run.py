@@ -6,8 +6,8 @@ import math
 import re
 from typing import Any, Final
 
-from shardplan.reports.accuracy.causes import Subject
 from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
+from shardplan.reports.accuracy.shortfalls import Subject
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 from shardplan.web.figures.estimates import estimate_texts
