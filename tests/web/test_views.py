@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from shardplan.files import DATA, example_files
 from shardplan.web.app import create_app
-from shardplan.web.deciding.budgets import OPERATIONS
+from shardplan.web.decisions import OPERATIONS
 from shardplan.web.pages.view import VIEWS, View
 from shardplan.web.settings import ServerSettings
 from shardplan.web.static_files import static_url

@@ -18,7 +18,7 @@ from shardplan.answers.document import (
     Span,
     Tone,
 )
-from shardplan.answers.plans import plan_columns
+from shardplan.answers.plans import plan_columns, rounded
 from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import DAY, Accounts
 from shardplan.estimation.estimate import Estimate
@@ -108,11 +108,6 @@ def money_text(run: BudgetOption) -> str:
 def carbon_text(tonnes: float) -> str:
     """Carbon dioxide."""
     return f"{tonnes:,.0f} t" if tonnes >= WHOLE_TONNES else f"{tonnes:.3g} t"
-
-
-def rounded(number: float) -> str:
-    """A count that is not whole."""
-    return format_count(round(number))
 
 
 def account_cells(budget: ClusterBudget) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from shardplan.records import keys, plain
 from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.texts.answer import note_sentence, question_parts, question_title
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
+from shardplan.units import format_count, format_time
 from shardplan.version import VERSION
 from shardplan.words import joined
 
@@ -56,6 +57,11 @@ def asked_record(question: Question, assumptions: Sequence[str]) -> dict[str, An
     }
 
 
+def rounded(number: float) -> str:
+    """A number as a short count."""
+    return format_count(round(number))
+
+
 def whole_percent(share: float) -> str:
     """A share without decimals."""
     return f"{100 * share:.0f} %"
@@ -95,6 +101,21 @@ def of_plan(estimate_of: EstimateOf, name: str) -> Callable[[Any], Any]:
         return None if estimate is None else field(estimate)
 
     return value
+
+
+def step_columns(estimate_of: EstimateOf) -> list[Column]:
+    """Step time and its band."""
+    return [
+        Column("step_time_s", "step", of_plan(estimate_of, "step_time"), format_time),
+        Column("step_time_p10_s", None, of_plan(estimate_of, "step_time_p10")),
+        Column("step_time_p90_s", None, of_plan(estimate_of, "step_time_p90")),
+        Column("", "band", estimate_of, band_text, rank=2),
+    ]
+
+
+def band_text(estimate: Estimate) -> str:
+    """The band of the step time."""
+    return f"{format_time(estimate.step_time_p10)} to {format_time(estimate.step_time_p90)}"
 
 
 def plan_columns(rows: Sequence[Any], estimate_of: EstimateOf) -> list[Column]:

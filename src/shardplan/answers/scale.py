@@ -13,6 +13,8 @@ from shardplan.answers.plans import (
     of_plan,
     plan_columns,
     question_lines,
+    rounded,
+    step_columns,
     used_column,
     whole_percent,
     whole_plan,
@@ -20,7 +22,6 @@ from shardplan.answers.plans import (
 from shardplan.decisions.scale import ScalePoint, Scaling
 from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
-from shardplan.units import format_count, format_time
 
 
 def estimate(point: ScalePoint) -> Estimate | None:
@@ -33,13 +34,8 @@ SIZE: Final = Column("num_accelerators", "size", lambda point: point.num_acceler
 COLUMNS: Final = (
     SIZE,
     Column("num_accelerators_used", None, of_plan(estimate, "num_accelerators_used")),
-    Column("step_time_s", "step", of_plan(estimate, "step_time"), format_time),
-    Column("step_time_p10_s", None, of_plan(estimate, "step_time_p10")),
-    Column("step_time_p90_s", None, of_plan(estimate, "step_time_p90")),
-    Column("", "band", estimate, lambda e: f"{format_time(e.step_time_p10)} to {format_time(e.step_time_p90)}", rank=2),
-    Column(
-        "tokens_per_s", "tokens/s", lambda point: point.answered.tokens_per_second, lambda n: format_count(round(n))
-    ),
+    *step_columns(estimate),
+    Column("tokens_per_s", "tokens/s", lambda point: point.answered.tokens_per_second, rounded),
     Column("efficiency", "efficiency", lambda point: point.efficiency, whole_percent),
     Column("marginal_efficiency", "marginal", lambda point: point.marginal_efficiency, whole_percent),
     Column("reason", None, lambda point: point.answered.reason),

@@ -9,6 +9,7 @@ from typing import Final
 from shardplan.answers.document import AnswerDocument, Bar, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.plans import (
     asked_record,
+    band_text,
     doubt_lines,
     of_plan,
     plan_columns,
@@ -139,9 +140,10 @@ def verdict(found: WhatIf) -> str:
         return f"Nothing fits after the changes: {found.after.reason}."
     if before is None:
         return f"{format_time(after.step_time)} a step after the changes; before, nothing fits."
-    band = f"{format_time(after.step_time_p10)} to {format_time(after.step_time_p90)}"
     share = change_text(before.step_time, after.step_time)
-    return f"{format_time(before.step_time)} before, {format_time(after.step_time)} after ({band}): {share}."
+    return (
+        f"{format_time(before.step_time)} before, {format_time(after.step_time)} after ({band_text(after)}): {share}."
+    )
 
 
 def change_text(before: float, after: float) -> str:

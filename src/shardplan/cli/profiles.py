@@ -8,7 +8,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.records import plain
 
 ProfileArgument = Annotated[
     str | None,
@@ -24,22 +23,11 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
     it is.
     """
     target = output.checked_target(name)
-    from shardplan.reports import profiles as reports
+    from shardplan.answers.profiles import profile_document, profiles_document
+    from shardplan.cli.show.document import show_document
 
     if name is None:
-        entries = reports.profile_entries()
-        target.write({"schema": "shardplan/profiles/1", "profiles": plain(entries)})
-    else:
-        from shardplan.cli.question import profile_named
+        return show_document(profiles_document(), target)
+    from shardplan.cli.question import profile_named
 
-        profile, generation = profile_named(name)
-        target.write(reports.profile_record(profile, generation))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show import profiles as show_profiles
-
-        if name is None:
-            show_profiles.show_profile_list(Page(), entries)
-        else:
-            show_profiles.show_profile(Page(), profile, reports.constant_rows(profile, generation), generation)
-    return 0
+    return show_document(profile_document(*profile_named(name)), target)

@@ -174,7 +174,7 @@ def profile_named(name: str) -> tuple[Profile, str]:
     if not (looks_like_path(name) or _exists(name)):
         hint = "give a generation (see `shardplan profiles`) or the path of a file"
         raise UnknownNameError("profile", name[:100], known, hint=hint)
-    from shardplan.reports.profiles import generation_of
+    from shardplan.answers.profiles import generation_of
 
     return read_profile(name), generation_of(name)
 

@@ -124,6 +124,11 @@ def show_table(page: Page, table: RowTable) -> None:
     if page.width < table.stacked_below or (table.stacked_below and not page.can_wrap(columns)):
         _show_stacked(page, table)
         return
+    if table.narrow is not None and not page.has_room(columns):
+        for name, value, rest in map(table.narrow, table.rows):
+            page.hanging(Text(name), Text(value, style="bold"))
+            page.line(rest, indent=6, style="dim")
+        return
     titles = page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
     if notes := [note for title, note in table.notes if not title or title in titles]:
         page.line("; ".join(notes), style=STYLES["quiet"])

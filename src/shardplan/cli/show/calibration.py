@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from shardplan.answers.profiles import number
 from shardplan.calibration.defaults import Refit
 from shardplan.calibration.errors import Errors
 from shardplan.calibration.microbench import Kept, Measurements, Outcome, measurements_path
 from shardplan.calibration.user import Change, FitComparison, UserFit
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.profiles import number
 from shardplan.cli.show.validation import error_columns, show_not_understood, show_problems, show_read_as, show_taken
 from shardplan.inputs.profile import Constant
 from shardplan.reports.calibration import RefitChange, left_out_errors, refit_errors

@@ -13,11 +13,7 @@ from starlette.routing import Route
 
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
-from shardplan.web.deciding.budgets import OPERATIONS
-from shardplan.web.deciding.changes import CHANGES, MOST_CHANGES
-from shardplan.web.deciding.fitting import SOUGHT_NAMES
-from shardplan.web.deciding.sizes import VARIED
-from shardplan.web.pages.decisions import ANSWERS, DECISIONS
+from shardplan.web.decisions import ANSWERS, CHANGES, DECISIONS, MOST_CHANGES, OPERATIONS, SOUGHT_NAMES, VARIED
 from shardplan.web.pages.question_form import question_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import DECIDE as VIEW

@@ -1,12 +1,13 @@
-"""Every constant of a calibration profile: value, unit, what it was fitted on or read from, prior, uncertainty."""
+"""Calibration profiles: the list, and every constant of one with its origin, prior and uncertainty."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Numbered, Part, RowTable
 from shardplan.fields import dataclass
 from shardplan.files import read_document
 from shardplan.inputs.cluster import Accelerator
@@ -17,6 +18,12 @@ from shardplan.records import plain
 DEFAULT: Final = "default"
 MAKERS: Final = {"nvlink": "NVIDIA", "xgmi": "AMD", "ici": "Google", "neuronlink": "AWS", "hccs": "Huawei"}
 """Kinds of links that one maker's accelerators alone have."""
+
+
+EXPLANATION: Final = (
+    "sd: standard deviation of the logarithm (of the log-odds of a share), about the relative error; of a value of "
+    "zero in its unit; from the fit where there is a prior (value and sd before it), else from what the source names."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,16 +159,88 @@ def _of(entry: object, key: str | None) -> float | None:
     return float(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else None
 
 
-def profile_record(profile: Profile, generation: str) -> dict[str, Any]:
-    """The record of ``profiles NAME --json``."""
-    return {
-        "schema": "shardplan/profile/1",
-        "name": profile.name,
-        "generation": generation,
-        "constants": plain(constant_rows(profile, generation)),
-    }
-
-
 def generation_of(path: str) -> str:
     """The generation that a user's profile is made for. Raises InputError."""
     return str(read_document(Path(path)).get("generation"))
+
+
+def profiles_document() -> AnswerDocument:
+    """All shipped profiles, one line for each."""
+    columns = (
+        Column("name", "name", lambda entry: entry.name, is_text=True),
+        Column("accelerators", None, lambda entry: [*entry.accelerators]),
+        Column("num_own", "constants", lambda entry: entry.num_own),
+        Column("num_fitted", "fitted", lambda entry: entry.num_fitted),
+        Column("", "accelerators", lambda entry: ", ".join(entry.accelerators), is_text=True, rank=1),
+    )
+    table = RowTable(profile_entries(), columns)
+    notes = (
+        "default holds for every accelerator; a generation's own constants replace its.",
+        "shardplan profiles NAME shows one, with the sources of its values.",
+    )
+    lines = [Line(text, tone="quiet") for text in notes]
+    return AnswerDocument(
+        name="profiles", verdict=[table], parts=[Part("", lines)], table=table, record=lambda: {"profiles": table}
+    )
+
+
+def profile_document(profile: Profile, generation: str) -> AnswerDocument:
+    """Every constant of a profile, and below them the sources. ``generation``: as of :func:`constant_rows`."""
+    rows = constant_rows(profile, generation)
+    made_for = "" if profile.name == generation else f", made for {generation}"
+    origins = list(dict.fromkeys(_origin(row, rows) for row in rows))
+    marks = {DEFAULT: "", generation: "*"}
+
+    def name(row: ConstantRow) -> str:
+        return row.label + marks.get(row.stated_in, "**")
+
+    def place(row: ConstantRow) -> int:
+        return origins.index(_origin(row, rows)) + 1
+
+    def narrow(row: ConstantRow) -> tuple[str, str, str]:
+        prior = "" if row.prior is None else f", prior {_prior(row)}"
+        return name(row), f"{number(row.value)} {row.unit}", f"sd {number(row.sd)}{prior}, source {place(row)}"
+
+    columns = (
+        Column("", "constant", name, is_text=True),
+        Column("", "value", lambda row: row.value, number),
+        Column("", "unit", lambda row: row.unit, is_text=True),
+        Column("", "sd", lambda row: row.sd, number),
+        Column("", "prior", _prior, is_text=True),
+        Column("", "src", place),
+    )
+    legend = [f"* of {generation} itself"] if generation != DEFAULT else []
+    legend += [f"** of {profile.name}"] if profile.name not in (DEFAULT, generation) else []
+    fitted_on = list(dict.fromkeys(row.fitted_on for row in rows if row.fitted_on))
+    return AnswerDocument(
+        name="profile",
+        verdict=[Line(f"Constants of {profile.name}{made_for}", tone="strong"), Line(EXPLANATION, tone="quiet")],
+        parts=[
+            Part("", [RowTable(rows, columns, narrow=narrow)]),
+            Part("", [Line("; ".join(legend), tone="quiet")] if legend else []),
+            Part("Sources", [Numbered(origins, "quiet")]),
+            *([Part("Fitted on", [Bullets(fitted_on, "quiet")])] if fitted_on else []),
+        ],
+        record=lambda: {"name": profile.name, "generation": generation, "constants": plain(rows)},
+    )
+
+
+def _origin(row: ConstantRow, rows: Sequence[ConstantRow]) -> str:
+    """The source of a value, and of the uncertainty of what was not fitted there."""
+    same = [each for each in rows if (each.name, each.stated_in) == (row.name, row.stated_in)]
+    basis = next((each.sd_basis for each in same if each.sd_basis), None)
+    if basis is None:
+        return row.source
+    whose = "sd where not fitted" if any(each.fitted_on for each in same) else "sd"
+    return f"{row.source}; {whose}: {basis}"
+
+
+def number(value: float | None) -> str:
+    """A number with four digits, large ones by powers of ten."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _prior(row: ConstantRow) -> str | None:
+    if row.prior is None:
+        return None
+    return number(row.prior) + ("" if row.prior_sd is None else f" (sd {number(row.prior_sd)})")

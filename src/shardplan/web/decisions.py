@@ -1,0 +1,422 @@
+"""Decisions of the page: each is a function of the question and of the fields of its form that returns a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast, get_args
+
+from markupsafe import Markup
+
+from shardplan.answers.budget import budget_document
+from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, lead, summary
+from shardplan.answers.fit import SOUGHT, fit_document
+from shardplan.answers.pareto import pareto_document
+from shardplan.answers.pareto_sizes import pareto_sizes_document
+from shardplan.answers.plans import of_plan, rounded, step_columns, whole_plan
+from shardplan.answers.scale import scale_document
+from shardplan.answers.sensitivity import sensitivity_document
+from shardplan.answers.whatif import whatif_document
+from shardplan.decisions import budget as budgets
+from shardplan.decisions import pareto as fronts
+from shardplan.decisions import pareto_sizes as size_fronts
+from shardplan.decisions import scale as scales
+from shardplan.decisions import sensitivity as sensitivities
+from shardplan.decisions.largest import SMALLEST, LargestFit, Sought, fitted, still_assumed
+from shardplan.decisions.operations import Operations
+from shardplan.decisions.searching import Answered, Progress, Searches
+from shardplan.decisions.whatif import CLUSTER, change_of, check_named_once, what_if
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import PutQuestion
+from shardplan.estimation.written import filled
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import load_cluster
+from shardplan.inputs.readers.typed import number, values_of, whole
+from shardplan.planner.stopping import Stop
+from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
+from shardplan.render.html import blocks_html
+from shardplan.reports.texts.answer import percent
+from shardplan.web.figures.panels import panel_figure
+from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
+
+Values = Mapping[str, str]
+Shown = dict[str, Any]
+"""What the template shows."""
+Decide = Callable[[PageQuestion, Values, Stop, Progress], Shown]
+MOST_VALUES: Final = 16
+MOST_PLANS: Final = 24
+"""Plans of a front that are listed, about."""
+MOST_TRIED: Final = 12
+"""Values around the answer of ``fit``."""
+
+
+def searches(question: PageQuestion, put: PutQuestion, stop: Stop) -> Searches:
+    """Searches of a question of the page, with its framework and locks."""
+    return Searches(stack=put.stack, limit=question.restrictions(), stop=stop)
+
+
+def link(question: PageQuestion, estimate: Estimate | None, **changed: Any) -> str:
+    """The step of a plan as an address."""
+    return "" if estimate is None else f"/step?{question.with_values(show=plan_code(estimate.plan), **changed).query()}"
+
+
+def shown(document: AnswerDocument, address: Callable[[Any], str] | None = None) -> Shown:
+    """What the template shows of a document. ``address``: where a row of its tables leads."""
+    chart = None if document.chart is None else document.chart()
+    panels = [] if chart is None else [each for each, _, _ in chart.placed if any(part.x for part in each.series)]
+    return {
+        "verdict": summary(document).removesuffix("."),
+        "lines": Markup(blocks_html([each for each in document.verdict if each is not lead(document)])),  # noqa: S704  # every text in it is escaped
+        "note": "" if chart is None else chart.note,
+        "figures": [{"title": panel.title, "figure": panel_figure(panel)} for panel in panels],
+        "parts": [
+            {
+                "title": each.title,
+                "note": each.note,
+                "html": Markup(blocks_html(each.blocks, address)),  # noqa: S704  # every text in it is escaped
+            }
+            for each in document.parts
+        ],
+        "assumptions": tuple(document.assumptions),
+    }
+
+
+def listed(text: str) -> list[str]:
+    """Values between commas or spaces; a number with a comma for thousands is none. Raises InputError."""
+    found = [each for each in text.replace(",", " ").replace(";", " ").split() if each]
+    if not 1 <= len(found) <= MOST_VALUES:
+        raise InputError(
+            f"{len(found) or 'no'} values are given",
+            rule=f"1 to {MOST_VALUES} values are compared",
+            hint="write 64,128,256",
+        )
+    return found
+
+
+VARIED: Final = {
+    "sequence_length": "Sequence length",
+    "global_batch_size": "Global batch size",
+    "set.inter_node_bandwidth": "Bandwidth between nodes",
+    "set.intra_node_bandwidth": "Bandwidth inside a node",
+    "precision": "Precision",
+}
+
+
+def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
+    """The job on several sizes."""
+    sizes, put = _on_sizes(question, values, stop)
+    with about_field("least_gain"):
+        least = number(values["least_gain"], "least gain", most=100.0) / 100
+    found = scales.scaling(put.question, sizes, searches(question, put, stop), least_gain=least, progress=progress)
+
+    def address(point: scales.ScalePoint) -> str:
+        return link(question, point.answered.estimate, gpus=str(point.num_accelerators))
+
+    return shown(scale_document(replace(found, assumptions=put.assumptions)), address)
+
+
+def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
+    """Sizes that no other is better than in time, accelerators and money."""
+    sizes, put = _on_sizes(question, values, stop)
+    with about_field("price"):
+        found = size_fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
+
+    def address(size: size_fronts.PricedSize) -> str:
+        return link(question, size.answered.estimate, gpus=str(size.num_accelerators))
+
+    document = pareto_sizes_document(
+        replace(found, assumptions=(*put.assumptions, *found.assumptions)),
+        price="Price on the Plan page",
+        failures="Failures in Budget of a whole run",
+    )
+    return shown(document, address)
+
+
+def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PutQuestion]:
+    """The sizes that are asked for, and the question at the largest. Raises FieldError."""
+    with about_field("sizes"):
+        sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in listed(values["sizes"])])
+    return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
+
+
+def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
+    """The question with one field at several values."""
+    name = values["over"] if values["over"] in VARIED else "sequence_length"
+    with about_field("values"):
+        given = values["values"].split(",") if name.startswith("set.") else listed(values["values"])
+    texts = [each.strip() for each in given if each.strip()][:MOST_VALUES]
+    answers: list[tuple[str, PageQuestion, Answered]] = []
+    for place, text in enumerate(texts):
+        progress(place, len(texts))
+        asked = _with_value(question, name, text)
+        try:
+            put = asked.put_search(stop)
+        except FieldError as error:
+            raise FieldError(error, "values") from None
+        answers.append((text, asked, searches(question, put, stop).answer(put.question)))
+    return shown(varied_document(VARIED[name].lower(), answers), lambda row: link(row[1], row[2].estimate))
+
+
+def _with_value(question: PageQuestion, name: str, text: str) -> PageQuestion:
+    if name.startswith("set."):
+        return question.with_values(sets={**question.sets, name.removeprefix("set."): text})
+    return question.with_values(job={**question.job, name: text})
+
+
+def varied_document(word: str, answers: list[tuple[str, PageQuestion, Answered]]) -> AnswerDocument:
+    """Step and plan at every value of a field, which ``word`` names."""
+
+    def estimate(row: tuple[str, PageQuestion, Answered]) -> Estimate | None:
+        return row[2].estimate
+
+    columns = (
+        Column("", word, lambda row: row[0], is_text=True),
+        *step_columns(estimate),
+        Column("", "tokens/s", lambda row: row[2].tokens_per_second, rounded),
+        Column("", "MFU", of_plan(estimate, "mfu"), percent),
+        whole_plan(estimate),
+    )
+    best = max((each.tokens_per_second or 0.0, text) for text, _, each in answers)
+    reasons = [f"{text}: {each.reason}" for text, _, each in answers if each.reason is not None]
+    found = f"Most tokens per second at {word} {best[1]}" if best[0] else "Nothing fits at any of these values"
+    note = "everything else stays as the question has it; planned again at every value"
+    return AnswerDocument(
+        name="vary",
+        verdict=[Line(found)],
+        parts=[
+            Part("Step and plan at every value", [RowTable(answers, columns)], note),
+            *([Part("Values without a plan", [Bullets(reasons)])] if reasons else []),
+        ],
+        record=dict,
+        chart=lambda: varied_chart(word, [(text, each) for text, _, each in answers if each.estimate is not None]),
+    )
+
+
+def varied_chart(word: str, answers: list[tuple[str, Answered]]) -> Chart:
+    """Step time with its band, and tokens per second, at every value that has a plan."""
+    axis, texts = Axis(title=word, scale="names"), [text for text, _ in answers]
+    plans = [each.estimate for _, each in answers if each.estimate is not None]
+    ends = [
+        Series(name="80 % band", x=texts, y=[getattr(plan, end) for plan in plans], colour=GREY, is_dashed=True)
+        for end in ("step_time_p10", "step_time_p90")
+    ]
+    degrees = [f"{each.plan.tp} x {each.plan.cp} x {each.plan.pp}" for each in plans]
+    times = [each.step_time for each in plans]
+    step = Series(name="step time", x=texts, y=times, marker="circle", labels=degrees)
+    rates = [each.tokens_per_second or 0.0 for _, each in answers]
+    rate = Series(name="tokens/s", x=texts, y=rates, kind="bars", colour=PALETTE[2])
+    panels = (
+        Panel(title="step time, with tp x cp x pp", x=axis, y=Axis(title="step time [s]"), series=(*ends, step)),
+        Panel(title="tokens per second", x=axis, y=Axis(title="tokens/s"), series=(rate,)),
+    )
+    return Chart(name="vary", title=word, panels=panels, num_columns=2)
+
+
+SOUGHT_NAMES: Final = {
+    name: f"{'Smallest' if name in SMALLEST else 'Largest'} {SOUGHT[name][0]}" for name in get_args(Sought)
+}
+
+
+def fit(question: PageQuestion, values: Values, stop: Stop, _progress: Progress) -> Shown:
+    """The largest or smallest value that fits, with its plan."""
+    sought = cast("Sought", values["sought"])
+    with about_field("sought"):
+        if sought not in SOUGHT_NAMES:
+            raise UnknownNameError("quantity", f"{sought:.40}", SOUGHT_NAMES, hint="choose one of the list")
+    put = _without_sought(question, sought).put_search(stop)
+    found = fitted(put.question, sought, searches(question, put, stop), keeps_batch="global_batch_size" in question.job)
+    found = replace(found, assumptions=still_assumed(sought, put.assumptions))
+    document = shown(fit_document(found, listed=MOST_TRIED))
+    return document | ({"link": _link_of_fit(question, found)} if found.value else {})
+
+
+def _without_sought(question: PageQuestion, sought: Sought) -> PageQuestion:
+    """The question without what is sought."""
+    if sought == "gpus":
+        return question.with_values(gpus="1")
+    return question.with_values(job={name: text for name, text in question.job.items() if name != sought})
+
+
+def _link_of_fit(question: PageQuestion, found: LargestFit) -> str:
+    """The step at that value; a model with another number of layers has no address."""
+    estimate, value = found.answered.estimate, str(found.value)
+    if found.sought == "layers":
+        return ""
+    if found.sought == "gpus":
+        return link(question, estimate, gpus=value)
+    if found.sought == "sequence_length":
+        return link(question, estimate, job={**question.job, found.sought: value})
+    return link(question, estimate)
+
+
+CHANGES: Final = {
+    "inter_node_bandwidth": "Bandwidth between nodes",
+    "intra_node_bandwidth": "Bandwidth inside a node",
+    "inter_node_latency": "Latency between nodes",
+    "intra_node_latency": "Latency inside a node",
+    "node_size": "Accelerators in a node",
+    "memory": "Memory of an accelerator",
+    "memory_bandwidth": "Memory bandwidth",
+    "peak_flops.bf16": "Peak of bf16",
+    "peak_flops.fp8": "Peak of fp8",
+    "cluster": "Cluster",
+    "gpus": "Accelerators",
+    "sequence_length": "Sequence length",
+    "global_batch_size": "Global batch size",
+    "precision": "Precision",
+    "optimizer": "Optimizer",
+}
+"""What can be changed, as on the command line."""
+MOST_CHANGES: Final = 3
+
+
+def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
+    """The plan to take, or the one that is looked at, where the cluster or the job changes."""
+    changes, put = _changes(values), question.put_search(stop)
+    anew = searches(question, put, stop)
+    before = anew.answer(put.question)
+    plan = _plan_of(question, put, before, anew)
+    found = what_if(put.question, plan, changes, anew, before=before, progress=progress)
+    return shown(whatif_document(replace(found, assumptions=put.assumptions)))
+
+
+def _plan_of(question: PageQuestion, put: PutQuestion, before: Answered, anew: Searches) -> Plan:
+    """The plan that is looked at, or the one to take. Raises InputError."""
+    if question.show:
+        with about_field("show"):
+            plan, given = plan_in(question.show)
+        return filled(put.question, plan, put.stack, given)[0]
+    if before.estimate is None:
+        anew.result(put.question)  # raises, where what is asked for contradicts itself
+        raise InputError(
+            f"there is no plan to change: {before.reason}",
+            rule="a plan is changed",
+            hint="see on Plan what would fit",
+        )
+    return before.estimate.plan
+
+
+def _changes(values: Values) -> dict[str, Any]:
+    """The changes of the form by name. Raises FieldError."""
+    given = [(place, values[f"change.{place}"], values[f"to.{place}"]) for place in range(1, MOST_CHANGES + 1)]
+    made = [(place, name, text) for place, name, text in given if name and text]
+    if not made:
+        with about_field("to.1"):
+            raise InputError(
+                "no change is given", rule="at least one change is given", hint="choose what changes, and its value"
+            )
+    for place, name, _ in made:
+        if name not in CHANGES:
+            with about_field(f"change.{place}"):
+                raise UnknownNameError("change", f"{name:.40}", CHANGES, hint="choose one of the list")
+    with about_field(f"change.{made[-1][0]}"):
+        check_named_once([name for _, name, _ in made])
+    return dict(_read(place, name, text) for place, name, text in made)
+
+
+def _read(place: int, name: str, text: str) -> tuple[str, Any]:
+    """A change and its value; a cluster is one that is built in."""
+    with about_field(f"to.{place}"):
+        return (name, load_cluster(named("cluster", text))) if name == CLUSTER else change_of(name, text)
+
+
+def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progress) -> Shown:
+    """Plans that no other is better than in every respect."""
+    put = question.put_search(stop)
+    front = fronts.pareto_front(put.question, searches(question, put, stop))
+
+    def address(point: fronts.ParetoPoint) -> str:
+        return link(question, point.estimate)
+
+    return shown(pareto_document(replace(front, assumptions=put.assumptions), listed=MOST_PLANS), address)
+
+
+def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
+    """How the best step time follows the hardware."""
+    with about_field("factor"):
+        factor = number(values["factor"], "factor", least=1.001, most=100.0)
+    put = question.put_search(stop)
+    found = sensitivities.sensitivity_of(put.question, searches(question, put, stop), factor=factor, progress=progress)
+    return shown(sensitivity_document(replace(found, assumptions=put.assumptions)))
+
+
+OPERATIONS: Final = {
+    "failure_rate": "Failures per 1,000 accelerators and day",
+    "checkpoint_bandwidth": "Bandwidth of checkpoints",
+    "spares": "Spare nodes",
+    "pue": "Power usage effectiveness",
+}
+
+
+def budget(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
+    """Accelerators, days, money, energy and failures of a whole run."""
+    job = {**question.job, "tokens": values["budget_tokens"]}
+    changed = question.with_values(job=job, price=values["budget_price"])
+    with about_field("ops"):
+        given = {key.removeprefix("ops."): value for key, value in values.items() if key.startswith("ops.")}
+        operations = Operations(**values_of(Operations, given))
+    limits = _limits(question, values)
+    each = [(one, _budget_of(one, limits, operations, stop, progress)) for one in _on_clusters(changed, values)]
+
+    def address(found: budgets.ClusterBudget) -> str:
+        asked = next(one for one, other in each if other is found)
+        run = found.option
+        return "" if run is None else link(asked, run.estimate, gpus=str(run.num_accelerators))
+
+    return shown(budget_document([found for _, found in each]), address)
+
+
+def _on_clusters(question: PageQuestion, values: Values) -> list[PageQuestion]:
+    """The question on every cluster that is named. Raises FieldError."""
+    if not values["budget_clusters"]:
+        return [question]
+    with about_field("budget_clusters"):
+        names = [named("cluster", name) for name in listed(values["budget_clusters"])]
+    own = question.cluster
+    return [
+        question if name == own else question.with_values(cluster=name, accelerator="") for name in dict.fromkeys(names)
+    ]
+
+
+def _budget_of(
+    question: PageQuestion, limits: budgets.Limits, operations: Operations, stop: Stop, progress: Progress
+) -> budgets.ClusterBudget:
+    put = question.put_search(stop)
+    searches = Searches(stack=put.stack, limit=question.restrictions(), stop=stop)
+    asked = budgets.RunQuestion(put.question, searches, put.assumptions, "global_batch_size" in question.job)
+    return budgets.budget_of(asked, limits, operations, progress=progress)
+
+
+def _limits(question: PageQuestion, values: Values) -> budgets.Limits:
+    """What limits the run: the accelerators of the question, or days, money or energy."""
+    kind, text = values["budget_limit"], values["budget_value"]
+    if kind == "gpus":
+        with about_field("gpus"):
+            return budgets.Limits(num_accelerators=whole(question.gpus, "gpus", most=MOST_ACCELERATORS))
+    with about_field("budget_value"):
+        value = number(text, kind)
+    limits: dict[str, Any] = {kind: value}
+    return budgets.Limits(**limits)
+
+
+DECISIONS: Final = {
+    "scale": "How many accelerators pay",
+    "pareto_sizes": "Time, accelerators and money",
+    "fit": "What fits at most",
+    "vary": "Other sequences, batches or networks",
+    "whatif": "What if hardware or job change",
+    "pareto": "Time, memory and robustness",
+    "sensitivity": "Which hardware parameter pays",
+    "budget": "Budget of a whole run",
+}
+ANSWERS: Final[dict[str, Decide]] = {
+    "scale": scale,
+    "pareto_sizes": pareto_sizes,
+    "fit": fit,
+    "vary": vary,
+    "whatif": whatif,
+    "pareto": pareto,
+    "sensitivity": sensitivity,
+    "budget": budget,
+}
