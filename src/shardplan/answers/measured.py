@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable, Tone
-from shardplan.answers.simulation import more_ranks
-from shardplan.answers.timeline import LEAST_SHARE, MOST_RANKS, written_lines
+from shardplan.answers.timeline import LEAST_SHARE, MOST_RANKS, more_ranks, written_lines
 from shardplan.estimation.parts.terms import term_label
 from shardplan.records import plain
 from shardplan.reports.texts.answer import more_or_less, percent, signed_time

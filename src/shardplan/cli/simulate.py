@@ -132,7 +132,7 @@ def simulate(
     if expert_imbalance is not None:
         imbalance = number(expert_imbalance, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
     simulated = plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
-    from shardplan.answers.simulation import simulated_plan_document
+    from shardplan.answers.timeline import simulated_plan_document
     from shardplan.cli.show.document import show_document
 
     return show_document(simulated_plan_document(simulated), target)
@@ -189,7 +189,7 @@ def check_one_given(plan: Path | None, times: Path | None) -> None:
 
 def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
-    from shardplan.answers.simulation import simulated_case_document
+    from shardplan.answers.timeline import simulated_case_document
     from shardplan.cli.show.document import show_document
     from shardplan.simulation.closed import closed_form_step_time
     from shardplan.simulation.replicas import simulate_replicas

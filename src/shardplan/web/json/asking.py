@@ -90,7 +90,7 @@ def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
 
 def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
     """The simulated step of a plan."""
-    from shardplan.answers.simulation import simulated_plan_document
+    from shardplan.answers.timeline import simulated_plan_document
     from shardplan.schedules.registry import load_any_schedule
     from shardplan.simulation.plan import simulate_plan
     from shardplan.simulation.replicas import Replicas
