@@ -11,7 +11,7 @@ from tests.estimation.test_times import HIDDEN, LENGTH, LINK, priced
 from tests.examples import deepseek_v3
 
 from shardplan.estimation.layout import Chunk
-from shardplan.estimation.parts.chunk_times import chunk_ranks, chunk_stages
+from shardplan.estimation.parts.chunks import chunk_ranks, chunk_stages
 from shardplan.inputs.plan import Plan
 
 HANDOVER = 2 * LENGTH * HIDDEN / LINK
@@ -31,8 +31,8 @@ CASES: list[dict[str, Any]] = [
 def test_chunks_of_a_rank_share_the_times_of_its_stage(case: dict[str, Any]) -> None:
     """Forward passes and input gradients have half of what comes between passes each, in equal parts."""
     found = priced(8, **case)
-    plan, chunks, times = found.plan, found.chunk_times, found.columns._times
-    sharded = np.broadcast_to(found.columns._state_times.sharded, plan.pp)
+    plan, chunks, times = found.plan, found.chunk_times, found.columns.step.work.times[0]
+    sharded = np.broadcast_to(found.columns.step.states[0].sharded, plan.pp)
     ranks = chunk_ranks(plan, found.numbers)
 
     def of_ranks(values: Any) -> Any:

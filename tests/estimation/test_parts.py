@@ -54,8 +54,8 @@ def test_what_comes_once_makes_the_step_of_the_estimate(plan: Plan) -> None:
     """The first rank ends after the longest of all passes, and every other one before by its head start."""
     priced = PricedPlan.of(question(), plan)
     once, columns = priced.once_a_step, priced.columns
-    passes = np.broadcast_to(columns._paced, (plan.pp,))
-    busy = passes - columns._head_start
+    passes = np.broadcast_to(columns.step.passes[0], (plan.pp,))
+    busy = passes - columns.step.work.head_starts[0]
     longest = once.after(passes.max() + 0 * busy)[0], once.stragglers(passes.max() + 0 * busy)[0]
     assert max(longest[0], once.after(busy).max()) == pytest.approx(priced.step_time, rel=1e-12)
     assert max(longest[1], once.stragglers(busy).max()) == pytest.approx(priced.breakdown["stragglers"], rel=1e-9)

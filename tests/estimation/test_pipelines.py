@@ -19,7 +19,7 @@ from shardplan.estimation.parts.pipelines import (
     chunk_time,
     head_start,
     least_passes,
-    pace_of,
+    longest_time,
     paced,
     passes_of,
     pipeline_sum,
@@ -102,12 +102,11 @@ def test_a_chunk_takes_what_its_parts_take() -> None:
     assert chunk_time(replace(WHOLE, counts=(2,)), parts) == 2 * 120 + 100
 
 
-def test_the_pace_is_that_of_the_longest_ways_next_to_the_slowest_rank() -> None:
-    """Of each group the slowest way counts; all groups lie one behind the other."""
-    ranks = [TIMES, replace(TIMES, plain=20.0)]
-    assert pace_of([], ranks) == 1.0
-    assert pace_of([[36.0, 30.0]], ranks) == pytest.approx(1.2)
-    assert pace_of([[20.0, 15.0], [25.0]], ranks) == pytest.approx(1.5)
+def test_of_each_group_of_longest_ways_the_slowest_counts() -> None:
+    """All groups lie one behind the other."""
+    assert longest_time([]) == 0
+    assert longest_time([[36.0, 30.0]]) == 36
+    assert longest_time([[20.0, 15.0], [25.0]]) == 45
 
 
 def test_work_hides_exchanges_of_sharded_states_in_all_stages() -> None:

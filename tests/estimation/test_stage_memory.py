@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from tests.examples import cluster, gpt, ideal_profile
 
-from shardplan.estimation.charge import CHARGES, StateCharge
+from shardplan.estimation.charge import CHARGES, StateCharge, least_peak_of
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import in_update
-from shardplan.estimation.step import least_peak_of
 from shardplan.inputs.job import GradDtype, Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software

@@ -69,19 +69,19 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 9e-301)",
     ): "what weighs so little is nothing: the number guards a division by zero",
     (
-        "estimation/parts/chunk_times.py",
+        "estimation/parts/chunks.py",
         "chunks = counts.reshape(len(counts), -1).T.tolist()",
         "chunks = counts.reshape(len(counts), -2).T.tolist()",
     ): "NumPy takes any negative length as the one to be found",
     (
-        "estimation/parts/chunk_times.py",
-        "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
-        "transfer=(of_plan(around.handover_time) - exposed),",
+        "estimation/parts/chunks.py",
+        "transfer=np.maximum(of_plan(work.around.handover_time) - exposed, 0.0),",
+        "transfer=(of_plan(work.around.handover_time) - exposed),",
     ): "no more of a transfer shows than all of it, but for rounding",
     (
-        "estimation/parts/chunk_times.py",
-        "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
-        "transfer=np.maximum(of_plan(around.handover_time) - exposed, -1.0),",
+        "estimation/parts/chunks.py",
+        "transfer=np.maximum(of_plan(work.around.handover_time) - exposed, 0.0),",
+        "transfer=np.maximum(of_plan(work.around.handover_time) - exposed, -1.0),",
     ): "no more of a transfer shows than all of it, but for rounding",
     (
         "estimation/estimate.py",

@@ -12,7 +12,7 @@ from tests.simulation.cases import even, passes, pipeline, step
 from tests.simulation.test_plan import PLANS, question
 from tests.simulation.test_step import sizes, suited, uneven
 
-from shardplan.estimation.parts.chunk_memory import MemoryParts
+from shardplan.estimation.parts.chunks import MemoryParts
 from shardplan.inputs.plan import Plan
 from shardplan.schedules.base import ChunkTimes, Pipeline, PipelineSchedule, Schedule
 from shardplan.schedules.names import BUILT_IN

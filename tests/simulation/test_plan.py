@@ -47,7 +47,7 @@ def test_chunks_have_the_prices_of_their_stages(plan: Plan) -> None:
     priced = PricedPlan.of(question(), plan)
     times = priced.chunk_times
     total = float(np.sum(times.forward + times.input_gradient + times.weight_gradient))
-    assert total == pytest.approx(float(priced.columns._everyone.passes.total), rel=1e-9)
+    assert total == pytest.approx(float(priced.columns.step.work.everyone.passes.total), rel=1e-9)
 
 
 @pytest.mark.parametrize("batch", [8, 24, 128])

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, different, gather, is_zero
+from shardplan.estimation.charge import held_in_update, least_beside_activations, least_peak_of
 from shardplan.estimation.load import StageStates, StageWork
 from shardplan.estimation.stage_memory import activation_memory, waiting_bytes
-from shardplan.estimation.step import held_in_update, least_beside_activations, least_peak_of
 from shardplan.memory.states import model_states
 from shardplan.planner.pricing.tables import Tables
 
