@@ -80,7 +80,7 @@ def state_charge(
     sharding_time = states.sum.sharding_time
     states = states.times(parameter_copies(numbers))
     memory = memory or state_memory(question, numbers, stage, states)
-    updated = local_parameters(states.sum.parameters, numbers)
+    updated = local_parameters(states.sum, numbers)
     return StateCharge(
         sharding_time=sharding_time,
         reduce_time=states.sum.reduce_time,

@@ -148,7 +148,7 @@ def host_holds(question: Question, host: Sequence[Numbers]) -> Flags:
 
 def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states: StageStates) -> StateMemory:
     """Bytes of the states of one rank of a stage."""
-    job, held = question.job, states.sum.parameters
+    job, held = question.job, states.sum
     resident = model_states(held, job, numbers)
     whole = gathered_bytes(states.part, states.layer, job, numbers)
     early = _early(stage, states.part.trained, states.layer.trained)

@@ -77,7 +77,7 @@ class FirstStages:
         tables, job = self._tables, self._tables.question.job
         (stage, work), points = tables.whole, self._tables.layout_keys[0]
         numbers = tables.numbers.under_every_sharding(tables.numbers.of(points, None), points)
-        states = model_states(StageStates.of(stage, tables.states).sum.parameters, job, numbers)
+        states = model_states(StageStates.of(stage, tables.states).sum, job, numbers)
         held = states.weights + states.optimizer + (0.0 if job.software.frees_gradients else states.gradients)
         shape = len(tables.family.shardings), len(points)
         held = self._of_valid(np.broadcast_to(held, shape)[:, self._key])
