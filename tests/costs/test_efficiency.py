@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import ideal_profile
 
-from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
+from shardplan.costs.roofline import attention_efficiency, depth_efficiency, tile_padding
 from shardplan.inputs.profile import ProfileGeneration, load_profile
 
 dims = st.integers(1, 100_000)

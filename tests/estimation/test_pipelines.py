@@ -31,8 +31,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
 LOAD = BlockLoad(
     forward=40.0, backward=80.0, weight_gradient=30.0, recomputed=24.0, free_forward=20.0, free_backward=36.0,

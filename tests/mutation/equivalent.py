@@ -344,7 +344,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (at.num_microbatches) and at.num_microbatches >= 2 * at.pp:",
     ): "a hint is asked for where a rule is broken: with even ranks and enough micro-batches, by an odd number of them",
     (
-        "schedules/dualpipe_v.py",
+        "schedules/dualpipe.py",
         "kept: Numbers = np.minimum(at.num_microbatches, np.asarray(at.pp) + 0.5)",
         "kept: Numbers = (np.asarray(at.pp) + 0.5)",
     ): "the schedule runs with 2 p micro-batches or more",
@@ -389,12 +389,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "counts=(0,) * len(all_stages[-1].counts),",
     ): "all stages of a model have as many kinds of layers",
     (
-        "workload/balance.py",
+        "workload/keys.py",
         "return found[0] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
         "return found[-1] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
     ): "ranks that are one number are one distinct number, the first and the last",
     (
-        "workload/balance.py",
+        "workload/keys.py",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(1 * np.pi * second)",
     ): "cosines over half a turn are distributed as those over a whole one: other draws from the same lengths",
@@ -404,7 +404,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if products and not products[-2].grouped:",
     ): "a layer ends with the two products of one mixer or MLP, of which both are grouped or neither is",
     (
-        "workload/parts.py",
+        "workload/stage.py",
         "most = np.maximum(most, value if present.all() else np.where(present, value, 0.0))",
         "most = np.maximum(most, (np.where(present, value, 0.0)))",
     ): "where all stages hold a part nothing is set to zero: the condition saves work",

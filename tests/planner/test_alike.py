@@ -23,7 +23,7 @@ from shardplan.planner.pricing.pairs import Pairs, least_times
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, least_of_exchanges
 from shardplan.planner.related.alike import best_of_alike, estimates_of
-from shardplan.planner.related.slices import MOST_SYSTEMS, Slice
+from shardplan.planner.related.side_by_side import MOST_SYSTEMS, Slice
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Space

@@ -17,8 +17,8 @@ from tests.cli.commands import run, unwrapped
 import shardplan
 from shardplan import InputError, Plan, estimate, search
 from shardplan.errors import PlanError
-from shardplan.planner.related.dividing import factors, near_length, next_pair
-from shardplan.planner.related.neighbours import LARGEST_UNIT, layouts_of
+from shardplan.planner.related.causes import factors, near_length, next_pair
+from shardplan.planner.related.counts import LARGEST_UNIT, layouts_of
 
 MODEL = "llama-3.1-8b"
 BAD: dict[str, Any] = {"sequence_length": 1_000_003}

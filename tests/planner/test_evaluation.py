@@ -25,7 +25,7 @@ from shardplan.planner.family import Family
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.pricing import cutting
-from shardplan.planner.related.possible import can_fit
+from shardplan.planner.related.counts import can_fit
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
 from shardplan.planner.survey import survey_of

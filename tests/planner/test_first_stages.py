@@ -12,8 +12,7 @@ from tests.planner.test_many import question
 from shardplan.estimation.question import Question
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.objective import SMALLEST
-from shardplan.planner.pruning.bounds import ROUNDING
-from shardplan.planner.pruning.first_stages import FirstStages
+from shardplan.planner.pruning.bounds import ROUNDING, FirstStages
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
 

@@ -15,7 +15,7 @@ from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related import lightest
+from shardplan.planner.related import causes
 from shardplan.planner.space import Space
 
 
@@ -29,8 +29,8 @@ def test_it_is_the_first_of_those_that_need_least(asked: tuple[Question, Space],
     if cell is None:
         return
     ((plan, _),) = best_plans(cell.tables, [cell.position], SMALLEST)
-    with mock.patch.object(lightest, "FIRST", first):
-        assert lightest.lightest_plan([each.tables for each in tables]) == plan
+    with mock.patch.object(causes, "FIRST", first):
+        assert causes.lightest_plan([each.tables for each in tables]) == plan
 
 
 def test_a_pruned_search_names_the_same_plan() -> None:

@@ -9,7 +9,7 @@ from shardplan import question
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.plan import Plan
-from shardplan.planner.related.software import options_for, other_software
+from shardplan.planner.related.frameworks import options_for, other_software
 
 MEGATRON = load_stack("megatron-lm")
 SPLIT = Plan(ep=16, sharding="zero1")

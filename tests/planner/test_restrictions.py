@@ -14,7 +14,7 @@ from shardplan.errors import InputError
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.planner.points import families
-from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.related.counts import can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.planner.pricing.rows import ALONE, STEP, Rows, priced_together
+from shardplan.planner.pricing.cutting import STEP, priced_together
+from shardplan.planner.pricing.numbers import ALONE, Rows
 
 some = st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True).map(sorted)
 

@@ -11,9 +11,7 @@ from tests.simulation.cases import even, passes, pipeline, step
 from shardplan.errors import InputError
 from shardplan.schedules.base import ChunkTimes, Pipeline
 from shardplan.schedules.registry import closed_form, load_any_schedule
-from shardplan.schedules.simulated.v_half import VHalf
-from shardplan.schedules.simulated.v_min import VMin
-from shardplan.schedules.simulated.v_pattern import VPattern
+from shardplan.schedules.simulated.v_pattern import VHalf, VMin, VPattern
 from shardplan.schedules.simulated.zero_bubble_search import KEPT_SHARE
 
 

@@ -12,7 +12,7 @@ from shardplan.inputs.layers import Attention
 from shardplan.inputs.plan import CpComm, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.attention import attention
-from shardplan.workload.balance import MOST_DOCUMENTS, slowest_rank
+from shardplan.workload.keys import MOST_DOCUMENTS, slowest_rank
 from shardplan.workload.ops import AttentionCore
 from shardplan.workload.shard import Shard
 

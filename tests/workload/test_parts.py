@@ -10,8 +10,7 @@ from tests.examples import SMALL, deepseek_v3
 from tests.strategies import models
 
 from shardplan.inputs.model import ModelConfig
-from shardplan.workload.parts import Parts, largest
-from shardplan.workload.stage import Stage, stacked, stages
+from shardplan.workload.stage import Parts, Stage, largest, stacked, stages
 
 
 class Held:

@@ -12,8 +12,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.layer import Parameters
-from shardplan.workload.parts import Parts, largest
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage, largest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from shardplan.estimation.parts.pipelines import chunk_time
 from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage, stacked
+from shardplan.workload.stage import Parts, Stage, stacked
 
 Index: TypeAlias = NDArray[np.intp]
 Record = TypeVar("Record")

@@ -34,8 +34,7 @@ from shardplan.estimation.times import StateTimes, WorkTimes, state_times, work_
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
 Record = TypeVar("Record")
 

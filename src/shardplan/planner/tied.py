@@ -58,7 +58,7 @@ class PricedPlans:
     """Rows: groups of constants; how much longer the step takes where these are worse. [s]"""
     peak_memory_bytes: NDArray[np.float64]
     instead: Mapping[int, Plan] = field(default_factory=dict)
-    """Plans under other software than the tables have, by index (``planner.related.plainest``, ``shown_forms``)."""
+    """Plans under other software than the tables have, by index (``planner.related.forms``, ``shown_forms``)."""
 
     @property
     def pessimistic_time(self) -> NDArray[np.float64]:

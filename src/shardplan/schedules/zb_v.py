@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Numbers, largest
-from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, Place
-from shardplan.schedules.notation import numbered
+from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, Place, numbered
 
 WAYS = (
     ((2, 0), (0, 0), (-2, -1)),

@@ -23,8 +23,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import Passes, RankPasses
 from shardplan.schedules.pipeline import idle_time, least_bubble, parameter_copies, reads_place, splits_backward
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ from shardplan.costs.block import BlockCost
 from shardplan.estimation.pricing import HeldStates
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
 BLOCK_TERMS: Final = {
     "matmul": "matmul",

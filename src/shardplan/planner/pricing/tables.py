@@ -40,11 +40,8 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Offload
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.pricing.axes import as_row, of_sharding, of_slots
-from shardplan.planner.pricing.numbers import PointNumbers
-from shardplan.planner.pricing.rows import Rows
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.planner.pricing.numbers import PointNumbers, Rows, as_row, of_sharding, of_slots
+from shardplan.workload.stage import Parts, Stage
 
 ROWS = 32_768
 """Rows of a table that are priced together."""

@@ -23,7 +23,7 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
-from shardplan.planner.pruning.pruned_part import Pruned, tables_of_pruned
+from shardplan.planner.pruning.pruned import Pruned, tables_of_pruned
 from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop
 

@@ -33,7 +33,8 @@ from shardplan.estimation.question import Question
 from shardplan.fields import replace
 from shardplan.planner.pruning.goals import BestWith
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.neighbours import Neighbours, counts_of_batch, has_enough_layouts, layouts_of, worth
+from shardplan.planner.related.counts import counts_of_batch, has_enough_layouts, layouts_of, worth
+from shardplan.planner.related.neighbours import Neighbours
 from shardplan.planner.result import FewerCounts
 
 MOST_SEARCHED: Final = 8

@@ -20,28 +20,27 @@ from shardplan.frameworks.runnable import rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import degrees_with
 from shardplan.inputs.plan import Offload, Plan
-from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pricing.tables import Tables, offloading
 from shardplan.planner.related.alike import plan_to_take, tables_of_space
-from shardplan.planner.related.dividing import (
+from shardplan.planner.related.causes import (
     MUCH_LESS,
     batch_cause,
     count_cause,
     fits_then,
     least_then,
     length_cause,
+    lightest_plan,
     near_length,
     next_pair,
     pair_cause,
     with_length,
 )
-from shardplan.planner.related.lightest import lightest_plan
-from shardplan.planner.related.neighbours import Pair, has_enough_layouts, nearby_offers, nearest_with_plans
-from shardplan.planner.related.plainest import plainest
-from shardplan.planner.related.possible import can_fit, can_have_plans
+from shardplan.planner.related.counts import Pair, can_fit, can_have_plans, has_enough_layouts
+from shardplan.planner.related.forms import plainest
+from shardplan.planner.related.neighbours import nearby_offers, nearest_with_plans
 from shardplan.planner.restrictions import Restrictions
-from shardplan.planner.result import Offer, SearchResult, Suggestion
+from shardplan.planner.result import Answers, Offer, SearchResult, Suggestion
 from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop

@@ -63,3 +63,37 @@ def _repeated(units: tuple[int, int, int, int], num_microbatches: int) -> Slots:
         taken.add(unit)
         slots[one._replace(kind="W")] = unit
     return slots
+
+
+class VMin(VPattern):
+    r"""All passes go from rank to rank in one unit each: about a third of the activations of 1F1B.
+
+    A rank keeps :math:`\lfloor (p + 4)/3 \rfloor` micro-batches at most. For F = B = W the bubble is about two thirds
+    of that of 1F1B; where they differ it grows with M.
+    """
+
+    name = "v-min"
+    title = "V-Min"
+    source = "arXiv 2405.15362, section 3"
+
+    def units(self, pp: int, rank: int) -> tuple[int, int, int, int]:
+        """Two more units before the input gradients where p is a multiple of three, so that no two passes meet."""
+        more = 0 if pp % 3 else 2
+        return rank, 2 * pp - rank - 1, 2 * pp + more + rank, 4 * pp + more - rank - 1
+
+
+class VHalf(VPattern):
+    r"""Forward passes go down the ranks in two units each and up in one: about half the activations of 1F1B.
+
+    A rank keeps :math:`\lfloor (p + 2)/2 \rfloor` micro-batches at most. For F = B = W the bubble is about two thirds
+    of that of 1F1B; the paper gets to a half by moving passes at the start and the end of the step.
+    """
+
+    name = "v-half"
+    title = "V-Half"
+    source = "arXiv 2405.15362, section 3"
+
+    def units(self, pp: int, rank: int) -> tuple[int, int, int, int]:
+        """Three more units before the input gradients where p is even, so that no two passes meet."""
+        more = 0 if pp % 2 else 3
+        return 2 * rank, 3 * pp - rank - 2, 3 * pp + more + 2 * rank - 1, 6 * pp + more - rank - 2
