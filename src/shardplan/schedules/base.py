@@ -293,6 +293,20 @@ class Schedule(ABC):
         return tuple(tuple(chunks[chunk] for chunk in sorted(chunks)) for chunks in held)
 
 
+class Folded(Schedule):
+    """Two chunks on every rank, in the shape of a V: stage s on rank s, and from the last rank back to the first."""
+
+    splits_backward = True
+    least_pp = 2
+    ends_meet = True
+    least_vp = 2
+    most_vp = 2
+
+    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
+        """Down the ranks and back up."""
+        return (*(Place(rank, 0) for rank in range(pp)), *(Place(rank, 1) for rank in reversed(range(pp))))
+
+
 class PipelineSchedule(Schedule):
     """A schedule with a fixed order and closed forms for its bubble and its memory, so that plans can name it."""
 

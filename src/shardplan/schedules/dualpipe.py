@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers
-from shardplan.schedules.base import NO_PASSES, Pass, Passes, Pipeline, PipelineSchedule, Place, RankPasses, numbered
-from shardplan.schedules.zb_v import folded
+from shardplan.schedules.base import (
+    NO_PASSES,
+    Folded,
+    Pass,
+    Passes,
+    Pipeline,
+    PipelineSchedule,
+    Place,
+    RankPasses,
+    numbered,
+)
 
 
 class DualPipe(PipelineSchedule):
@@ -150,7 +159,7 @@ def bidirectional(depth: int, rank: int, num_microbatches: int) -> tuple[Pass, .
     )
 
 
-class DualPipeV(PipelineSchedule):
+class DualPipeV(Folded, PipelineSchedule):
     r"""Rank r holds chunks r and 2p - 1 - r, and runs the passes that a rank of DualPipe on 2p ranks runs.
 
     Bubble, with F, B and W of a whole rank and blocks that take as long as their passes:
@@ -164,11 +173,6 @@ class DualPipeV(PipelineSchedule):
     name = "dualpipe-v"
     title = "DualPipe-V"
     source = "arXiv 2412.19437; README of deepseek-ai/DualPipe"
-    splits_backward = True
-    least_pp = 2
-    ends_meet = True
-    least_vp = 2
-    most_vp = 2
     reads_place = True
 
     def least_microbatches(self, pp: Numbers) -> Numbers:
@@ -183,10 +187,6 @@ class DualPipeV(PipelineSchedule):
         """2 p + 1 chunk passes, of half a stage each."""
         kept: Numbers = np.minimum(at.num_microbatches, np.asarray(at.pp) + 0.5)
         return kept
-
-    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
-        """Down the ranks and back up."""
-        return folded(pp)
 
     def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:  # noqa: ARG002
         """Every micro-batch through both chunks of a rank."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Final
 
-from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, Place, Schedule
-from shardplan.schedules.zb_v import folded
+from shardplan.schedules.base import ChunkTimes, Folded, Kind, Orders, Pass, Pipeline
 
 PERIOD: Final = 6
 """Units of time of one micro-batch on a rank: F, B and W of two chunks."""
@@ -17,7 +16,7 @@ Slots = dict[Pass, int]
 """Unit of time of every pass of a rank."""
 
 
-class VPattern(Schedule):
+class VPattern(Folded):
     """Two chunks per rank in the shape of a V; every micro-batch repeats the pattern of the one before.
 
     A rank runs the passes of a micro-batch at fixed units of time, all of them six units after those of the micro-batch
@@ -25,21 +24,12 @@ class VPattern(Schedule):
     the step, where the paper moves passes into units that are empty.
     """
 
-    splits_backward = True
-    least_pp = 2
-    ends_meet = True
-    least_vp = 2
-    most_vp = 2
     priced_as = "zb-v"
     closed_form_holds: ClassVar[bool] = False
 
     @abstractmethod
     def units(self, pp: int, rank: int) -> tuple[int, int, int, int]:
         """Units of ``PATTERN`` of the first micro-batch on a rank."""
-
-    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
-        """Down the ranks and back up."""
-        return folded(pp)
 
     def order(self, at: Pipeline, times: ChunkTimes) -> Orders:  # noqa: ARG002  # the pattern is that of equal times
         """The pattern of every rank, by its units of time."""
