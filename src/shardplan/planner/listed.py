@@ -16,7 +16,7 @@ from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks,
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of_loads, whole_step
 from shardplan.fields import dataclass, replace
-from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import FASTEST, Objective
@@ -204,18 +204,11 @@ def _numbers(tables: Tables, plans: Listed) -> PlanNumbers:
     family = tables.family
     slots = np.arange(len(family.policies))
     numbers = tables.numbers.with_chunks(tables.numbers.at(plans.points, slots), tables.layouts.vp[plans.layouts])
-    modules = [recompute_modules(policy) for policy in family.policies]
     kinds = np.asarray([kind for kind, _ in family.shardings])[plans.shardings]
     degrees = family.sharding_degrees[plans.shardings, plans.points]
-    changes: dict[str, Any] = {
-        "recompute": {
-            name: np.asarray([name in listed for listed in modules])[plans.slots]
-            for name in (*RECOMPUTE_MODULES, OP_SAC)
-        },
-        "recompute_full": np.asarray([policy == "full" for policy in family.policies])[plans.slots],
-        "recompute_num_layers": _of_slots(numbers.recompute_num_layers, plans),
-    }
-    return tables.numbers.sharded(replace(numbers, **changes), kinds, degrees)
+    policies = mapped(tables.numbers.policies, lambda flags: flags[plans.slots])
+    layers = _of_slots(numbers.recompute_num_layers, plans)
+    return tables.numbers.sharded(replace(numbers, **policies, recompute_num_layers=layers), kinds, degrees)
 
 
 def _of_slots(values: Numbers, plans: Listed) -> Numbers:

@@ -78,15 +78,18 @@ class PointNumbers:
         return self.family.switches.get("microbatch_group_size") is not None
 
     def _recompute_fields(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> dict[str, Any]:
-        policies = [self.family.policies[slot] for slot in slots]
+        policies = mapped(self.policies, lambda flags: flags[slots, None])
+        return policies | {"recompute_num_layers": self._num_layers[self._depths_of(points)][:, slots].T}
+
+    @cached_property
+    def policies(self) -> dict[str, Any]:
+        """Which modules every slot of recomputation runs again, and whether all of a layer."""
+        policies = self.family.policies
         modules = [recompute_modules(policy) for policy in policies]
+        names = (*RECOMPUTE_MODULES, OP_SAC)
         return {
-            "recompute": {
-                name: np.asarray([name in listed for listed in modules])[:, None]
-                for name in (*RECOMPUTE_MODULES, OP_SAC)
-            },
-            "recompute_full": np.asarray([policy == "full" for policy in policies])[:, None],
-            "recompute_num_layers": self._num_layers[self._depths_of(points)][:, slots].T,
+            "recompute": {name: np.asarray([name in listed for listed in modules]) for name in names},
+            "recompute_full": np.asarray([policy == "full" for policy in policies]),
         }
 
     def _depths_of(self, points: NDArray[np.intp]) -> NDArray[np.intp]:

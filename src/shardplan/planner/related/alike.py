@@ -62,7 +62,7 @@ from shardplan.planner.robustness import (
 )
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
-from shardplan.planner.tied import SAME, Needs, PricedPlans
+from shardplan.planner.tied import SAME, Needs, PricedPlans, lost_time
 
 SOME_BEST = 8
 """Candidates of every question that are asked first how robust they are."""
@@ -319,9 +319,7 @@ class _Search:
         _, sharding, slot, layout, point = kept.places
         plans = Listed(shardings=sharding, slots=slot, layouts=layout, points=point)
         times = times_of(self._asked.where_worse, tables, plans, kept.systems)
-        times = np.broadcast_to(times, (1 + len(GROUPS), len(plans)))
-        lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
-        return lost
+        return lost_time(np.broadcast_to(times, (1 + len(GROUPS), len(plans))))
 
 
 def _in_plain_words(space: Space, question: Question, found: FoundPlan | None) -> FoundPlan | None:

@@ -7,9 +7,9 @@ exceed all memory together fits by no plan. That is arithmetic, and need not be 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil, gcd
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ MOST_OF_BATCH: Final = 16
 """Counts that suit the batch alone that are looked at: few of them fill whole nodes."""
 LARGEST_UNIT: Final = 8
 """Accelerators of the largest node that counts fill: racks and slices are shared."""
+Item = TypeVar("Item")
 Pair = tuple[int, int]
 """Number of accelerators and global batch."""
 TENSOR, CONTEXT, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 64
@@ -61,6 +62,11 @@ def worth(question: Question, pairs: NDArray[np.int64], layouts: NDArray[np.floa
     number, batch = pairs.T
     tokens = batch * question.job.sequence_length
     return layouts / (layouts + HALF_LAYOUTS) / (1 / number + HALF_TOKENS / tokens)
+
+
+def first_and_richest(ranked: Sequence[Item], most: int, layouts: Callable[[Item], float]) -> list[Item]:
+    """The first of some counts or pairs, ``most`` in all: the last of them is the one of most layouts."""
+    return [*ranked[: most - 1], *sorted(ranked[most - 1 :], key=lambda each: -layouts(each))[:1]]
 
 
 def worth_of_batches(question: Question, batches: Sequence[int]) -> list[float]:

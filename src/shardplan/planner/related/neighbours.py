@@ -20,7 +20,7 @@ they train ``LEAST_GAIN`` more than what was asked for. A much larger batch is o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -41,6 +41,7 @@ from shardplan.planner.related.counts import (
     asked_pair,
     can_fit,
     can_have_plans,
+    first_and_richest,
     has_enough_layouts,
     layouts_of,
     pairs_near,
@@ -245,14 +246,9 @@ def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = T
     same = [pair for pair in rich if pair[1] == asked[1]]
     other = _first_of_each_count(pair for pair in rich if pair[1] != asked[1])
     number_of = dict(zip(pairs, layouts.tolist(), strict=True))
-    chosen = {pair for group in (same, other) for pair in _chosen(group, number_of)}
+    groups = (first_and_richest(group, MOST_SEARCHED, number_of.__getitem__) for group in (same, other))
+    chosen = {pair for group in groups for pair in group}
     return tuple(pair for pair in rich if pair in chosen)
-
-
-def _chosen(pairs: Sequence[Pair], layouts: Mapping[Pair, float]) -> list[Pair]:
-    """The first of some pairs, and the one of most layouts."""
-    richest = sorted(pairs[MOST_SEARCHED - 1 :], key=lambda pair: -layouts[pair])[:1]
-    return [*pairs[: MOST_SEARCHED - 1], *richest]
 
 
 def _changed(pairs: NDArray[np.int64]) -> NDArray[np.int64]:

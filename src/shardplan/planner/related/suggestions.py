@@ -295,44 +295,32 @@ OFFLOADED: Final[Mapping[Offload, str]] = {"optimizer": "optimizer states", "act
 
 
 def _more_accelerators(question: Question, restrictions: Restrictions) -> Iterator[ChangedQuestion]:
-    for doubling in range(1, MOST_DOUBLINGS + 1):
-        n = question.num_accelerators * 2**doubling
-        if n <= MAX_NUM_ACCELERATORS:
-            asked = replace(question, num_accelerators=n)
-            yield ChangedQuestion(f"use {n:,} accelerators: --gpus {n}", asked, restrictions)
+    sizes = (question.num_accelerators * 2**doubling for doubling in range(1, MOST_DOUBLINGS + 1))
+    return _on_accelerators(question, restrictions, sizes)
+
+
+def _on_accelerators(question: Question, restrictions: Restrictions, sizes: Iterable[int]) -> Iterator[ChangedQuestion]:
+    """Other numbers of accelerators, as far as there may be so many."""
+    batch = question.job.global_batch_size
+    return (_with_pair(question, restrictions, (n, batch)) for n in sizes if 1 <= n <= MAX_NUM_ACCELERATORS)
 
 
 def _nearest_batches(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """The nearest global batch below and above that has plans, among multiples of divisors of the world size."""
-    batch = question.job.global_batch_size
-    units = divisors(question.num_accelerators)
+    number, batch = question.num_accelerators, question.job.global_batch_size
+    units = divisors(number)
     below = sorted({batch // unit * unit for unit in units} - {0, batch}, reverse=True)
     above = sorted({-(-batch // unit) * unit for unit in units} - {batch})
     for sizes in (below, above):
-        changes = [
-            ChangedQuestion(
-                f"a global batch of {size:,} sequences: --global-batch-size {size}",
-                replace(question, job=replace(question.job, global_batch_size=size)),
-                restrictions,
-            )
-            for size in sizes[:MOST_TRIALS]
-        ]
-        yield from _first(changes, trial)
+        yield from _first((_with_pair(question, restrictions, (number, size)) for size in sizes[:MOST_TRIALS]), trial)
 
 
 def _nearest_worlds(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """The nearest number of accelerators below and above that has plans."""
     n = question.num_accelerators
     for step in (-1, 1):
-        sizes = [n + step * distance for distance in range(1, MOST_TRIALS + 1)]
-        changes = [
-            ChangedQuestion(
-                f"use {size:,} accelerators: --gpus {size}", replace(question, num_accelerators=size), restrictions
-            )
-            for size in sizes
-            if 1 <= size <= MAX_NUM_ACCELERATORS
-        ]
-        yield from _first(changes, trial)
+        sizes = (n + step * distance for distance in range(1, MOST_TRIALS + 1))
+        yield from _first(_on_accelerators(question, restrictions, sizes), trial)
 
 
 def _first(changes: Iterable[ChangedQuestion], trial: Trial) -> Iterator[Suggestion]:
