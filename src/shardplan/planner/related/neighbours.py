@@ -25,7 +25,6 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
@@ -241,7 +240,8 @@ def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = T
     numbered = np.asarray(pairs)
     layouts = layouts_of(numbered, question.model.num_hidden_layers)
     of_asked = float(layouts[0]) if has_plans else 0.0
-    order = np.lexsort((_changed(numbered), -worth(question, numbered, layouts)))
+    changed = np.abs(numbered[:, 1] - asked[1])
+    order = np.lexsort((changed, -worth(question, numbered, layouts)))
     rich = [pairs[place] for place in order if place and layouts[place] > MORE_LAYOUTS * of_asked]
     same = [pair for pair in rich if pair[1] == asked[1]]
     other = _first_of_each_count(pair for pair in rich if pair[1] != asked[1])
@@ -249,11 +249,6 @@ def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = T
     groups = (first_and_richest(group, MOST_SEARCHED, number_of.__getitem__) for group in (same, other))
     chosen = {pair for group in groups for pair in group}
     return tuple(pair for pair in rich if pair in chosen)
-
-
-def _changed(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How far the batches of pairs are from that of the first."""
-    return np.abs(pairs[:, 1] - pairs[0, 1])
 
 
 def _first_of_each_count(pairs: Iterable[Pair]) -> list[Pair]:

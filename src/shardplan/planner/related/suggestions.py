@@ -152,7 +152,11 @@ def _of_length(
     if alone is not None:
         return [alone], [length_cause(question, fits_then(f"{length:,} tokens"))]
     more = (_lighter(other, restrictions), _more_accelerators(other, restrictions))
-    found = [each for changes in more for each in _first((_after(text, change) for change in changes), trial)]
+    found = [
+        each
+        for changes in more
+        for each in _first((each._replace(text=f"{text}, {each.text}") for each in changes), trial)
+    ]
     lightest, fewest = asked[0], _fewest(found)
     if fewest < _fewest(asked[1]):
         return found, [length_cause(question, f"{fits_then(f'{length:,} tokens')} on {fewest:,} accelerators")]
@@ -165,11 +169,6 @@ def _of_length(
 def _fewest(suggestions: Sequence[Suggestion]) -> float:
     """Fewest accelerators on which a change makes a plan fit."""
     return min((each.num_accelerators for each in suggestions), default=inf)
-
-
-def _after(text: str, change: ChangedQuestion) -> ChangedQuestion:
-    """A change after another one, which its question has already."""
-    return ChangedQuestion(f"{text}, {change.text}", change.question, change.restrictions)
 
 
 def _least_memory(question: Question, restrictions: Restrictions, stack: Stack | None) -> float | None:
