@@ -19,8 +19,7 @@ from tests.examples import cluster, ideal_profile, tier
 from shardplan.calibration.constants import Vector
 from shardplan.costs.collectives import collective_time
 from shardplan.costs.groups import Group
-from shardplan.costs.links import exchange_share, slice_sides, usable_share
-from shardplan.costs.network import Network, domain_size
+from shardplan.costs.network import Network, domain_size, exchange_share, slice_sides, usable_share
 from shardplan.files import DATA
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit

@@ -13,8 +13,7 @@ from tests.examples import LLAMA_70B, cluster
 
 import shardplan
 from shardplan.estimation.band import band_of
-from shardplan.estimation.gaps import Gap
-from shardplan.estimation.own_runs import FOREIGN, SAME, UNCALIBRATED, doubts_of, own_runs, told_of
+from shardplan.estimation.gaps import FOREIGN, SAME, UNCALIBRATED, Gap, doubts_of, own_runs, told_of
 from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import UNKNOWN_SD, difference_sd, tie_factor

@@ -254,12 +254,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return stages(model, 1, 1)[-1]",
     ): "one stage is the first and the last",
     (
-        "estimation/own_runs.py",
+        "estimation/gaps.py",
         'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if width > 1 else "narrower than"',
         'change = "as wide as" if (abs(width - 1) < SAME) else "wider than" if width > 1 else "narrower than"',
     ): "no number is 0.05 from one: floats next to 1.05 and 0.95 are a little nearer or further",
     (
-        "estimation/own_runs.py",
+        "estimation/gaps.py",
         'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if width > 1 else "narrower than"',
         'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if (width >= 1) else "narrower than"',
     ): "a width of one is as wide",

@@ -19,8 +19,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.communication import summa_exchange, tensor_exchange
-from shardplan.workload.copies import domains_reached
+from shardplan.workload.communication import domains_reached, summa_exchange, tensor_exchange
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Collective, Copies, Matmul
 from shardplan.workload.shard import Shard

@@ -15,8 +15,7 @@ from functools import reduce
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, concatenated
-from shardplan.costs.links import exchange_load
-from shardplan.costs.network import Network
+from shardplan.costs.network import Network, exchange_load
 from shardplan.fields import dataclass, replace
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits

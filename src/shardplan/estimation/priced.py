@@ -29,8 +29,7 @@ from shardplan.schedules.base import ChunkTimes
 from shardplan.workload.stage import Stage
 
 if TYPE_CHECKING:
-    from shardplan.estimation.parts.layer_operators import LayerOperator
-    from shardplan.estimation.parts.layer_roofline import LayerRoofline
+    from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +171,7 @@ class PricedPlan:
     @property
     def roofline(self) -> LayerRoofline:
         """The operators of that layer under the roofline of the accelerator."""
-        from shardplan.estimation.parts.layer_roofline import layer_roofline
+        from shardplan.estimation.parts.layer_operators import layer_roofline
 
         return layer_roofline(self.question, self._alone.prices)
 

@@ -7,8 +7,8 @@ from typing import Final
 BUILT_IN: Final = {
     "1f1b": "one_f_one_b:OneForwardOneBackward",
     "interleaved": "interleaved:Interleaved",
-    "gpipe": "gpipe:GPipe",
-    "breadth-first": "breadth_first:BreadthFirst",
+    "gpipe": "one_f_one_b:GPipe",
+    "breadth-first": "interleaved:BreadthFirst",
     "zb-h1": "zero_bubble:ZeroBubbleH1",
     "zb-h2": "zero_bubble:ZeroBubbleH2",
     "zb-v": "zb_v:ZeroBubbleV",
@@ -18,7 +18,7 @@ BUILT_IN: Final = {
 """Module and class by name, in the order in which they are shown. Help texts read names here without loading NumPy."""
 
 SIMULATED: Final = {
-    "eager-1f1b": "simulated.eager_1f1b:EagerOneForwardOneBackward",
+    "eager-1f1b": "one_f_one_b:EagerOneForwardOneBackward",
     "zb-1p": "simulated.zero_bubble_search:ZeroBubble1P",
     "zb-2p": "simulated.zero_bubble_search:ZeroBubble2P",
     "zbv-greedy": "simulated.zbv_greedy:ZeroBubbleVGreedy",
