@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardplan.api.questions import question
-from shardplan.estimation.parts.layer_roofline import RooflinePoint
+from shardplan.estimation.parts.layer_operators import RooflinePoint
 from shardplan.estimation.priced import PricedPlan
 from shardplan.inputs.plan import Plan
 

@@ -204,7 +204,7 @@ def test_the_first_gradients_are_those_of_the_head_or_of_a_layer(heads: float, b
 def test_gradients_that_can_come_late(plan: dict[str, Any], replicas: int, *, frees: bool, late: bool) -> None:
     """All of a rank's where they are sharded or its own."""
     found = priced(1, replicas=replicas, job={"software": Software(frees_gradients=frees)}, **plan)
-    states = found.columns._states_memory
+    states = found.columns.states_memory
     assert float(np.max(states.gradients)) > 0
     assert float(np.max(states.fleeting)) == (float(np.max(states.gradients)) if late else 0)
     share = float(np.max(states.early)) / float(np.max(states.gradients))
@@ -214,5 +214,5 @@ def test_gradients_that_can_come_late(plan: dict[str, Any], replicas: int, *, fr
 @pytest.mark.parametrize(("sharding", "bytes_of_a_parameter"), [("zero2", 4), ("zero3", 4 + 2 * 2)])
 def test_whole_tensors_of_layers_beside_their_shards(sharding: str, bytes_of_a_parameter: int) -> None:
     """Fp32 gradients of a layer before they are scattered; gathered 16-bit weights of it and of the next."""
-    found = priced(1, replicas=2, sharding=sharding).columns._states_memory
+    found = priced(1, replicas=2, sharding=sharding).columns.states_memory
     assert float(np.max(found.whole)) == pytest.approx(bytes_of_a_parameter * 12 * HIDDEN**2, rel=1e-3)

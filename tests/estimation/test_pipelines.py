@@ -19,7 +19,7 @@ from shardplan.estimation.parts.pipelines import (
     chunk_time,
     head_start,
     least_passes,
-    pace_of,
+    longest_time,
     paced,
     passes_of,
     pipeline_sum,
@@ -31,8 +31,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
 LOAD = BlockLoad(
     forward=40.0, backward=80.0, weight_gradient=30.0, recomputed=24.0, free_forward=20.0, free_backward=36.0,
@@ -102,12 +101,11 @@ def test_a_chunk_takes_what_its_parts_take() -> None:
     assert chunk_time(replace(WHOLE, counts=(2,)), parts) == 2 * 120 + 100
 
 
-def test_the_pace_is_that_of_the_longest_ways_next_to_the_slowest_rank() -> None:
-    """Of each group the slowest way counts; all groups lie one behind the other."""
-    ranks = [TIMES, replace(TIMES, plain=20.0)]
-    assert pace_of([], ranks) == 1.0
-    assert pace_of([[36.0, 30.0]], ranks) == pytest.approx(1.2)
-    assert pace_of([[20.0, 15.0], [25.0]], ranks) == pytest.approx(1.5)
+def test_of_each_group_of_longest_ways_the_slowest_counts() -> None:
+    """All groups lie one behind the other."""
+    assert longest_time([]) == 0
+    assert longest_time([[36.0, 30.0]]) == 36
+    assert longest_time([[20.0, 15.0], [25.0]]) == 45
 
 
 def test_work_hides_exchanges_of_sharded_states_in_all_stages() -> None:

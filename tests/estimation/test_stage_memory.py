@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from tests.examples import cluster, gpt, ideal_profile
 
-from shardplan.estimation.charge import CHARGES, StateCharge
+from shardplan.estimation.charge import CHARGES, StateCharge, least_peak_of
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.estimation.stage_memory import in_update
-from shardplan.estimation.step import least_peak_of
+from shardplan.estimation.stage_memory import beyond
 from shardplan.inputs.job import GradDtype, Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
@@ -30,9 +29,9 @@ def priced(grad_dtype: GradDtype, micro_batch_size: int) -> PricedPlan:
 
 
 def test_the_update_needs_what_exceeds_the_activations_that_are_gone() -> None:
-    assert in_update(7.0, 5.0) == 2.0
-    assert in_update(5.0, 7.0) == in_update(0.0, 7.0) == 0.0
-    assert np.asarray(in_update(np.array([0.0, 5.0, 7.0, 9.0]), 7.0)).tolist() == [0, 0, 0, 2]
+    assert beyond(7.0, 5.0) == 2.0
+    assert beyond(5.0, 7.0) == beyond(0.0, 7.0) == 0.0
+    assert np.asarray(beyond(np.array([0.0, 5.0, 7.0, 9.0]), 7.0)).tolist() == [0, 0, 0, 2]
 
 
 @pytest.mark.parametrize("micro_batch_size", [1, 4])

@@ -13,7 +13,7 @@ from tests.examples import GB, accelerator, cluster, gpt, ideal_profile, llama, 
 from tests.strategies import Case, cases
 
 from shardplan import estimate
-from shardplan.estimation.charge import CHARGES, StateCharge, state_charge
+from shardplan.estimation.charge import CHARGES, StateCharge, holds, least_peak_of, peak_of, state_charge
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
@@ -21,7 +21,7 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, state_memory
-from shardplan.estimation.step import Step, holds, least_peak_of, peak_of, step_of, straggler_factor, whole_step
+from shardplan.estimation.step import Step, step_of, straggler_factor, whole_step
 from shardplan.estimation.times import state_times, work_times
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job

@@ -1,13 +1,17 @@
+"""Activations and the loss of a rank, on the device and offloaded."""
+
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples import cluster, gpt, ideal_profile
+from tests.examples import GB, cluster, gpt, ideal_profile, llama
 
+from shardplan import estimate
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
@@ -15,14 +19,18 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import load_profile
+from shardplan.inputs.software import LossKernel, Software
 from shardplan.memory.activations import (
     applied_share,
     backward_set,
+    held_logit_bytes,
     kept_per_microbatch,
+    loss_bytes,
     offloaded_share,
     on_device,
     working_set,
 )
+from shardplan.planner.search import search_question
 
 # Korthikanti et al., arXiv 2205.05198: models of table 3 (hidden size, layers, heads, micro-batch, tensor degree).
 GPT_22B = (gpt(6144, 48, 64), 4, 8)
@@ -206,3 +214,178 @@ def test_a_stage_without_layers_sends_nothing_to_the_host() -> None:
 def test_recomputation_brings_a_layer_back_where_there_is_some() -> None:
     assert (working_set(5.0, 1.0), working_set(5.0, 0.0)) == (5, 0)
     assert np.asarray(working_set(5.0, np.array([0.0, 0.5, 1.0]))).tolist() == [0, 5, 5]
+
+
+PER_LOGIT = {
+    "in_place": 7.0,
+    "autograd": 12.0,
+    "loss_parallel": 16.0,
+    "compiled": 10.0,
+    "gathered": 16.0,
+    "single": 4.0,
+    "fused": 0.5,
+}
+
+
+def loss(kernel: LossKernel, *, heads: int = 1, tp: int = 1, fused: bool = False) -> float:
+    return float(loss_bytes(Software(loss_kernel=kernel, fused_loss=fused), PER_LOGIT, 1e9, heads, tp))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "alone", "shared"),
+    [
+        ("in_place", 7, 7),
+        ("autograd", 12, 12),
+        ("loss_parallel", 12, 16),
+        ("compiled", 4, 10),
+        ("gathered", 16, 16),
+        ("single", 4, 4),
+    ],
+)
+def test_bytes_per_logit(kernel: LossKernel, alone: float, shared: float) -> None:
+    assert loss(kernel) == alone * 1e9
+    assert loss(kernel, tp=8) == loss(kernel, tp=2) == shared * 1e9
+    assert loss(kernel, fused=True) == 0.5e9
+    assert loss(kernel, heads=0) == 0
+
+
+def test_eager_kernels_do_not_compile_the_loss() -> None:
+    software = Software(loss_kernel="compiled", kernels="eager")
+    for tp, each in ((1, 12), (8, 16)):
+        assert float(loss_bytes(software, PER_LOGIT, 1e9, 1, tp)) == each * 1e9
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kept"),
+    [("in_place", 4), ("autograd", 4), ("loss_parallel", 4), ("compiled", 4), ("gathered", 4), ("single", 2)],
+)
+def test_every_further_head_keeps_its_softmax(kernel: LossKernel, kept: float) -> None:
+    """In fp32, or 16-bit logits; a loss in pieces keeps nothing."""
+    assert loss(kernel, heads=3, tp=8) - loss(kernel, tp=8) == 2 * kept * 1e9
+    assert loss(kernel, heads=3, fused=True) == loss(kernel, fused=True)
+
+
+def test_the_loss_and_the_backward_pass_of_a_layer_do_not_live_together() -> None:
+    """Of the two the larger counts, so that a small vocabulary costs nothing."""
+
+    def total(vocab_size: int, **software: Any) -> tuple[float, float]:
+        model = llama(1024, 4, 8, 8, 4096, vocab_size=vocab_size)
+        job = Job(sequence_length=4096, global_batch_size=1, software=Software(**software))
+        part = estimate(model, cluster(), 1, Plan(), job=job, profile=ideal_profile()).memory[0]
+        return part["logits"], part["buffers"]
+
+    assert total(128)[0] == 0
+    logits, passing = total(128_000, loss_kernel="single")
+    assert logits + passing == pytest.approx(4 * 4096 * 128_000)
+
+
+def test_ranks_that_gather_the_logits_hold_the_whole_vocabulary() -> None:
+    """Llama 13B of Aleph Alpha's layouts, vocabulary 128,000, micro-batch 4, tp 2, every layer recomputed: 16.8 GB.
+
+    Counted in cross_entropy.py and lm_head.py: fp32 logarithms of the softmax, the zeros that their gradient is written
+    to and the gradient of the fp32 copy (12 bytes per logit), and 16-bit logits of this micro-batch and the one before
+    (4 bytes) in the pipeline's buffers.
+    """
+    model = llama(5120, 2, 40, 40, 13824, vocab_size=128_000)
+
+    def logits_and_buffers(tp: int, kernel: LossKernel) -> float:
+        software = Software(loss_kernel=kernel)
+        job = Job(sequence_length=2048, global_batch_size=4, software=software)
+        plan = Plan(tp=tp, micro_batch_size=4, recompute="full", sequence_parallel=False)
+        whole = estimate(model, cluster(), tp, plan, job=job, profile=ideal_profile())
+        (part,) = whole.memory
+        return part["logits"] + part["buffers"]
+
+    number = 4 * 2048 * 128_000
+    assert 16 * number == pytest.approx(16.8e9, rel=2e-3)
+    shared = [logits_and_buffers(tp, "in_place") for tp in (1, 2)]
+    assert shared[1] == pytest.approx(shared[0] / 2, rel=0.2)
+    for tp in (1, 2):
+        assert 12 * number < logits_and_buffers(tp, "gathered") <= 16 * number
+
+
+@pytest.mark.parametrize(("kernel", "held"), [("gathered", 4.0), ("autograd", 0.0), ("in_place", 0.0)])
+def test_buffered_logits_stay_when_layers_run_backward(kernel: LossKernel, held: float) -> None:
+    assert held_logit_bytes(Software(loss_kernel=kernel), 1e9, 1) == held * 1e9
+    assert held_logit_bytes(Software(loss_kernel=kernel), 1e9, 0) == 0
+    assert held_logit_bytes(Software(loss_kernel=kernel, fused_loss=True), 1e9, 1) == 0
+
+
+MODEL = llama(4096, 32, 32, 8, 14336)
+JOB = Job(sequence_length=4096, global_batch_size=64)
+
+
+def estimated_with_offload(host_memory: float | None = None, hidden: float = 0.0, **plan: Any) -> Estimate:
+    site = replace(cluster(), host_memory_bytes=host_memory)
+    profile = ideal_profile(offload_window=hidden)
+    return estimate(MODEL, site, 8, Plan(**plan), job=JOB, profile=profile)
+
+
+def kept(**plan: Any) -> float:
+    return estimated_with_offload(**plan).memory[0]["activations"]
+
+
+def test_every_offloaded_layer_frees_a_layer_but_for_two_on_their_way() -> None:
+    """Half of 32 layers leave 16 and the two that travel; all of them the two."""
+    whole = kept()
+    assert kept(offload="activations", offload_num_layers=16) == pytest.approx(whole * 18 / 32)
+    assert kept(offload="activations") == pytest.approx(whole * 2 / 32)
+    assert kept(offload="activations", offload_num_layers=32) == kept(offload="activations")
+    assert kept(offload="activations", offload_num_layers=0) == whole
+
+
+@given(st.integers(0, 40))
+def test_offloading_more_layers_needs_less_memory_and_more_time(count: int) -> None:
+    fewer, more = (estimated_with_offload(offload="activations", offload_num_layers=count + one) for one in (0, 1))
+    assert more.peak_memory_bytes <= fewer.peak_memory_bytes * (1 + 1e-12)
+    assert more.step_time >= fewer.step_time * (1 - 1e-12)
+
+
+def test_transfers_of_some_layers_take_their_share_of_the_time() -> None:
+    whole, half = (estimated_with_offload(offload="activations", offload_num_layers=count) for count in (32, 16))
+    assert half.breakdown["offload"] == pytest.approx(whole.breakdown["offload"] / 2)
+
+
+@pytest.mark.parametrize(
+    ("plan", "what"),
+    [
+        ({"offload": "activations"}, "activations"),
+        ({"offload": "optimizer", "sharding": "ddp"}, "optimizer states"),
+    ],
+)
+def test_a_node_must_hold_what_its_accelerators_offload(plan: dict[str, Any], what: str) -> None:
+    free, ample, little = (estimated_with_offload(size, recompute="full", **plan) for size in (None, 5000 * GB, 5 * GB))
+    assert free.feasible == ample.feasible is True
+    assert not little.feasible
+    assert little.reason is not None
+    assert f"of {what} for each accelerator in host memory" in little.reason
+    assert "in a node of 8 with 5.00 GB" in little.reason
+
+
+def test_host_memory_is_shared_by_the_accelerators_of_a_node() -> None:
+    """Optimizer states and 16-bit or 32-bit gradients of all parameters on every one of eight (ddp)."""
+    need = 8 * (12 + 4) * MODEL.num_parameters
+    plan: dict[str, Any] = {"offload": "optimizer", "sharding": "ddp", "recompute": "full"}
+    assert estimated_with_offload(need * 1.001, **plan).feasible
+    assert not estimated_with_offload(need * 0.999, **plan).feasible
+
+
+def test_a_stated_bandwidth_of_the_host_sets_the_time_of_updates() -> None:
+    """Twice the states' and gradients' bytes, on one of eight accelerators that share a node."""
+    part = cluster().accelerator
+    times = []
+    for bandwidth in (320 * GB, 640 * GB):
+        site = replace(cluster(part=part), host_memory_bandwidth=bandwidth)
+        plan = Plan(offload="optimizer", sharding="ddp")
+        answer = estimate(MODEL, site, 8, plan, job=JOB, profile=ideal_profile())
+        times.append(answer.breakdown["optimizer"])
+    assert times[0] - times[1] == pytest.approx(2 * (12 + 4) * MODEL.num_parameters / (80 * GB))
+
+
+def test_search_leaves_out_what_the_host_cannot_hold() -> None:
+    question = Question(
+        model=MODEL, cluster=replace(cluster(), host_memory_bytes=10 * GB), num_accelerators=8, job=JOB,
+        given_profile=ideal_profile(),
+    )  # fmt: skip
+    fix = {"offload": ["optimizer"], "sharding": ["ddp"]}
+    assert not search_question(question, fix=fix).num_plans_feasible

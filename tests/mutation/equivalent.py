@@ -69,19 +69,19 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 9e-301)",
     ): "what weighs so little is nothing: the number guards a division by zero",
     (
-        "estimation/parts/chunk_times.py",
+        "estimation/parts/chunks.py",
         "chunks = counts.reshape(len(counts), -1).T.tolist()",
         "chunks = counts.reshape(len(counts), -2).T.tolist()",
     ): "NumPy takes any negative length as the one to be found",
     (
-        "estimation/parts/chunk_times.py",
-        "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
-        "transfer=(of_plan(around.handover_time) - exposed),",
+        "estimation/parts/chunks.py",
+        "transfer=np.maximum(of_plan(work.around.handover_time) - exposed, 0.0),",
+        "transfer=(of_plan(work.around.handover_time) - exposed),",
     ): "no more of a transfer shows than all of it, but for rounding",
     (
-        "estimation/parts/chunk_times.py",
-        "transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),",
-        "transfer=np.maximum(of_plan(around.handover_time) - exposed, -1.0),",
+        "estimation/parts/chunks.py",
+        "transfer=np.maximum(of_plan(work.around.handover_time) - exposed, 0.0),",
+        "transfer=np.maximum(of_plan(work.around.handover_time) - exposed, -1.0),",
     ): "no more of a transfer shows than all of it, but for rounding",
     (
         "estimation/estimate.py",
@@ -254,12 +254,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return stages(model, 1, 1)[-1]",
     ): "one stage is the first and the last",
     (
-        "estimation/own_runs.py",
+        "estimation/gaps.py",
         'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if width > 1 else "narrower than"',
         'change = "as wide as" if (abs(width - 1) < SAME) else "wider than" if width > 1 else "narrower than"',
     ): "no number is 0.05 from one: floats next to 1.05 and 0.95 are a little nearer or further",
     (
-        "estimation/own_runs.py",
+        "estimation/gaps.py",
         'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if width > 1 else "narrower than"',
         'change = "as wide as" if abs(width - 1) <= SAME else "wider than" if (width >= 1) else "narrower than"',
     ): "a width of one is as wide",
@@ -344,7 +344,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (at.num_microbatches) and at.num_microbatches >= 2 * at.pp:",
     ): "a hint is asked for where a rule is broken: with even ranks and enough micro-batches, by an odd number of them",
     (
-        "schedules/dualpipe_v.py",
+        "schedules/dualpipe.py",
         "kept: Numbers = np.minimum(at.num_microbatches, np.asarray(at.pp) + 0.5)",
         "kept: Numbers = (np.asarray(at.pp) + 0.5)",
     ): "the schedule runs with 2 p micro-batches or more",
@@ -389,12 +389,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "counts=(0,) * len(all_stages[-1].counts),",
     ): "all stages of a model have as many kinds of layers",
     (
-        "workload/balance.py",
+        "workload/keys.py",
         "return found[0] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
         "return found[-1] if np.ndim(ranks) == 0 else np.asarray(found)[at].reshape(np.shape(ranks))",
     ): "ranks that are one number are one distinct number, the first and the last",
     (
-        "workload/balance.py",
+        "workload/keys.py",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)",
         "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(1 * np.pi * second)",
     ): "cosines over half a turn are distributed as those over a whole one: other draws from the same lengths",
@@ -404,7 +404,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if products and not products[-2].grouped:",
     ): "a layer ends with the two products of one mixer or MLP, of which both are grouped or neither is",
     (
-        "workload/parts.py",
+        "workload/stage.py",
         "most = np.maximum(most, value if present.all() else np.where(present, value, 0.0))",
         "most = np.maximum(most, (np.where(present, value, 0.0)))",
     ): "where all stages hold a part nothing is set to zero: the condition saves work",

@@ -67,7 +67,7 @@ def test_every_equivalent_mutant_is_one_of_the_formulas_as_they_are() -> None:
 def test_mirrored_a_formula_are_those_of_its_folder_its_own_first() -> None:
     own = mirrored(ROOT, "workload/attention.py")
     assert own == [str(Path("tests/workload/test_attention.py")), str(Path("tests/workload"))]
-    assert mirrored(ROOT, "schedules/gpipe.py") == [str(Path("tests/schedules"))]
+    assert mirrored(ROOT, "schedules/one_f_one_b.py") == [str(Path("tests/schedules"))]
     parts = mirrored(ROOT, "estimation/parts/pipelines.py")
     assert parts == [str(Path("tests/estimation") / name) for name in ("test_pipelines.py", "test_parts.py", "")]
 

@@ -1,34 +1,47 @@
-"""Tables of a family against the estimate of each of its plans, one at a time."""
+"""Tables of plans: rows, layouts, samples and outcomes, each as that of the plan alone."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields, replace
 from functools import partial
+from itertools import product
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.examples import SMALL, cluster
+from tests.examples import LLAMA_405B, SMALL, cluster, deepseek_v3
 from tests.few import few
-from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, spaces
+from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, questions, spaces
 
-from shardplan.estimation.estimate import estimate_plan
+from shardplan.api.questions import ask
+from shardplan.estimation.estimate import estimate_plan, estimate_plans
 from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
 from shardplan.planner.evaluation import Table, evaluate, evaluated
 from shardplan.planner.family import Family
+from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
+from shardplan.planner.points import families
 from shardplan.planner.pricing import cutting
-from shardplan.planner.related.possible import can_fit
+from shardplan.planner.pricing.cutting import STEP, priced_together
+from shardplan.planner.pricing.numbers import ALONE, Rows
+from shardplan.planner.related.counts import can_fit
 from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
 from shardplan.planner.space import Space, declare
 from shardplan.planner.survey import survey_of
+from shardplan.validity.rules import check_plan
+from shardplan.workload.stage import Stage, kinds_of_stage, stages
 
 SAME = 1e-12
 
@@ -182,3 +195,182 @@ def test_gradients_come_late_only_where_the_sharding_lets_them() -> None:
         cells = [(int(k), int(s), int(p)) for k, s, p in np.argwhere(np.isfinite(table.best))]
         for cell, (plan, _) in zip(cells, best_plans(table.tables, cells, SMALLEST), strict=True):
             assert same(table.best[cell], estimate_plan(question, plan).peak_memory_bytes), plan
+
+
+some = st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True).map(sorted)
+
+
+def columns(lists: list[list[int]]) -> list[np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    return [np.asarray(each, dtype=np.intp) for each in lists]
+
+
+@given(st.data())
+def test_every_pair_of_a_depth_has_a_row_of_its_own(data: st.DataObject) -> None:
+    depths = data.draw(some)
+    held = [data.draw(some) for _ in depths]
+    priced = [data.draw(some) for _ in depths]
+    rows = Rows.of(depths, columns(held), columns(priced))
+    wanted = [(depth, *pair) for depth, h, k in zip(depths, held, priced, strict=True) for pair in product(h, k)]
+    at = rows.at(*columns([list(each) for each in zip(*wanted, strict=True)]))
+    assert sorted(at.tolist()) == list(range(len(rows.keys)))
+    assert rows.compositions[at].tolist() == [composition for _, composition, _ in wanted]
+    assert rows.keys[at].tolist() == [key for _, _, key in wanted]
+
+
+@given(st.lists(st.integers(1, 3 * ALONE), min_size=1, max_size=6), st.sampled_from((64, ALONE, 4 * ALONE)))
+def test_pieces_are_all_rows_in_order_and_long_compositions_are_alone(sizes: list[int], length: int) -> None:
+    held = columns([[number] for number in range(len(sizes))])
+    rows = Rows.of(range(len(sizes)), held, columns([list(range(size)) for size in sizes]))
+    pieces = [*rows.pieces(length)]
+    assert [piece.start for piece in pieces] == [0, *(piece.stop for piece in pieces[:-1])]
+    assert pieces[-1].stop == len(rows.keys)
+    for piece in pieces:
+        held_here = rows.compositions[piece]
+        different = set(held_here.tolist())
+        assert len(different) == 1 or all(sizes[number] < ALONE for number in different)
+        assert len(held_here) <= max(length, ALONE - 1)
+
+
+def test_large_sets_that_differ_are_priced_alone_and_small_ones_with_others() -> None:
+    """Of two large sets each would be priced with what the other alone has; that costs more than a piece of work."""
+    slots = np.asarray([[1, 0, 0, 0], [0, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 1]], dtype=bool)
+    shardings = np.asarray([[1, 1], [1, 1], [1, 1], [1, 0], [0, 1]], dtype=bool)
+    sizes = np.asarray([10 * STEP, 10 * STEP, STEP // 2, 7, 7])
+    assert priced_together(slots, shardings, sizes).tolist() == [1, 2, 1, 0, 0]
+
+
+def test_sets_of_few_plans_are_one() -> None:
+    sets = np.asarray(list(product([False, True], repeat=4)))
+    assert set(priced_together(sets, sets, np.full(len(sets), 3)).tolist()) == {0}
+
+
+def laid_out(model: ModelConfig, num_accelerators: int, **limit: list[int]) -> tuple[Family, Layouts]:
+    job = Job(sequence_length=4096, global_batch_size=2048)
+    question = Question(model=model, cluster=cluster(), num_accelerators=num_accelerators, job=job)
+    (family,) = families(question, declare(question, Restrictions(limit=limit)), Counter())
+    return family, Layouts.of(question, family, KnownPipelines())
+
+
+def parts_of(stage: Stage) -> list[float]:
+    """Everything that a single stage holds."""
+    parts = (stage.num_layers, *stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
+    return [float(part) for part in parts]
+
+
+def columns_of(stage: Stage, length: int) -> list[list[float]]:
+    """The same of each stage of an array."""
+    parts = (stage.num_layers, *stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
+    return np.stack([np.broadcast_to(np.asarray(part, dtype=float), (length,)) for part in parts], axis=1).tolist()
+
+
+def ranks_of(stage: Stage, length: int) -> list[float]:
+    ranks: list[float] = np.broadcast_to(np.asarray(stage.rank, dtype=float), (length,)).tolist()
+    return ranks
+
+
+@few(10)
+@given(questions())
+def test_every_layout_has_the_kinds_of_stage_of_its_pipeline(question: Question) -> None:
+    for family in families_of(question, declare(question, Restrictions())):
+        layouts = Layouts.of(question, family, KnownPipelines())
+        pipelines = [(pp, vp) for pp, vps in zip(family.depths, family.vps, strict=True) for vp in vps]
+        assert layouts.vp.tolist() == [vp for _, vp in pipelines]
+        for layout, (pp, vp) in enumerate(pipelines):
+            kinds = kinds_of_stage(stages(question.model, pp, vp))
+            assert layouts.num_kinds[layout] == len(kinds)
+            for kind, single in enumerate(kinds):
+                among = np.asarray([layout])
+                composed = layouts.composed(layouts.composition[among, kind])
+                assert columns_of(composed, 1) == [parts_of(single)]
+                stage = layouts.stage(among, kind)
+                assert ranks_of(stage, 1) == [single.rank]
+                assert (stage.num_layers, stage.has_head) == (single.num_layers, single.has_head)
+
+
+@few(10)
+@given(questions())
+def test_layouts_of_one_depth_lie_together(question: Question) -> None:
+    for family in families_of(question, declare(question, Restrictions())):
+        layouts = Layouts.of(question, family, KnownPipelines())
+        for depth, vps in enumerate(family.vps):
+            first = int(layouts.first[depth])
+            assert layouts.vp[first : first + len(vps)].tolist() == sorted(vps)
+        assert len(layouts.vp) == sum(map(len, family.vps))
+
+
+@few(10)
+@given(questions())
+def test_no_composition_is_there_twice(question: Question) -> None:
+    for family in families_of(question, declare(question, Restrictions())):
+        compositions = Layouts.of(question, family, KnownPipelines()).compositions
+        assert len(np.unique(compositions, axis=1).T) == compositions.shape[1]
+
+
+def test_llama_405b_on_16_stages_has_three_kinds() -> None:
+    """arXiv 2407.21783, section 3.3.2: the first and the last stage hold a layer less, and embedding or head."""
+    _, layouts = laid_out(LLAMA_405B, 128, pp=[16], vp=[1], tp=[8])
+    (row,) = layouts.composition
+    assert layouts.num_kinds.tolist() == [3]
+    assert layouts.rank.tolist() == [[0, 1, 15]]
+    assert columns_of(layouts.composed(row), 3) == [[7, 7, 1, 0, 0], [8, 8, 0, 0, 0], [7, 7, 0, 1, 0]]
+
+
+def test_stages_of_different_pipelines_share_a_composition() -> None:
+    """Eight stages of 7 or 8 layers with experts: the middle ones of DeepSeek-V3 on 8 stages are all alike."""
+    family, layouts = laid_out(deepseek_v3(), 64, pp=[4, 8], vp=[1], tp=[1])
+    assert family.depths == (4, 8)
+    used = np.unique(layouts.composition)
+    assert len(used) <= int(layouts.num_kinds.sum())
+    held = layouts.composed(used)
+    assert np.asarray(held.has_head).sum() == np.asarray(held.has_embedding).sum() == 2
+
+
+def test_what_all_listed_stages_share_is_a_number() -> None:
+    _, layouts = laid_out(LLAMA_405B, 128, pp=[8, 16], vp=[1], tp=[8])
+    first = layouts.stage(np.asarray([0, 1, 0]), 0)
+    assert first.rank == 0
+    assert first.has_embedding == 1
+    assert isinstance(first.has_head, float)
+    assert np.asarray(first.num_layers).tolist() == [15, 7, 15]
+
+
+MOST = 400
+
+
+@pytest.fixture(scope="module", params=["llama-3.1-8b", "mixtral-8x7b"])
+def result(request: pytest.FixtureRequest) -> SearchResult:
+    return search_question(ask(request.param, "dgx-h100", 64, stack=None).question, suggestions=False)
+
+
+def test_plans_are_valid_different_and_no_more_than_asked_for(result: SearchResult) -> None:
+    sample, asked = result.sample(MOST), result.question
+    assert sample is not None
+    plans = [sample.plan(index) for index in range(len(sample))]
+    assert 0.9 * MOST <= len(set(plans)) == len(plans) <= MOST + len(sample.parts)
+    for plan in plans:
+        check_plan(plan, asked.model, asked.cluster, asked.num_accelerators, asked.job)
+
+
+def test_numbers_are_those_of_the_estimate(result: SearchResult) -> None:
+    sample = result.sample(MOST)
+    assert sample is not None
+    places = range(0, len(sample), 40)
+    for place, estimate in zip(
+        places, estimate_plans(result.question, [sample.plan(place) for place in places]), strict=True
+    ):
+        assert sample.step_time[place] == pytest.approx(estimate.step_time, rel=1e-9)
+        assert sample.peak_memory_bytes[place] == pytest.approx(estimate.peak_memory_bytes, rel=1e-9)
+        assert sample.fits[place] == estimate.feasible
+
+
+def test_no_sampled_plan_that_fits_is_faster_than_the_best(result: SearchResult) -> None:
+    sample = result.sample(MOST)
+    assert sample is not None
+    assert sample.step_time[sample.fits].min() >= result.estimates[0].step_time * (1 - 1e-9)
+
+
+def test_the_same_seed_draws_the_same_plans(result: SearchResult) -> None:
+    first, again = result.sample(MOST), result.sample(MOST)
+    assert first is not None
+    assert again is not None
+    assert np.array_equal(first.step_time, again.step_time)

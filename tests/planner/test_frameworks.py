@@ -1,4 +1,4 @@
-"""One question asked of several frameworks."""
+"""What frameworks make of one question, and other software under the same plan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tests.cli.commands import answer
 from tests.examples import LLAMA_70B, SMALL, cluster
 
 import shardplan
-from shardplan import load_model, search_frameworks
+from shardplan import load_model, question, search_frameworks
 from shardplan.answers.frameworks import limits_text
 from shardplan.api.questions import ask
 from shardplan.errors import InputError, NotRunnableError
+from shardplan.estimation.estimate import estimate_plan
 from shardplan.frameworks.stack import load_stack
 from shardplan.frameworks.usual_stack import (
     Wanted,
@@ -25,7 +26,8 @@ from shardplan.frameworks.usual_stack import (
     usual_stack,
 )
 from shardplan.inputs.job import Job
-from shardplan.planner.related.frameworks import under_fastest
+from shardplan.inputs.plan import Plan
+from shardplan.planner.related.frameworks import options_for, other_software, under_fastest
 from shardplan.units import format_time
 
 JOB = Job(sequence_length=2048, global_batch_size=64)
@@ -234,3 +236,36 @@ def test_a_plan_with_software_that_others_lack_is_run_by_them_with_their_own() -
         assert each.own_software == ("fused_loss",)
         assert each.missing or (each.first is not None and not each.first.plan.fused_loss)
     assert "with its own loss" in limits_text(own["nemo"])
+
+
+MEGATRON = load_stack("megatron-lm")
+SPLIT = Plan(ep=16, sharding="zero1")
+
+
+def test_each_choice_is_priced_as_a_question_of_its_own() -> None:
+    asked = question("qwen3-30b-a3b", "dgx-h100", 64, global_batch_size=512, stack="megatron-lm")
+    assert asked.job.software.moe_dispatcher == "alltoall"
+    found = {(each.field, each.new): each for each in other_software(asked, estimate_plan(asked, SPLIT), MEGATRON)}
+    graphs = {("cuda_graphs", "partial"), ("cuda_graphs", "router")}
+    assert found.keys() == {("moe_dispatcher", "deepep"), ("moe_dispatcher", "hybridep"), *graphs}
+    assert found["cuda_graphs", "partial"].priced.step_time <= found["cuda_graphs", "router"].priced.step_time
+    for (field, value), each in found.items():
+        changed: dict[str, Any] = {field: value}
+        software = replace(asked.job.software, **changed)
+        alone = estimate_plan(replace(asked, job=replace(asked.job, software=software)), SPLIT)
+        assert each.priced.step_time == alone.step_time
+        assert each.priced.peak_memory_bytes == alone.peak_memory_bytes
+
+
+def test_tokens_that_cross_to_a_node_once_take_less_time_there() -> None:
+    asked = question("qwen3-30b-a3b", "dgx-h100", 64, global_batch_size=512, stack="megatron-lm")
+    (deep,) = (each for each in other_software(asked, estimate_plan(asked, SPLIT), MEGATRON) if each.new == "deepep")
+    assert deep.priced.step_time < estimate_plan(asked, SPLIT).step_time
+    assert options_for(deep, SPLIT, MEGATRON, asked) == (
+        "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep",
+    )
+
+
+def test_a_dense_model_has_no_dispatcher_to_choose() -> None:
+    asked = question("llama-3.1-8b", "dgx-h100", 8, global_batch_size=64, stack="megatron-lm")
+    assert {each.field for each in other_software(asked, estimate_plan(asked, Plan(tp=2)), MEGATRON)} == {"cuda_graphs"}

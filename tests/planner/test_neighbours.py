@@ -17,21 +17,18 @@ from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.job import Job
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.related.neighbours import (
+from shardplan.planner.related.counts import (
     BATCH_SHARE,
     FEWEST,
-    LEAST_GAIN,
     MOST_COUNTS,
-    Neighbours,
     _counts,
     _fewest,
-    _promising,
-    _rate,
     batches_near,
     counts_of_batch,
     layouts_of,
     worth,
 )
+from shardplan.planner.related.neighbours import LEAST_GAIN, Neighbours, _promising, _rate
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 

@@ -1,4 +1,4 @@
-"""Searches that leave out plans, or their step times, against the search of every plan: the same answer."""
+"""Bounds of plans hold for every plan, and searches that leave plans out answer as those that do not."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.few import few
-from tests.planner.small import CANDIDATES, limits, questions
+from tests.planner.small import CANDIDATES, TIME_OF_ALL, families_of, limits, questions, spaces
+from tests.planner.test_alike import question
+from tests.planner.test_evaluation import listed
 
 from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.planner import search
+from shardplan.planner.evaluation import evaluate
+from shardplan.planner.listed import outcomes
+from shardplan.planner.objective import SMALLEST
 from shardplan.planner.pruning import goals
+from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise
+from shardplan.planner.pruning.states import least_of_states
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Space
+from shardplan.planner.space import Space, declare
 from shardplan.planner.survey import Survey, survey_of
 from shardplan.reports.explanation import explain
 
@@ -43,8 +54,8 @@ def small_pieces() -> Iterator[None]:
 def search_of_every_plan(asked: Question, **more: Any) -> SearchResult:
     """The search with every plan priced, piece by piece."""
 
-    def without_goal(question: Question, space: Space, **given: Any) -> Survey:
-        return survey_of(question, space, known=given["known"])
+    def without_goal(catalogue_question: Question, space: Space, **given: Any) -> Survey:
+        return survey_of(catalogue_question, space, known=given["known"])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "survey_of", without_goal)
@@ -80,7 +91,7 @@ def check_same(pruned: SearchResult, whole: SearchResult) -> None:
 
 @st.composite
 def tight(draw: st.DrawFn) -> Question:
-    """A small question, often with little memory."""
+    """A small catalogue_question, often with little memory."""
     asked = draw(questions())
     part, context = asked.cluster.accelerator, float(asked.profile.context_bytes)
     memory = context + draw(st.sampled_from(MEMORY)) * (part.memory_bytes - context)
@@ -137,7 +148,7 @@ def test_the_answer_is_that_of_a_search_of_every_plan(
                 check_same(short, whole)
 
 
-def question(name: str, number: int, job: Job) -> Question:
+def catalogue_question(name: str, number: int, job: Job) -> Question:
     """Of the catalogue."""
     return Question(model=load_model(name), cluster=load_cluster("dgx-h100"), num_accelerators=number, job=job)
 
@@ -151,7 +162,7 @@ QUESTIONS = (
 @pytest.mark.parametrize(("name", "number", "job"), QUESTIONS)
 def test_a_question_of_usual_size(name: str, number: int, job: Job) -> None:
     """Dense and experts: the answer with its reasons and its picture; most plans are left out."""
-    asked = question(name, number, job)
+    asked = catalogue_question(name, number, job)
     limit = {"micro_batch_size": [1, 2, 4], "placement": ["tp-cp-ep-dp-pp"], "etp": [1], "vp": [1, 2, 4]}
     pruned, counted, whole = all_three(asked, limit=limit)
     check_same(pruned, whole)
@@ -168,7 +179,7 @@ def test_a_question_of_usual_size(name: str, number: int, job: Job) -> None:
 
 def test_where_nothing_fits_every_plan_is_looked_at() -> None:
     """Suggestions and the smallest plan are those of the whole search."""
-    asked = question("llama-3.1-70b", 4, Job(sequence_length=4096, global_batch_size=16))
+    asked = catalogue_question("llama-3.1-70b", 4, Job(sequence_length=4096, global_batch_size=16))
     limit = {"micro_batch_size": [1], "tp": [1, 2, 4]}
     pruned, counted, whole = all_three(asked, limit=limit, suggestions=False)
     check_same(pruned, whole)
@@ -180,8 +191,88 @@ def test_where_nothing_fits_every_plan_is_looked_at() -> None:
 @pytest.mark.usefixtures("small_pieces")
 def test_simulated_plans_are_the_same(most: int) -> None:
     """Plans that are simulated are within the ties or listed, and none of these is left out."""
-    asked = question(*QUESTIONS[0])
+    asked = catalogue_question(*QUESTIONS[0])
     limit = {"micro_batch_size": [1, 2], "vp": [1, 2], "placement": ["tp-cp-ep-dp-pp"], "tp": [2, 4], "pp": [2, 4]}
     pruned, counted, whole = all_three(asked, limit=limit, simulate_top=most, top=4)
     check_same(pruned, whole)
     check_counts(counted, whole)
+
+
+@few(20)
+@given(spaces(most=4000))
+def test_no_plan_needs_less(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        table = evaluate(question, family, SMALLEST)
+        needed = table.best.min(axis=0)
+        least = FirstStages(table.tables).least_memory()
+        assert np.all(least <= needed * (1 + ROUNDING))
+        assert np.all(np.isfinite(needed) <= np.isfinite(least))
+
+
+@pytest.mark.parametrize("offload", ["none", "optimizer"])
+def test_without_a_pipeline_it_is_what_a_plan_needs(offload: str) -> None:
+    asked = question(16)
+    (family,) = families_of(asked, declare(asked, Restrictions(fix={"pp": (1,), "offload": (offload,)})))
+    table = evaluate(asked, family, SMALLEST)
+    assert FirstStages(table.tables).least_memory() == pytest.approx(table.best.min(axis=0), rel=1e-9)
+
+
+def _with_network(asked: Question, factor: float) -> Question:
+    """The same with other bandwidths."""
+    tiers = tuple(replace(tier, bandwidth=factor * tier.bandwidth) for tier in asked.cluster.tiers)
+    return replace(asked, cluster=replace(asked.cluster, tiers=tiers))
+
+
+@few(10)
+@given(spaces(most=4000), st.sampled_from((1.0, 0.03, 0.001)))
+def test_no_step_is_shorter_than_its_passes_and_what_states_add_at_least(
+    asked: tuple[Question, Space], factor: float
+) -> None:
+    question = _with_network(asked[0], factor)
+    for family in families_of(question, asked[1]):
+        table = evaluate(question, family, TIME_OF_ALL)
+        plans, _ = listed(table)
+        passes, _ = bound_and_promise(table.tables)
+        states = least_of_states(table.tables, np.inf)
+        once = np.where(
+            table.tables.layouts.vp[plans.layouts] > 1, _of(states.several, plans), _of(states.single, plans)
+        )
+        least = passes[plans.slots, plans.points] + _of(states.sharded, plans) + once
+        assert np.all(least <= outcomes(question, table.tables, plans).step_time * (1 + ROUNDING))
+
+
+@few(6)
+@given(spaces(most=4000), st.sampled_from((0.0, 0.3, 0.8)))
+def test_states_that_take_too_much_memory_are_told_apart(asked: tuple[Question, Space], share: float) -> None:
+    """No kind of sharding under which a plan fits is left out."""
+    question, space = asked
+    for family in families_of(question, space):
+        table = evaluate(question, family, SMALLEST)
+        least = table.best.min(axis=1)
+        most = float(np.quantile(least[np.isfinite(least)], share))
+        found = least_of_states(table.tables, most)
+        assert np.all(np.isfinite(found.least[least <= most]))
+        assert np.all(np.isinf(found.least[~family.shards]))
+        assert np.all(np.isinf(least_of_states(table.tables, 0.0).least))
+
+
+def _of(values: np.ndarray, plans: Any) -> np.ndarray:
+    """Of listed plans."""
+    return values[plans.shardings, plans.points]
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero1"])
+def test_all_that_a_slower_network_adds_is_known_where_replicas_alone_use_it(sharding: str) -> None:
+    """No pipeline, and exchanges longer than what hides them."""
+    plan, times, bounds = Plan(tp=4, sharding=sharding), [], []  # type: ignore[arg-type]  # one of the words
+    for network in (0.5, 0.25):
+        asked = question(16, network=network)
+        space = declare(
+            asked, Restrictions(fix={"tp": (4,), "pp": (1,), "micro_batch_size": (1,), "sharding": (sharding,)})
+        )
+        (family,) = families_of(asked, space)
+        times.append(estimate_plan(asked, plan).step_time)
+        bounds.append(float(least_of_states(evaluate(asked, family).tables, np.inf).least.min()))
+    assert bounds[1] - bounds[0] == pytest.approx(times[1] - times[0], rel=1e-9)
+    assert bounds[0] > 0.5 * times[0]

@@ -40,7 +40,7 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.bounds import ROUNDING, least_by_software, least_shares
-from shardplan.planner.related.plainest import plainest
+from shardplan.planner.related.forms import plainest
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question

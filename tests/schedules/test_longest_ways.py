@@ -13,8 +13,7 @@ from tests.schedules.executor import run
 
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.schedules.base import Pipeline
-from shardplan.schedules.breadth_first import BreadthFirst
-from shardplan.schedules.interleaved import Interleaved
+from shardplan.schedules.interleaved import BreadthFirst, Interleaved
 from shardplan.schedules.longest_ways import BACKWARD_SHARE, breadth_first_way, interleaved_ways, pace_of
 
 Work = NDArray[np.float64]

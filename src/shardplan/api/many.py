@@ -18,7 +18,7 @@ from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack, withou
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
 from shardplan.planner.related.frameworks import under_fastest
-from shardplan.planner.related.grouping import in_groups
+from shardplan.planner.related.side_by_side import in_groups
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.search import check_top, search_question
 from shardplan.planner.stopping import Stop

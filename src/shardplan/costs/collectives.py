@@ -14,9 +14,8 @@ import numpy as np
 
 from shardplan.arrays import Numbers, any_holds
 from shardplan.costs.groups import CollectiveRates, Group
-from shardplan.costs.links import exchange_share, usable_share
-from shardplan.costs.network import Network
-from shardplan.workload.copies import sent_once
+from shardplan.costs.network import Network, exchange_share, usable_share
+from shardplan.workload.communication import sent_once
 from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
 

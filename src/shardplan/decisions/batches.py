@@ -17,7 +17,7 @@ from shardplan.errors import InputError, shown
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.job import MOST_COUNT
-from shardplan.planner.related.neighbours import worth_of_batches
+from shardplan.planner.related.counts import worth_of_batches
 from shardplan.units import parse_whole
 
 RULE: Final = "batch limits are LOW..HIGH, whole numbers of sequences above 0 with LOW at most HIGH"

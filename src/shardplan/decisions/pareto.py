@@ -25,8 +25,7 @@ from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.ranking import different_cells
-from shardplan.planner.related.plainest import plainest
-from shardplan.planner.related.shown_forms import plan_to_take_of
+from shardplan.planner.related.forms import plainest, plan_to_take_of
 from shardplan.planner.robustness import pessimistic_times, tested_by
 from shardplan.planner.survey import Survey
 from shardplan.planner.tied import PricedPlans, priced_cells

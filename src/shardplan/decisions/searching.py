@@ -13,7 +13,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike, estimates_of
-from shardplan.planner.related.grouping import in_groups
+from shardplan.planner.related.side_by_side import in_groups
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question

@@ -39,8 +39,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.evidence import LIKELY, KnownRuns
-from shardplan.estimation.gaps import OUTSIDE, Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
-from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
+from shardplan.estimation.gaps import (
+    OUTSIDE,
+    Gap,
+    comparable,
+    doubts_of,
+    gap_of_plan,
+    gaps_of,
+    largest_scale,
+    own_runs,
+    told_of,
+    total_factor,
+)
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.layer_kinds import recurrent_share

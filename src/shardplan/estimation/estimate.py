@@ -30,7 +30,7 @@ from shardplan.inputs.readers.residuals import Features
 from shardplan.memory.knobs import knobs
 from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plans
-from shardplan.workload.balance import slowest_rank
+from shardplan.workload.keys import slowest_rank
 
 SECONDS_PER_HOUR: Final = 3600
 

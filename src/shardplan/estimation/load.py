@@ -12,8 +12,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.layer import Parameters
-from shardplan.workload.parts import Parts, largest
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage, largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,23 +93,9 @@ class Computing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateLoad:
-    """Parameters and their traffic."""
+class StateLoad(Parameters):
+    """Parameters, the work of Muon on them and their traffic."""
 
-    dense: Numbers
-    """Parameters replicated over data- and context-parallel ranks."""
-    experts: Numbers
-    """Parameters of experts."""
-    frozen_dense: Numbers
-    """Those of the dense ones that are not trained."""
-    frozen_experts: Numbers
-    by_adam: Numbers
-    """Those of the dense ones that keep Adam's second moment next to one moment of others."""
-    flat: Numbers
-    """Frozen ones that make one flat parameter with trained ones."""
-    packed_dense: Numbers
-    """Frozen dense ones that are kept in few bits."""
-    packed_experts: Numbers
     orthogonal_dense: Numbers
     """FLOP of Muon on its matrices, before ranks share them."""
     orthogonal_experts: Numbers
@@ -127,14 +112,7 @@ class StateLoad:
     def of(cls, states: HeldStates) -> StateLoad:
         """Load of one part."""
         return cls(
-            dense=states.parameters.dense,
-            experts=states.parameters.experts,
-            frozen_dense=states.parameters.frozen_dense,
-            frozen_experts=states.parameters.frozen_experts,
-            by_adam=states.parameters.by_adam,
-            flat=states.parameters.flat,
-            packed_dense=states.parameters.packed_dense,
-            packed_experts=states.parameters.packed_experts,
+            **vars(states.parameters),
             orthogonal_dense=states.orthogonal.dense,
             orthogonal_experts=states.orthogonal.experts,
             orthogonal_largest=states.orthogonal.largest,
@@ -142,25 +120,6 @@ class StateLoad:
             reduce_time=states.traffic.reduce_time,
             gather_time=states.traffic.gather_time,
         )
-
-    @property
-    def parameters(self) -> Parameters:
-        """What one rank holds."""
-        return Parameters(
-            self.dense,
-            self.experts,
-            self.frozen_dense,
-            self.frozen_experts,
-            self.by_adam,
-            self.flat,
-            self.packed_dense,
-            self.packed_experts,
-        )
-
-    @property
-    def trained(self) -> Parameters:
-        """Those of them that are trained."""
-        return self.parameters.trained
 
 
 BLOCK_FIELDS = tuple(each.name for each in fields(BlockLoad))
@@ -236,7 +195,7 @@ def _largest(held: list[tuple[Numbers, StateLoad]]) -> Parameters:
     if all(is_zero(part.frozen_dense) and is_zero(part.frozen_experts) for _, part in held):
         return Parameters(dense, experts)
     trained = [(count, part.trained) for count, part in held]
-    whole = [(count, part.parameters.unpacked) for count, part in held]
+    whole = [(count, part.unpacked) for count, part in held]
     return Parameters(
         dense,
         experts,

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, gather
+from shardplan.arrays import Flags, Numbers, gather
 from shardplan.estimation.layout import Rounds, pipelines_of
+from shardplan.estimation.load import BlockLoad
+from shardplan.estimation.parts.pipelines import chunk_time
 from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.workload.stage import Stage, stacked
+from shardplan.workload.stage import Parts, Stage, stacked
 
 Index: TypeAlias = NDArray[np.intp]
+Record = TypeVar("Record")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,14 @@ class StageRows:
         place = (np.cumsum(sizes) - sizes)[which][plan] + np.arange(len(plan)) - first[plan]
         return cls(stages=gather(stacked([stage for held in layouts for stage in held]), place), plan=plan, first=first)
 
+    def spread(self, of_plans: Record) -> Record:
+        """What is known of every plan, for each of its rows."""
+        return of_plans if len(self.first) == 1 else gather(of_plans, self.plan)
+
+    def held(self, parts: Parts[Value]) -> Parts[Value]:
+        """What is known of every part and plan, for each row of the plan; nobody reads parts that no row holds."""
+        return parts if len(self.first) == 1 else parts.at(self.plan, self.stages)
+
     def each(self, values: Numbers) -> NDArray[np.float64]:
         """One number for every row."""
         return np.broadcast_to(np.asarray(values, dtype=np.float64), self.plan.shape)
@@ -47,6 +59,11 @@ class StageRows:
         """The largest number of every plan."""
         most: NDArray[np.float64] = np.maximum.reduceat(self.each(values), self.first)
         return most
+
+    def all_hold(self, flags: Flags) -> NDArray[np.bool_]:
+        """Whether all hold of every plan."""
+        held: NDArray[np.bool_] = np.logical_and.reduceat(np.broadcast_to(flags, self.plan.shape), self.first)
+        return held
 
     def at_largest(self, values: Numbers) -> Index:
         """The first row of every plan with its largest number."""
@@ -69,6 +86,14 @@ class PlanRows:
     """First way of every group."""
     group_plan: Index
     """Plan of every group."""
+
+    def longest_time(self, blocks: Parts[BlockLoad]) -> Numbers:
+        """Seconds of a micro-batch on the longest ways of every plan, of each group the slowest; zero without any."""
+        if self.chunks is None:
+            return 0.0
+        times = self.chunks.each(chunk_time(self.chunks.stages, self.chunks.held(blocks)))
+        slowest = np.maximum.reduceat(times, self.group_first)
+        return np.bincount(self.group_plan, slowest, minlength=len(self.stages_of))
 
     @classmethod
     def of(cls, model: ModelConfig, plans: Sequence[Plan]) -> PlanRows:

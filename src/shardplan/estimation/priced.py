@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import Numbers
 from shardplan.estimation.layout import Rounds
-from shardplan.estimation.parts.chunk_memory import MemoryParts
+from shardplan.estimation.parts.chunks import MemoryParts, chunk_times, memory_parts
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
+from shardplan.estimation.step import fixed_times, straggler_factor
+from shardplan.estimation.times import once_windows
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -26,8 +29,7 @@ from shardplan.schedules.base import ChunkTimes
 from shardplan.workload.stage import Stage
 
 if TYPE_CHECKING:
-    from shardplan.estimation.parts.layer_operators import LayerOperator
-    from shardplan.estimation.parts.layer_roofline import LayerRoofline
+    from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +108,11 @@ class PricedPlan:
     @property
     def host_bytes(self) -> NDArray[np.float64]:
         """Host memory that one rank of every stage needs. [bytes]"""
-        return self.columns.host_bytes[self._first : self._first + len(self.stages)]
+        return self._of_stages(self.columns.host_bytes)
 
     def memory_of(self, stage: int) -> StageMemory:
         """Memory of one rank of a stage, by part."""
-        memory, row = self.columns.memory, self._first + stage
+        memory, row = self.columns.memory, int(self.columns.rows.stages.first[self.number]) + stage
         return StageMemory(**{field.name: getattr(memory, field.name)[row].item() for field in fields(StageMemory)})
 
     @property
@@ -126,22 +128,38 @@ class PricedPlan:
     @cached_property
     def chunk_times(self) -> ChunkTimes:
         """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
-        return self.columns.chunk_times_of(self.number, self.plan, self.numbers)
+        return chunk_times(self.columns, self.number, self.plan, self.numbers)
 
     @property
     def once_a_step(self) -> OnceAStep:
         """What every rank takes besides its micro-batches."""
-        return self.columns.once_a_step_of(self.number)
+        (states,) = self.columns.step.states
+        return OnceAStep(
+            gather=self._of_stages(states.gather),
+            reduce=self._of_stages(states.reduce),
+            update=self._of_stages(states.update),
+            fixed={key: float(time) for key, time in fixed_times(self.question).items()},
+            straggler_factor=float(straggler_factor(self.question)),
+        )
 
     @property
     def step_traffic(self) -> StepTraffic:
         """What states exchange once a step, before computation hides it."""
-        return self.columns.step_traffic_of(self.number)
+        (times,), (charge,) = self.columns.step.work.times, self.columns.step.charges
+        gather_window, reduce_window = once_windows(self.question, times, charge)
+        return StepTraffic(
+            gather_time=self._of_stages(charge.gather_time),
+            reduce_time=self._of_stages(charge.reduce_time),
+            gather_window=self._of_stages(gather_window),
+            reduce_window=self._of_stages(reduce_window),
+            least_share=float(self.question.profile.hidden_slowdown),
+            shares_card=bool(self.columns.shares_card[self.number]),
+        )
 
     @property
     def memory_parts(self) -> MemoryParts:
         """What every rank holds, and when."""
-        return self._alone.memory_parts_of(self.plan)
+        return memory_parts(self._alone, self.plan)
 
     @property
     def layer_operators(self) -> tuple[LayerOperator, ...]:
@@ -153,7 +171,7 @@ class PricedPlan:
     @property
     def roofline(self) -> LayerRoofline:
         """The operators of that layer under the roofline of the accelerator."""
-        from shardplan.estimation.parts.layer_roofline import layer_roofline
+        from shardplan.estimation.parts.layer_operators import layer_roofline
 
         return layer_roofline(self.question, self._alone.prices)
 
@@ -176,10 +194,8 @@ class PricedPlan:
         }
         return {dimension: tiers for dimension, tiers in sent.items() if any(tiers.values())}
 
-    @property
-    def _first(self) -> int:
-        """Row of the first stage."""
-        return int(self.columns.rows.stages.first[self.number])
+    def _of_stages(self, values: Numbers) -> NDArray[np.float64]:
+        return self.columns.of_stages(values, self.number)
 
 
 def _alike(plans: Sequence[Plan], numbered: Sequence[PlanNumbers]) -> Iterable[list[int]]:

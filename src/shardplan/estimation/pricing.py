@@ -36,8 +36,8 @@ from shardplan.workload.layer import (
 )
 from shardplan.workload.muon import Orthogonal, orthogonalised
 from shardplan.workload.ops import Block
-from shardplan.workload.parts import Parts
 from shardplan.workload.shard import Shard
+from shardplan.workload.stage import Parts
 from shardplan.workload.training import forward_alone, frozen
 
 Groups = dict[str, Group]

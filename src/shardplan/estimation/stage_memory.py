@@ -109,7 +109,7 @@ class StageMemory:
             optimizer=states.optimizer,
             activations=kept.activations,
             logits=kept.loss,
-            buffers=states.whole + kept.passing + in_update(update, kept.total),
+            buffers=states.whole + kept.passing + beyond(update, kept.total),
             framework=framework,
         )
 
@@ -133,9 +133,9 @@ def gradients_at_peak(gradients: Numbers, fleeting: Numbers, early: Numbers, kep
     return where(kept.frees_gradients, (gradients - fleeting) + np.maximum(beyond, 0.0), gradients)
 
 
-def in_update(needed: Numbers, gone: Numbers) -> Numbers:
-    """What the update needs beyond activations, which are gone by then. [bytes]"""
-    return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0
+def beyond(peak: Numbers, gone: Numbers) -> Numbers:
+    """What a peak needs beyond what is gone by then; nothing where no plan has such a peak. [bytes]"""
+    return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0
 
 
 def host_holds(question: Question, host: Sequence[Numbers]) -> Flags:
@@ -148,7 +148,7 @@ def host_holds(question: Question, host: Sequence[Numbers]) -> Flags:
 
 def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states: StageStates) -> StateMemory:
     """Bytes of the states of one rank of a stage."""
-    job, held = question.job, states.sum.parameters
+    job, held = question.job, states.sum
     resident = model_states(held, job, numbers)
     whole = gathered_bytes(states.part, states.layer, job, numbers)
     early = _early(stage, states.part.trained, states.layer.trained)
@@ -222,11 +222,6 @@ def _early(stage: Stage, part: Parameters, layer: Parameters) -> Parameters:
     return Parameters(where(ends, part.dense, layer.dense), where(ends, part.experts, layer.experts))
 
 
-def _beyond(peak: Numbers, gone: Numbers) -> Numbers:
-    """What a peak needs beyond what is gone by then; nothing where no plan has such a peak."""
-    return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0
-
-
 def _loss_beyond(
     question: Question, numbers: PlanNumbers, around: Around, stage: Stage, recomputed: Numbers
 ) -> Numbers:
@@ -236,7 +231,7 @@ def _loss_beyond(
         return 0.0
     held = held_logit_bytes(software, around.logits, heads)
     peak = loss_bytes(software, question.profile.logits_bytes, around.logits, heads, numbers.tp_columns)
-    return held + _beyond(peak - held, recomputed)
+    return held + beyond(peak - held, recomputed)
 
 
 def waiting_bytes(question: Question, work: StageWork, share: Numbers, passes: Numbers) -> Numbers:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-
-import numpy as np
+from typing import TypeVar
 
 from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
-from shardplan.estimation.charge import StateCharge, state_charge
+from shardplan.estimation.charge import StateCharge, holds, peak_of, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork, StateLoad
 from shardplan.estimation.parts.pipelines import (
     NO_SHARDED_TIMES,
@@ -22,33 +21,35 @@ from shardplan.estimation.parts.pipelines import (
     StageSum,
     chunk_time,
     head_start,
-    pace_of,
+    longest_time,
     paced,
     pipeline_sum,
     sharded_in_all,
 )
+from shardplan.estimation.plan_rows import StageRows
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
-from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
-from shardplan.estimation.times import WorkTimes, state_times, work_times
+from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, host_holds
+from shardplan.estimation.times import StateTimes, WorkTimes, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
-Rounds = Sequence[Sequence[Numbers]]
-"""Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOfStages:
-    """What sharding does not change, of every kind of stage that can be slowest or fullest; computed when read."""
+    """What sharding does not change, of every stage that can be slowest or fullest; computed when read."""
 
     question: Question
     numbers: PlanNumbers
+    """Of every plan."""
     around: Around
+    """Of every plan."""
     kinds: Sequence[Stage]
+    """One kind of stage after the other; with ``rows`` all stages at once."""
     works: Sequence[StageWork]
     """Of every kind."""
     whole: Stage
@@ -57,19 +58,47 @@ class WorkOfStages:
     """Its work, which is asked for times alone."""
     behind: Callable[[int], StageWork]
     """Work of all stages behind a kind, by its position, which is asked where there are some."""
-    rounds: Callable[[], Rounds]
+    longest: Callable[[], Numbers]
+    """Seconds of the longest ways of a micro-batch through uneven chunks; zero where there are none."""
+    rows: StageRows | None = None
+    """Which plan has which rows, where the stages of all plans lie in one column; None where every kind is apart."""
+
+    def spread(self, of_plans: Record) -> Record:
+        """What is known of every plan, for each of its stages."""
+        return of_plans if self.rows is None else self.rows.spread(of_plans)
+
+    def largest(self, values: Sequence[Numbers]) -> Numbers:
+        """The largest of every plan, of values for every kind."""
+        return largest(values) if self.rows is None else self.rows.largest(values[0])
+
+    def all_hold(self, flags: Sequence[Flags]) -> Flags:
+        """Whether all hold of every plan, of flags for every kind."""
+        return all_hold(flags) if self.rows is None else self.rows.all_hold(flags[0])
+
+    def of_first(self, values: Sequence[Numbers]) -> Numbers:
+        """That of every plan's first stage."""
+        return values[0] if self.rows is None else self.rows.each(values[0])[self.rows.first]
+
+    @cached_property
+    def numbers_of_stages(self) -> PlanNumbers:
+        """The plan of every stage in numbers."""
+        return self.spread(self.numbers)
+
+    @cached_property
+    def _around_stages(self) -> Around:
+        return self.spread(self.around)
 
     @cached_property
     def times(self) -> list[WorkTimes]:
         """One micro-batch, for every kind."""
         return [
-            work_times(self.question, self.numbers, self.around, stage, work)
+            work_times(self.question, self.numbers_of_stages, self._around_stages, stage, work)
             for stage, work in zip(self.kinds, self.works, strict=True)
         ]
 
     @cached_property
     def everyone(self) -> StageSum:
-        """One micro-batch through all stages."""
+        """One micro-batch through all stages of every plan."""
         return pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work())
 
     @cached_property
@@ -81,9 +110,9 @@ class WorkOfStages:
         """The same with exchanges of sharded states in every micro-batch. [s]"""
         return [
             paced(
-                self.numbers,
+                self.numbers_of_stages,
                 times,
-                self.everyone.passes,
+                self._everyone_of_stages,
                 self._pace,
                 stage=stage,
                 behind=partial(self._behind, kind),
@@ -95,17 +124,28 @@ class WorkOfStages:
     @cached_property
     def head_starts(self) -> list[Numbers]:
         """By how much less time than the first stage every kind needs for its passes. [s]"""
-        pairs = zip(self.times, self.kinds, strict=True)
-        return [head_start(self.numbers, times, self.everyone.passes, stage) for times, stage in pairs]
+        numbers, everyone = self.numbers_of_stages, self._everyone_of_stages
+        return [
+            head_start(numbers, times, everyone, stage) for times, stage in zip(self.times, self.kinds, strict=True)
+        ]
+
+    @cached_property
+    def _everyone_of_stages(self) -> Passes:
+        return self.spread(self.everyone.passes)
 
     @cached_property
     def _pace(self) -> Numbers:
-        return pace_of(self.rounds(), self.times)
+        """By how much uneven chunks make a micro-batch slower than on the slowest rank; at most 1 where they do not.
+
+        Recomputation makes all chunks slower alike and is left out.
+        """
+        longest = self.longest()
+        return 1.0 if is_zero(longest) else self.spread(longest / self.largest([each.plain for each in self.times]))
 
     @cached_property
     def least_busy(self) -> Numbers:
         """What the slowest stage takes at least, whatever its states cost: a bound of ``Step.busiest``. [s]"""
-        return largest(self.passes)
+        return self.largest(self.passes)
 
     def _behind(self, kind: int, stage: Stage) -> Passes:
         """One micro-batch through all stages behind one of a kind; the last stage is among the kinds."""
@@ -113,14 +153,14 @@ class WorkOfStages:
         last = self.kinds[-1]
         if is_number(stage.num_behind, 1) and is_number(last.has_head, 1) and is_zero(last.num_behind):
             return Passes(forward=self.times[-1].microbatch, input_gradient=0.0, weight_gradient=0.0)
-        work, count = self.behind(kind), stage.num_behind
-        return pipeline_sum(self.question, self.numbers, self.around, stage.behind, work, num_stages=count).passes
+        numbers, around, work = self.numbers_of_stages, self._around_stages, self.behind(kind)
+        return pipeline_sum(self.question, numbers, around, stage.behind, work, num_stages=stage.num_behind).passes
 
     @cached_property
     def kept(self) -> list[ActivationMemory]:
         """Activations and loss, for every kind."""
         return [
-            activation_memory(self.question, self.numbers, self.around, stage, work)
+            activation_memory(self.question, self.numbers_of_stages, self._around_stages, stage, work)
             for stage, work in zip(self.kinds, self.works, strict=True)
         ]
 
@@ -150,17 +190,37 @@ class Step:
         return self.work.question
 
     @cached_property
+    def states(self) -> list[StateTimes]:
+        """What shows of the traffic of states, for every kind of stage. [s]"""
+        pairs = zip(self.work.times, self.charges, strict=True)
+        return [state_times(self.question, times, charge) for times, charge in pairs]
+
+    @cached_property
+    def passes(self) -> list[Numbers]:
+        """All micro-batches with their exchanges, and what a stage waits for others, for every kind. [s]"""
+        if is_zero(self.sharding_time):
+            return self.work.passes
+        work = self.work
+        everyone = work.spread(sharded_in_all(self.question, work.numbers, work.everyone, self.sharding_time))
+        return work.passes_with([ShardedTimes(own=each.sharded, everyone=everyone) for each in self.states])
+
+    @cached_property
+    def after_first(self) -> Numbers:
+        """When the first stage has updated its states, after the longest of all passes. [s]"""
+        return self.work.largest(self.passes) + self.work.of_first([self.states[0].once])
+
+    @cached_property
+    def own_ends(self) -> list[Numbers]:
+        """When every stage has updated its states, from its own first pass; without the first, if kinds are apart."""
+        kinds = [*zip(self.passes, self.work.head_starts, self.states, strict=True)]
+        others = kinds[1:] if self.work.rows is None else kinds
+        return [passes - start + own.once for passes, start, own in others]
+
+    @cached_property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
-        work, pairs = self.work, zip(self.work.times, self.charges, strict=True)
-        states = [state_times(self.question, times, charge) for times, charge in pairs]
-        passes = work.passes
-        if not is_zero(self.sharding_time):
-            everyone = sharded_in_all(self.question, work.numbers, work.everyone, self.sharding_time)
-            passes = work.passes_with([ShardedTimes(own=each.sharded, everyone=everyone) for each in states])
-        others = zip(passes[1:], work.head_starts[1:], states[1:], strict=True)
-        after_first = largest(passes) + states[0].once
-        return largest([after_first, *(each - start + own.once for each, start, own in others)])
+        others = self.own_ends if self.work.rows is None else [self.work.largest(self.own_ends)]
+        return largest([self.after_first, *others])
 
     @cached_property
     def step_time(self) -> Numbers:
@@ -171,19 +231,24 @@ class Step:
     def peak_memory_bytes(self) -> Numbers:
         """Of one rank of the fullest stage."""
         pairs = zip(self.charges, self.work.kept, strict=True)
-        return largest(peak_of(self.question, charge, kept) for charge, kept in pairs)
+        return self.work.largest([peak_of(self.question, charge, kept) for charge, kept in pairs])
+
+    @property
+    def host_bytes(self) -> list[Numbers]:
+        """What a rank of every kind of stage moves to the memory of its host."""
+        return [charge.host_bytes + kept.on_host for charge, kept in zip(self.charges, self.work.kept, strict=True)]
 
     @cached_property
     def host_fits(self) -> Flags:
         """Whether every node holds what its accelerators move there."""
-        pairs = zip(self.charges, self.work.kept, strict=True)
-        return host_holds(self.question, [charge.host_bytes + kept.on_host for charge, kept in pairs])
+        return self.work.all_hold([host_holds(self.question, self.host_bytes)])
 
     @cached_property
     def fits(self) -> Flags:
         """Whether every device holds its stage, and every node what its accelerators move there."""
         pairs = zip(self.charges, self.work.kept, strict=True)
-        return all_hold([*(holds(self.question, charge, kept) for charge, kept in pairs), self.host_fits])
+        held = self.work.all_hold([holds(self.question, charge, kept) for charge, kept in pairs])
+        return all_hold([held, self.host_fits])
 
 
 def step_of(
@@ -220,7 +285,7 @@ def step_of_loads(
         whole=whole,
         whole_work=lambda: StageWork.of(whole, loads.blocks),
         behind=lambda kind: StageWork.of(kinds[kind].behind or whole, loads.blocks),
-        rounds=lambda: [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds],
+        longest=lambda: longest_time([[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds]),
     )
     charges = [state_charge(question, numbers, stage, StageStates.of(stage, loads.states)) for stage in kinds]
     return Step(work=work, charges=charges, sharding_time=sharding_time(loads.states, whole))
@@ -245,45 +310,3 @@ def fixed_times(question: Question) -> dict[str, Numbers]:
 def straggler_factor(question: Question) -> Numbers:
     """Slowdown of the slowest of many accelerators: a share per doubling beyond 8."""
     return 1 + question.profile.straggler_growth * max(math.log2(question.num_accelerators / 8), 0.0)
-
-
-def least_peak_of(question: Question, states: StateCharge) -> Numbers:
-    """What ``peak_of`` is at least, whatever activations are kept: never more than it. [bytes]"""
-    busy = least_beside_activations(question, states)
-    return busy if is_zero(states.update_bytes) else np.maximum(busy, held_in_update(question, states))
-
-
-def least_beside_activations(question: Question, states: StateCharge) -> Numbers:
-    """States and gradients at least that are there when activations are at their peak. [bytes]"""
-    gone = states.fleeting_gradient_bytes if question.job.software.frees_gradients else 0.0
-    return states.resident_bytes + question.profile.framework_bytes + (states.gradient_bytes - gone)
-
-
-def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
-    """Memory of one rank at its peak: with activations, or in the update, when these are gone. [bytes]"""
-    busy = _beside_activations(question, states, kept) + kept.total
-    if is_zero(states.update_bytes):
-        return busy
-    return np.maximum(busy, held_in_update(question, states))
-
-
-def holds(question: Question, states: StateCharge, kept: ActivationMemory) -> Flags:
-    """Whether ``peak_of`` is within the memory, without the sum of states and activations for every plan."""
-    usable = question.usable_memory
-    busy = kept.total <= usable - _beside_activations(question, states, kept)
-    if is_zero(states.update_bytes):
-        return busy
-    return np.logical_and(busy, held_in_update(question, states) <= usable)
-
-
-def _beside_activations(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
-    """States and gradients when activations are at their peak. [bytes]"""
-    gradients = gradients_at_peak(
-        states.gradient_bytes, states.fleeting_gradient_bytes, states.early_gradient_bytes, kept
-    )
-    return states.resident_bytes + question.profile.framework_bytes + gradients
-
-
-def held_in_update(question: Question, states: StateCharge) -> Numbers:
-    """All that is there in the update. [bytes]"""
-    return states.resident_bytes + question.profile.framework_bytes + states.gradient_bytes + states.update_bytes

@@ -74,7 +74,7 @@ def framework_axes(stack: Stack, question: Question, axes: Axes, restricted: Col
         kept = (*SEARCHED_SWITCHES, *VARIED)
         return {name: (usual[name],) for name in kept if name in usual and name not in restricted}
     own = software_axes(stack, setting, question.stated_software) | {
-        name: _usual_first(name, usual.get(name, _PLAN[name])) for name in ALTERNATIVES
+        name: tuple(dict.fromkeys((usual.get(name, _PLAN[name]), *ALTERNATIVES[name]))) for name in ALTERNATIVES
     }
     for name in VARIED:
         if getattr(can, name) is None:  # nothing says that the framework has it
@@ -181,10 +181,6 @@ def runnable_axes(
 def _is_default(name: str, values: tuple[Any, ...]) -> bool:
     """Whether a field that is not searched is left at its default."""
     return name in ALTERNATIVES and values == (_PLAN[name],)
-
-
-def _usual_first(name: str, usual: Any) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys((usual, *ALTERNATIVES[name])))
 
 
 def _words(stack: Stack, setting: Setting, usual: Collection[str]) -> tuple[str, ...]:

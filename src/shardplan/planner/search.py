@@ -19,19 +19,18 @@ from shardplan.fields import replace
 from shardplan.frameworks.libraries import needed_libraries
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Degrees
-from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import sample_of
 from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import Cell, different_cells
+from shardplan.planner.related.counts import has_enough_layouts
 from shardplan.planner.related.fewer import fewer_that_are_faster
+from shardplan.planner.related.forms import plainest, plan_to_take_of
 from shardplan.planner.related.larger_batch import has_few_sequences
-from shardplan.planner.related.neighbours import Neighbours, has_enough_layouts, offers_of
-from shardplan.planner.related.plainest import plainest
-from shardplan.planner.related.sampling import sample_of
-from shardplan.planner.related.shown_forms import plan_to_take_of
+from shardplan.planner.related.neighbours import Neighbours, offers_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import LIBRARY, Given, Restrictions, as_lists
-from shardplan.planner.result import SearchResult, WithoutLibraries
+from shardplan.planner.result import Answers, SearchResult, WithoutLibraries
 from shardplan.planner.retiming import Retiming, check_number, retime
 from shardplan.planner.robustness import Tested, Ties, recommended_of, tested_by, ties_of
 from shardplan.planner.software import limited_to

@@ -19,8 +19,7 @@ from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.goals import BestWith, Goal, Within, priced_for, with_prices
-from shardplan.planner.pruning.pruned_family import PrunedFamily, counted
-from shardplan.planner.pruning.pruned_part import Pruned, pruned_families, tables_of_pruned
+from shardplan.planner.pruning.pruned import Pruned, PrunedFamily, counted, pruned_families, tables_of_pruned
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop

@@ -58,7 +58,20 @@ class PricedPlans:
     """Rows: groups of constants; how much longer the step takes where these are worse. [s]"""
     peak_memory_bytes: NDArray[np.float64]
     instead: Mapping[int, Plan] = field(default_factory=dict)
-    """Plans under other software than the tables have, by index (``planner.related.plainest``, ``shown_forms``)."""
+    """Plans under other software than the tables have, by index (``planner.related.forms``, ``shown_forms``)."""
+
+    @classmethod
+    def of(cls, tables: Sequence[Table], parts: Sequence[Columns]) -> PricedPlans:
+        """The plans that are ``parts`` of some tables."""
+        positions, times, memory = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
+        return cls(
+            tables=tuple(table.tables for table in tables),
+            factor=tie_factor(),
+            positions=positions,
+            step_time=times[0],
+            lost=lost_time(times),
+            peak_memory_bytes=memory,
+        )
 
     @property
     def pessimistic_time(self) -> NDArray[np.float64]:
@@ -116,7 +129,7 @@ class PricedPlans:
             self,
             positions=np.hstack([self.positions, self.positions[:, origins]]),
             step_time=np.concatenate([self.step_time, costs[0]]),
-            lost=np.hstack([self.lost, np.maximum(costs[1:] - costs[0], 0.0)]),
+            lost=np.hstack([self.lost, lost_time(costs)]),
             peak_memory_bytes=np.concatenate([self.peak_memory_bytes, self.peak_memory_bytes[origins]]),
             instead={**self.instead, **forms},
         )
@@ -144,6 +157,16 @@ class PricedPlans:
         return int(found[self.step_time[found].argmin()]) if len(found) else None
 
 
+Columns = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
+"""Positions, step times (a row for each profile) and peak memory of plans."""
+
+
+def lost_time(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much longer steps take where a group of constants is worse, by rows of times: the first as they are. [s]"""
+    lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
+    return lost
+
+
 SAME = 1e-12
 """Times that differ by less are the same: sums in another order."""
 
@@ -160,23 +183,14 @@ def priced_plans(
 
     ``within``: a factor of the fastest that counts in place of that of ties.
     """
-    fastest, factor = fastest_of(tables), tie_factor()
+    fastest = fastest_of(tables)
     if not np.isfinite(fastest):
         return None
-    limit = fastest * (within or factor)
+    limit = fastest * (within or tie_factor())
     asked = side_by_side(question, num_axes=1)
     known = {id(cell.tables) for cell in listed}
     near = [table for table in tables if table.best.min() <= limit or id(table.tables) in known]
-    parts = [_of_table(asked, table, number, limit, listed) for number, table in enumerate(near)]
-    positions, times, memory = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
-    return PricedPlans(
-        tables=tuple(table.tables for table in near),
-        factor=factor,
-        positions=positions,
-        step_time=times[0],
-        lost=np.maximum(times[1:] - times[0], 0.0),
-        peak_memory_bytes=memory,
-    )
+    return PricedPlans.of(near, [_of_table(asked, table, number, limit, listed) for number, table in enumerate(near)])
 
 
 def has_headroom(question: Question, peak_memory_bytes: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -194,20 +208,7 @@ def priced_cells(question: Question, tables: Sequence[Table], cells: Sequence[ND
     """All plans that fit of some cells of every table, whether they tie or not."""
     asked = side_by_side(question, num_axes=1)
     pairs = enumerate(zip(tables, cells, strict=True))
-    parts = [_of_cells(asked, table, number, chosen) for number, (table, chosen) in pairs]
-    positions, times, memory = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
-    return PricedPlans(
-        tables=tuple(table.tables for table in tables),
-        factor=tie_factor(),
-        positions=positions,
-        step_time=times[0],
-        lost=np.maximum(times[1:] - times[0], 0.0),
-        peak_memory_bytes=memory,
-    )
-
-
-Columns = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
-"""Positions, step times (a row for each profile) and peak memory of plans."""
+    return PricedPlans.of(tables, [_of_cells(asked, table, number, chosen) for number, (table, chosen) in pairs])
 
 
 def _of_table(asked: Question, table: Table, number: int, limit: float, listed: Sequence[Cell]) -> Columns:

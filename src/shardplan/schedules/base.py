@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -292,6 +293,20 @@ class Schedule(ABC):
         return tuple(tuple(chunks[chunk] for chunk in sorted(chunks)) for chunks in held)
 
 
+class Folded(Schedule):
+    """Two chunks on every rank, in the shape of a V: stage s on rank s, and from the last rank back to the first."""
+
+    splits_backward = True
+    least_pp = 2
+    ends_meet = True
+    least_vp = 2
+    most_vp = 2
+
+    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
+        """Down the ranks and back up."""
+        return (*(Place(rank, 0) for rank in range(pp)), *(Place(rank, 1) for rank in reversed(range(pp))))
+
+
 class PipelineSchedule(Schedule):
     """A schedule with a fixed order and closed forms for its bubble and its memory, so that plans can name it."""
 
@@ -331,3 +346,33 @@ class PipelineSchedule(Schedule):
     @abstractmethod
     def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:
         """The passes of every rank in the order in which it runs them."""
+
+
+def numbered(order: str) -> tuple[Pass, ...]:
+    """The passes of one rank, each with the next micro-batch of its kind and chunk.
+
+    ``F1``: forward pass of chunk 1; ``B1``: input gradient; ``BW1``: both gradients; ``W1``: the oldest weight gradient
+    of chunk 1 that waits; ``W``: the oldest of either chunk; ``+`` joins passes to one block.
+    """
+    passes: list[Pass] = []
+    counts: Counter[tuple[str, int]] = Counter()
+    waiting: list[tuple[int, int]] = []
+    for block in order.split():
+        *first, last = block.split("+")
+        passes += [_next(token, counts, waiting)._replace(joined=True) for token in first]
+        passes.append(_next(last, counts, waiting))
+    return tuple(passes)
+
+
+def _next(token: str, counts: Counter[tuple[str, int]], waiting: list[tuple[int, int]]) -> Pass:
+    kind = cast("Kind", token.rstrip("01"))
+    if kind == "W":
+        oldest = next(one for one in waiting if token in {"W", f"W{one[0]}"})
+        waiting.remove(oldest)
+        return Pass(kind, *oldest)
+    chunk = int(token[-1])
+    microbatch = counts[kind[0], chunk]
+    counts[kind[0], chunk] += 1
+    if kind == "B":
+        waiting.append((chunk, microbatch))
+    return Pass(kind, chunk, microbatch)

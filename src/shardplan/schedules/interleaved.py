@@ -1,4 +1,8 @@
-"""Interleaved 1F1B: each rank holds several chunks of the model (Narayanan et al., arXiv 2104.04473, section 2.2)."""
+"""Schedules of several chunks on every rank, in a loop over the ranks: interleaved 1F1B and breadth-first pipelines.
+
+Interleaved: Narayanan et al., arXiv 2104.04473, section 2.2. Breadth-first pipelines run all micro-batches through each
+chunk (Lamy-Poirier, arXiv 2211.05953).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, any_holds, is_number, plus
 from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule
-from shardplan.schedules.longest_ways import Counts, Work, interleaved_ways
+from shardplan.schedules.longest_ways import Counts, Work, breadth_first_way, interleaved_ways
 from shardplan.schedules.one_f_one_b import INTERLEAVING, alternate
 
 WITHOUT: Final = "set vp to 1 and the schedule to 1f1b"
@@ -117,3 +121,40 @@ def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:
         return 0.0
     several = np.maximum(at.num_microbatches - np.asarray(at.pp) / 2, 0.0)
     return own.total * (several * np.where(np.asarray(at.vp) > 1, lost, 0.0))
+
+
+class BreadthFirst(PipelineSchedule):
+    r"""Interleaving without alternation: the bubble shrinks by v, and every micro-batch is in flight.
+
+    With equal stages and :math:`M \ge p` the bubble is :math:`(p - 1)(F + B + W)/v`; with fewer micro-batches each of
+    the v - 1 turns to the next chunk waits for :math:`(p - M)(F + B + W)/v` more. Weights are gathered and gradients
+    reduced once per chunk and step, which is why it goes with full sharding (section 4). Uneven chunks: all
+    micro-batches pass the chunks, p or more apart in the model, that take longest together.
+    """
+
+    name = "breadth-first"
+    title = "Breadth-first pipeline"
+    source = "arXiv 2211.05953, section 4"
+    least_pp = 2
+    least_vp = 2
+    most_vp = None
+
+    def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
+        """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
+        turns = (at.vp - 1) * np.maximum(0.0, everyone.total - at.num_microbatches * own.total)
+        uneven = at.num_microbatches * own.total * np.maximum(np.asarray(pace) - 1, 0.0)
+        return (everyone.total - own.total + turns) / at.vp + uneven
+
+    def longest_ways(self, works: Sequence[Work]) -> list[Counts]:
+        """Of each, the chunks, p or more apart, that take longest together."""
+        return [breadth_first_way(work) for work in works]
+
+    def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
+        """All of them."""
+        return at.num_microbatches
+
+    def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:  # noqa: ARG002
+        """Every micro-batch through a chunk before the next chunk; backward from the last chunk."""
+        forward = tuple(Pass("F", chunk, one) for chunk in range(vp) for one in range(num_microbatches))
+        backward = tuple(Pass("BW", chunk, one) for chunk in reversed(range(vp)) for one in range(num_microbatches))
+        return ((*forward, *backward),) * pp

@@ -1,11 +1,16 @@
-"""One forward, one backward (PipeDream-Flush; Narayanan et al., arXiv 2006.09503 and 2104.04473, section 2.2)."""
+"""Schedules of one stage on every rank: GPipe, 1F1B and eager 1F1B.
+
+GPipe runs all forward passes, then all backward passes (Huang et al., arXiv 1811.06965). 1F1B runs one forward, one
+backward (PipeDream-Flush; Narayanan et al., arXiv 2006.09503 and 2104.04473, section 2.2); eager 1F1B more forward
+passes ahead, to hide transfers (Zhuang et al., arXiv 2211.05322).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from shardplan.arrays import Numbers, is_zero, where
-from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, RankPasses
+from shardplan.schedules.base import ChunkTimes, Orders, Pass, Passes, Pipeline, PipelineSchedule, RankPasses, Schedule
 
 INTERLEAVING = "interleaving has whole groups of micro-batches"
 """Rule of the schedules that follow from ``vp``: one chunk runs as 1F1B, several are interleaved."""
@@ -86,3 +91,50 @@ def alternate(forward: list[Pass], backward: list[Pass], warm_up: int) -> tuple[
     pairs = [*forward[first:], *backward[:last]]
     pairs[::2], pairs[1::2] = forward[first:], backward[:last]  # slices, which are faster than a loop
     return (*forward[:first], *pairs, *backward[last:])
+
+
+class GPipe(PipelineSchedule):
+    r"""The bubble of 1F1B, :math:`\sum_{i \ne r} t_i`, with every micro-batch in flight."""
+
+    name = "gpipe"
+    title = "GPipe"
+    source = "arXiv 1811.06965, section 2.3"
+    rule = INTERLEAVING
+
+    def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
+        """One micro-batch's way through every other stage: each kind of pass fills the pipeline once. [s]"""
+        return everyone.total - own.total
+
+    def least_bubble(self, at: Pipeline) -> Numbers:
+        """The bubble of equal stages: the slowest rank has more work, and waits for the mean of all."""
+        return np.asarray(at.pp) - 1.0
+
+    def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
+        """All of them."""
+        return at.num_microbatches
+
+    def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:  # noqa: ARG002
+        """Backward passes in the order of the forward passes."""
+        forward = tuple(Pass("F", 0, microbatch) for microbatch in range(num_microbatches))
+        backward = tuple(Pass("BW", 0, microbatch) for microbatch in range(num_microbatches))
+        return ((*forward, *backward),) * pp
+
+
+class EagerOneForwardOneBackward(Schedule):
+    r"""1F1B with twice the forward passes ahead: rank r keeps :math:`\min(M, 2 (p - r) - 1)` micro-batches.
+
+    A transfer then has a whole pass of time to arrive before the next rank needs it. With equal stages and free
+    transfers the bubble is that of 1F1B.
+    """
+
+    name = "eager-1f1b"
+    title = "Eager 1F1B"
+    source = "arXiv 2211.05322, section 4"
+    priced_as = "1f1b"
+
+    def order(self, at: Pipeline, times: ChunkTimes) -> Orders:  # noqa: ARG002  # the order is fixed
+        """As 1F1B, with twice the warm-up."""
+        pp, num_microbatches = int(at.pp), int(at.num_microbatches)
+        forward = [Pass("F", 0, microbatch) for microbatch in range(num_microbatches)]
+        backward = [Pass("BW", 0, microbatch) for microbatch in range(num_microbatches)]
+        return tuple(alternate(forward, backward, 2 * (pp - rank - 1)) for rank in range(pp))

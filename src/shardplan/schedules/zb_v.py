@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Numbers, largest
-from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, Place
-from shardplan.schedules.notation import numbered
+from shardplan.schedules.base import Folded, Pass, Passes, Pipeline, PipelineSchedule, numbered
 
 WAYS = (
     ((2, 0), (0, 0), (-2, -1)),
@@ -21,7 +20,7 @@ WAYS = (
 """Longest ways through the passes: of F, B and W of a chunk, how many for each other rank, and how many besides."""
 
 
-class ZeroBubbleV(PipelineSchedule):
+class ZeroBubbleV(Folded, PipelineSchedule):
     r"""Rank r holds chunks r and 2p - 1 - r: no bubble for F = B = W, in the memory of 1F1B.
 
     Otherwise the longest of eight ways through the fixed order of passes, the chunks' F, B and W being half the rank's:
@@ -36,11 +35,6 @@ class ZeroBubbleV(PipelineSchedule):
     name = "zb-v"
     title = "Zero bubble, ZB-V"
     source = "arXiv 2405.15362; arXiv 2401.10241, section 6"
-    splits_backward = True
-    least_pp = 2
-    ends_meet = True
-    least_vp = 2
-    most_vp = 2
 
     def least_microbatches(self, pp: Numbers) -> Numbers:
         """The first rank starts with as many forward passes."""
@@ -64,18 +58,9 @@ class ZeroBubbleV(PipelineSchedule):
         kept: Numbers = np.minimum(at.num_microbatches, at.pp)
         return kept
 
-    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
-        """Down the ranks and back up."""
-        return folded(pp)
-
     def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:  # noqa: ARG002
         """Warm-up, a steady state of F B W on both chunks in turn, and weight gradients at the end."""
         return tuple(_order(pp, rank, num_microbatches) for rank in range(pp))
-
-
-def folded(pp: int) -> tuple[Place, ...]:
-    """A model in the shape of a V: stage s on rank s, and from the last rank back to the first."""
-    return (*(Place(rank, 0) for rank in range(pp)), *(Place(rank, 1) for rank in reversed(range(pp))))
 
 
 def _order(pp: int, rank: int, num_microbatches: int) -> tuple[Pass, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.parts.chunk_memory import MemoryParts
+from shardplan.estimation.parts.chunks import MemoryParts
 from shardplan.fields import dataclass
 from shardplan.simulation import pieces as piece_kinds
 from shardplan.simulation.clock import Seconds

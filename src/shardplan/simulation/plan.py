@@ -9,9 +9,6 @@ from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.job import Job
-from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
@@ -21,7 +18,7 @@ from shardplan.simulation.exchanges import StateExchanges
 from shardplan.simulation.pieces import MOST_PASSES, check_passes
 from shardplan.simulation.replicas import ALONE, Replicas, ReplicaSteps, simulate_replicas
 from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, SimulatedStep, simulate
-from shardplan.validity.rules import check_plan
+from shardplan.validity.rules import check_plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +74,7 @@ def simulate_plan(
     as_priced = _priced_as(plan, schedule)
     if schedule.name != plan.effective_schedule:
         _check_other(question, plan, schedule)
-    check_plan(as_priced, *_setting(question))
+    check_plans((as_priced,), question.setting)
     priced = PricedPlan.of(question, as_priced)
     check_passes(pipeline_of(priced), replicas.count if disturbance.jitter else 1, most=most_passes)
     return simulate_priced(priced, schedule, times=times, disturbance=disturbance, replicas=replicas, between=between)
@@ -121,14 +118,8 @@ def simulate_priced(
 
 def _check_other(question: Question, plan: Plan, schedule: Schedule) -> None:
     """Refuses a schedule in place of that of a valid plan which cannot run its chunks and micro-batches."""
-    check_plan(plan, *_setting(question))
-    numbers = PlanNumbers.of(plan, question.num_accelerators, question.job)
-    at = Pipeline(
-        pp=plan.pp,
-        vp=plan.vp,
-        num_microbatches=int(numbers.num_microbatches),
-        group_size=int(numbers.microbatch_group_size),
-    )
+    check_plans((plan,), question.setting)
+    at = _pipeline(plan, PlanNumbers.of(plan, question.num_accelerators, question.job))
     if schedule.can_run(at):
         return
     others = [name for name in list_all_schedules() if _runs(question, plan, load_any_schedule(name), at)]
@@ -147,15 +138,10 @@ def _check_other(question: Question, plan: Plan, schedule: Schedule) -> None:
 def _runs(question: Question, plan: Plan, schedule: Schedule, at: Pipeline) -> bool:
     """Whether a valid plan can be simulated under a schedule."""
     try:
-        check_plan(_priced_as(plan, schedule), *_setting(question))
+        check_plans((_priced_as(plan, schedule),), question.setting)
     except ShardplanError:
         return False
     return bool(schedule.can_run(at))
-
-
-def _setting(question: Question) -> tuple[ModelConfig, Cluster, int, Job]:
-    """What a plan is checked for."""
-    return question.model, question.cluster, question.num_accelerators, question.job
 
 
 def _check_replicas(priced: PricedPlan, replicas: Replicas) -> None:
@@ -170,11 +156,15 @@ def _check_replicas(priced: PricedPlan, replicas: Replicas) -> None:
 
 def pipeline_of(priced: PricedPlan) -> Pipeline:
     """The pipeline of a plan."""
+    return _pipeline(priced.plan, priced.numbers)
+
+
+def _pipeline(plan: Plan, numbers: PlanNumbers) -> Pipeline:
     return Pipeline(
-        pp=priced.plan.pp,
-        vp=priced.plan.vp,
-        num_microbatches=int(priced.numbers.num_microbatches),
-        group_size=int(priced.numbers.microbatch_group_size),
+        pp=plan.pp,
+        vp=plan.vp,
+        num_microbatches=int(numbers.num_microbatches),
+        group_size=int(numbers.microbatch_group_size),
     )
 
 

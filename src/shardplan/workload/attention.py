@@ -6,9 +6,8 @@ import numpy as np
 
 from shardplan.arrays import Numbers, share
 from shardplan.inputs.layers import Attention, LatentAttention
-from shardplan.workload.balance import slowest_rank
 from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
-from shardplan.workload.keys import document_length, mean_keys
+from shardplan.workload.keys import document_length, mean_keys, slowest_rank
 from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Saved
 from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard

@@ -176,16 +176,7 @@ class Parameters:
         )
 
     def __add__(self, other: Parameters) -> Parameters:
-        return Parameters(
-            self.dense + other.dense,
-            self.experts + other.experts,
-            self.frozen_dense + other.frozen_dense,
-            self.frozen_experts + other.frozen_experts,
-            self.by_adam + other.by_adam,
-            self.flat + other.flat,
-            self.packed_dense + other.packed_dense,
-            self.packed_experts + other.packed_experts,
-        )
+        return Parameters(**{name: number + getattr(other, name) for name, number in vars(self).items()})
 
     def with_adam(self, dense: Numbers, job: Job) -> Parameters:
         """The same, this number of them updated by Adam where the job's optimizer is Muon."""

@@ -7,8 +7,7 @@ import numpy as np
 from shardplan.arrays import Numbers, where
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
-from shardplan.workload.communication import expert_exchange, tensor_exchange
-from shardplan.workload.copies import sent_once
+from shardplan.workload.communication import expert_exchange, sent_once, tensor_exchange
 from shardplan.workload.mlp import feed_forward
 from shardplan.workload.ops import ONE_BY_ONE, Block, Copies, Matmul, Operator, Saved
 from shardplan.workload.passes import TRAFFIC

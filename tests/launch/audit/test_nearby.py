@@ -14,7 +14,7 @@ from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit import nearby
 from shardplan.planner.pricing.pairs import step_times
-from shardplan.planner.pruning import pruned_family
+from shardplan.planner.pruning import pruned
 
 CASES = [
     ("llama-3.1-8b", "megatron-lm", Plan(tp=4, pp=2, recompute="full"), ()),
@@ -60,7 +60,7 @@ def test_where_little_fits_few_steps_are_priced(keep: tuple[str, ...], monkeypat
         priced[tuple(tables.family.switches.values())] += int(np.count_nonzero(wanted))
         return step_times(tables, pairs, wanted, *more, **named)
 
-    monkeypatch.setattr(pruned_family, "step_times", counted)
+    monkeypatch.setattr(pruned, "step_times", counted)
     asked = shardplan.question(
         "qwen3-235b-a22b", "deepseek-h800", 2048, global_batch_size=32_768, sequence_length=131_072, stack=stack
     )

@@ -23,8 +23,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import Passes, RankPasses
 from shardplan.schedules.pipeline import idle_time, least_bubble, parameter_copies, reads_place, splits_backward
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +41,9 @@ def chunk_time(stage: Stage, parts: Parts[BlockLoad]) -> Numbers:
     return parts.total(stage, lambda part: part.forward + part.backward)
 
 
-def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
-    """By how much uneven chunks make a micro-batch slower than on the slowest rank.
-
-    ``rounds``: seconds on the longest ways, in groups of which the slowest counts. 1 where there are none.
-    Recomputation makes all chunks slower alike and is left out.
-    """
-    if not rounds:
-        return 1.0
-    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
+def longest_time(rounds: Sequence[Sequence[Numbers]]) -> Numbers:
+    """Seconds on the longest ways, in groups of which the slowest counts; zero where there are none."""
+    return sum((largest(group) for group in rounds), start=0.0)
 
 
 def pipeline_sum(

@@ -11,8 +11,7 @@ from shardplan.estimation.parts.terms import OF_BLOCKS
 from shardplan.estimation.pricing import HeldStates
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.workload.stage import Parts, Stage
 
 
 def work_terms(blocks: Parts[BlockCost], stage: Stage, numbers: PlanNumbers) -> dict[str, Numbers]:

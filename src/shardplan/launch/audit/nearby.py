@@ -28,9 +28,9 @@ from shardplan.planner.objective import FASTEST
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.goals import Goal, Listing, priced_for
-from shardplan.planner.pruning.pruned_part import pruned_families, tables_of_pruned
+from shardplan.planner.pruning.pruned import pruned_families, tables_of_pruned
 from shardplan.planner.ranking import cells_with, different_cells
-from shardplan.planner.related.shown_forms import plan_to_take_of
+from shardplan.planner.related.forms import plan_to_take_of
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import Space, declare

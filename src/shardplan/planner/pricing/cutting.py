@@ -7,6 +7,7 @@ column; where they are few, those of several depths and numbers of chunks are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,16 @@ from numpy.typing import NDArray
 from shardplan.arrays import columns_coded, different, distinct, first_of, largest
 from shardplan.planner.family import Family
 from shardplan.planner.pricing.pieces import LaidPoints, PointGroup, TablePiece
-from shardplan.planner.pricing.rows import priced_together
 from shardplan.planner.pricing.tables import Depths, Tables
 
 CELLS = 32_768
 """Plans of one sharding per piece of work: arrays of this length stay in the second-level cache."""
 FEW = 1024
 """Points of a depth below which all its numbers of chunks are worked on together, with those of other such depths."""
+STEP = 8192
+"""Plans that are priced in the time which a piece of work costs whatever its length."""
+SMALL = STEP // 8
+"""Plans of a set, of one sharding, up to which it is not priced on its own."""
 
 
 def pieces_of(
@@ -150,3 +154,43 @@ def _parts_of(family: Family, pairs: LaidPoints) -> Iterator[NDArray[np.intp]]:
         positions = np.flatnonzero(number == each)
         length = max(CELLS // max(int(slots[:, together == each].any(axis=1).sum()), 1), 1)
         yield from (positions[start : start + length] for start in range(0, len(positions), length))
+
+
+def priced_together(
+    slots: NDArray[np.bool_], shardings: NDArray[np.bool_], sizes: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    r"""For every set of points the number of the sets that it is priced with: as fast as joining pairs gets it.
+
+    Sets have ``sizes`` points with some slots of recomputation and kinds of sharding each (a row for each set). All
+    plans of n points with l slots and k shardings take :math:`k (c + l n)`, with c = ``STEP``. Small sets are one.
+    """
+    is_small = slots.sum(axis=1) * sizes <= SMALL
+    number = np.where(is_small, 0, np.cumsum(~is_small) - (not is_small.any()))
+    slots, shardings, sizes = _joined(number, slots), _joined(number, shardings), np.bincount(number, weights=sizes)
+    while len(sizes) > 1:
+        alone = _work_of(slots, shardings, sizes)
+        both = _work_of(slots[:, None] | slots, shardings[:, None] | shardings, sizes[:, None] + sizes)
+        gain = np.triu(alone[:, None] + alone - both, k=1)
+        one, other = (int(i) for i in np.unravel_index(int(gain.argmax()), gain.shape))
+        if gain[one, other] <= 0:
+            break
+        slots[one] |= slots[other]
+        shardings[one] |= shardings[other]
+        sizes[one] += sizes[other]
+        kept = np.arange(len(sizes)) != other
+        slots, shardings, sizes = slots[kept], shardings[kept], sizes[kept]
+        number = np.where(number == other, one, number - (number > other))
+    return number
+
+
+def _joined(number: NDArray[np.intp], flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Flags of sets with the same number, any of them."""
+    joined = np.zeros((int(number.max()) + 1, flags.shape[1]), dtype=bool)
+    np.logical_or.at(joined, number, flags)
+    return joined
+
+
+def _work_of(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], sizes: NDArray[Any]) -> NDArray[Any]:
+    """What sets of points take, in plans."""
+    work: NDArray[Any] = shardings.sum(axis=-1) * (STEP + slots.sum(axis=-1) * sizes)
+    return work

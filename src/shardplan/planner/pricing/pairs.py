@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, all_hold, columns_coded, distinct, gather, mapped, one_number, where
 from shardplan.estimation.load import StageWork
-from shardplan.estimation.step import Rounds, Step, WorkOfStages, whole_step
+from shardplan.estimation.step import Step, WorkOfStages, whole_step
 from shardplan.fields import replace
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.pricing.cutting import CELLS
@@ -128,7 +128,7 @@ class _Lookup:
             whole=tables.whole[0],
             whole_work=lambda: self._picked(tables.read(tables.whole[1], "times"), tables.block_of_point[points]),
             behind=lambda kind: self._work(laid.behind[layouts, self._kinds[kind]], "times"),
-            rounds=self._rounds,
+            longest=self._longest_time,
         )
 
     def step(self, shardings: Index, reads: Reads) -> Step:
@@ -181,12 +181,10 @@ class _Lookup:
         numbers = tables.numbers.with_chunks(tables.numbers.of(points, None), tables.layouts.vp[layouts])
         return replace(numbers, recompute_num_layers=one_number(layers[self._depth, slots]))
 
-    def _rounds(self) -> Rounds:
-        """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
-        tables, laid = self._tables, self._tables.layouts
-        taken = partial(self._picked, last=tables.block_of_point[self._pairs.points])
-        groups = laid.groups(self._pairs.layouts)
-        return [[tables.both_passes.total(laid.chunk(way), taken) for way in group] for group in groups]
+    def _longest_time(self) -> Numbers:
+        """Seconds on the longest ways through uneven chunks."""
+        taken = partial(self._picked, last=self._tables.block_of_point[self._pairs.points])
+        return self._tables.longest_time(self._pairs.layouts, taken)
 
     def _work(self, compositions: Index, reads: Reads) -> StageWork:
         """Work of stages of these compositions."""

@@ -71,6 +71,14 @@ class PointGroup:
         """Work of all stages together, for who reads times."""
         return self.tables.whole_times_at(self.points, self.slots)
 
+    def at_blocks(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of the block of every point."""
+        return values.take(self._blocks, axis=-1)
+
+    @cached_property
+    def _blocks(self) -> NDArray[np.intp]:
+        return self.tables.block_of_point[self.points]
+
     @cached_property
     def shardings(self) -> NDArray[np.intp]:
         """Kinds of sharding that any of the points may have."""
@@ -182,7 +190,7 @@ class TablePiece:
             whole=tables.whole[0],
             whole_work=lambda: at.whole_times,
             behind=lambda kind: at.work(behind := layouts.behind[chosen, kind], at.work_rows(behind), "times"),
-            rounds=lambda: tables.rounds_at(at.points, chosen),  # no circle through ``self``
+            longest=lambda: tables.longest_time(chosen, at.at_blocks),  # no circle through ``self``
         )
 
     @cached_property

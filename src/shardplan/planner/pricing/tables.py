@@ -29,22 +29,19 @@ from shardplan.arrays import (
     without_zeros,
 )
 from shardplan.costs.groups import Group, groups_of, joined_groups, sharding_groups
-from shardplan.estimation.charge import StateCharge, state_charge
+from shardplan.estimation.charge import StateCharge, least_peak_of, state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Computing, StageStates, StageWork, StateLoad
-from shardplan.estimation.parts.pipelines import least_passes
+from shardplan.estimation.parts.pipelines import least_passes, longest_time
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Rounds, least_peak_of, sharding_time
+from shardplan.estimation.step import sharding_time
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Offload
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.pricing.axes import as_row, of_sharding, of_slots
-from shardplan.planner.pricing.numbers import PointNumbers
-from shardplan.planner.pricing.rows import Rows
-from shardplan.workload.parts import Parts
-from shardplan.workload.stage import Stage
+from shardplan.planner.pricing.numbers import PointNumbers, Rows, as_row, of_sharding, of_slots
+from shardplan.workload.stage import Parts, Stage
 
 ROWS = 32_768
 """Rows of a table that are priced together."""
@@ -384,11 +381,12 @@ class Tables:
         again = parts.total(stage, lambda each: each.alone_again + tp * each.tp_again + ep * each.ep_again)
         return self._least_passes(points, slots, both, of_slots(again, slots, self.family))
 
-    def rounds_at(self, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
-        """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
-        taken = partial(_taken, self.block_of_point[points])
+    def longest_time(self, layouts: NDArray[np.intp], taken: Callable[[NDArray[np.float64]], Numbers]) -> Numbers:
+        """Seconds on the longest ways through uneven chunks, on blocks whose times are ``taken``; zero without any."""
         groups = self.layouts.groups(layouts)
-        return [[self.both_passes.total(self.layouts.chunk(way), taken) for way in group] for group in groups]
+        return longest_time(
+            [[self.both_passes.total(self.layouts.chunk(way), taken) for way in group] for group in groups]
+        )
 
     def charge_table(self, depths: Depths) -> tuple[StateCharge, Rows]:
         """What states cost, by sharding, composition and set of degrees that plans of these depths have."""
@@ -464,7 +462,3 @@ class PartOf(NamedTuple):
     tables: Tables
     points: NDArray[np.intp]
     changes: Changed = ""
-
-
-def _taken(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values.take(index, axis=-1)

@@ -1,7 +1,7 @@
-r"""What plans take at least, found before their states, their memory and most of their pipeline are priced.
+r"""What plans take and need at least, found before their states, their memory and most of their pipeline are priced.
 
-Three bounds. Of all plans of a point, the micro-batches on a mean stage, with the bubble b that every pipeline of such
-stages has at least,
+Three bounds of a step. Of all plans of a point, the micro-batches on a mean stage, with the bubble b that every
+pipeline of such stages has at least,
 
 .. math:: \frac{M + b}{p} \sum_r t_r
 
@@ -12,18 +12,32 @@ of those of a kind of sharding, what they exchange in every micro-batch, as if a
 and of a pipeline, the micro-batches on its slowest stage with its bubble (``pricing.pairs.least_times``), which is
 closer and takes longer. All leave out what states exchange once a step, and the update, which only add to it. A search
 may leave out plans whose bound is above the slowest step of use to it.
+
+And one of the memory, told by the first stage of a pipeline and by a mean one, whatever its chunks. The first stage
+holds no less than the emptiest first stage of its depth, and keeps no fewer micro-batches than with one chunk; the
+fullest stage has no less than the mean of all p has of states and of one micro-batch,
+
+.. math:: \max\left(s_1 + a_1,\; \frac{s + a}{p},\; u_1\right)
+
+bytes with states s, activations a and all there is in the update u. Found for any number of chunks, kinds of stage and
+compositions at once, it tells the plans that can fit from most others.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import gather
+from shardplan.arrays import Numbers, different, gather, is_zero
+from shardplan.estimation.charge import held_in_update, least_beside_activations, least_peak_of
 from shardplan.estimation.layout import whole_model
+from shardplan.estimation.load import StageStates, StageWork
 from shardplan.estimation.parts.pipelines import bubble_of_equal
 from shardplan.estimation.pricing import parameters_of_parts
 from shardplan.estimation.question import Question
+from shardplan.estimation.stage_memory import activation_memory, waiting_bytes
 from shardplan.estimation.step import whole_step
 from shardplan.inputs.plan import Offload, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -95,3 +109,98 @@ def least_bytes(question: Question, offload: Offload) -> float:
     kept = 1.0 if update or not job.software.frees_gradients else 0.0
     held = float(states.total(whole, lambda each: each.weights + each.optimizer + kept * each.gradients))
     return (update + held) / question.num_accelerators + float(question.profile.framework_bytes)
+
+
+Index = NDArray[np.intp]
+
+
+def first_stages(tables: Tables) -> list[Index]:
+    """For every depth the compositions of first stages."""
+    layouts = tables.layouts
+    return [different(each) for each in np.split(layouts.composition[:, 0], layouts.first[1:])]
+
+
+class FirstStages:
+    """The emptiest first stages of every depth, with what their states cost."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables, self._key = tables, tables.layout_keys[1]
+        self._held = [_emptiest(tables, each) for each in first_stages(tables)]
+        depth = tables.family.points["depth"]
+        keys = [different(self._key[depth == number]) for number in range(len(tables.family.depths))]
+        pairs = [*zip(self._held, keys, strict=True)]
+        rows = np.concatenate([np.tile(own, len(held)) for held, own in pairs])
+        self._order = np.argsort(rows, kind="stable")
+        self._starts = np.flatnonzero(np.diff(rows[self._order], prepend=-1))
+        self.charge = tables.charge(np.concatenate([np.repeat(held, len(own)) for held, own in pairs]), rows)
+
+    def least(self, values: Numbers) -> NDArray[np.float64]:
+        """The least of values of these stages, by sharding and point; systems side by side in front."""
+        array = np.asarray(values, dtype=np.float64)
+        shape = *array.shape[:-2], len(self._tables.family.shardings), len(self._order)
+        whole = np.broadcast_to(array, shape).take(self._order, axis=-1)
+        found: NDArray[np.float64] = np.minimum.reduceat(whole, self._starts, axis=-1).take(self._key, axis=-1)
+        return found
+
+    @property
+    def least_states(self) -> NDArray[np.float64]:
+        """What plans need at least, whatever activations they keep, by sharding and point. [bytes]"""
+        return self.least(least_peak_of(self._tables.question, self.charge))
+
+    def least_memory(self) -> NDArray[np.float64]:
+        """What plans need at least, by slot of recomputation and point; infinite where none is valid. [bytes]"""
+        question, family = self._tables.question, self._tables.family
+        states = self._of_valid(self.least(least_beside_activations(question, self.charge)))
+        least = [states + self._least_kept(), self._of_mean_stage()]
+        if not is_zero(self.charge.update_bytes):
+            least.append(self._of_valid(self.least(held_in_update(question, self.charge)))[None])
+        return np.where(family.recomputes, np.maximum.reduce(np.broadcast_arrays(*least)), np.inf)
+
+    def _of_valid(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The least of all kinds of sharding that are valid, by point."""
+        return np.where(self._tables.family.shards, values, np.inf).min(axis=0)
+
+    def _of_mean_stage(self) -> NDArray[np.float64]:
+        """States and activations of one micro-batch, all stages having the same, by slot and point. [bytes]"""
+        tables, job = self._tables, self._tables.question.job
+        (stage, work), points = tables.whole, self._tables.layout_keys[0]
+        numbers = tables.numbers.under_every_sharding(tables.numbers.of(points, None), points)
+        states = model_states(StageStates.of(stage, tables.states).sum, job, numbers)
+        held = states.weights + states.optimizer + (0.0 if job.software.frees_gradients else states.gradients)
+        shape = len(tables.family.shardings), len(points)
+        held = self._of_valid(np.broadcast_to(held, shape)[:, self._key])
+        if self._keeps_activations:
+            held = held + gather(waiting_bytes(tables.question, work, 1.0, 1.0), tables.block_of_point)
+        found: NDArray[np.float64] = held / tables.family.points["pp"] + float(tables.question.profile.framework_bytes)
+        return found
+
+    @property
+    def _keeps_activations(self) -> bool:
+        """Whether activations count: not where they wait in host memory, nor under schedules that a plan names.
+
+        Then fewer layers or chunks may keep more.
+        """
+        switches = self._tables.family.switches
+        return switches.get("offload") != "activations" and switches.get("schedule") is None
+
+    def _least_kept(self) -> NDArray[np.float64]:
+        """Activations of the first stage at least, by slot and point. [bytes]"""
+        tables = self._tables
+        if not self._keeps_activations:
+            return np.zeros(tables.family.recomputes.shape)
+        widest = max(map(len, self._held))
+        firsts = np.stack([np.resize(each, widest) for each in self._held], axis=-1)
+        slots, points = map(np.arange, tables.family.recomputes.shape)
+        numbers = replace(tables.numbers.at(points, slots), vp=1.0)
+        every = (tables.layouts.composed(first[tables.family.points["depth"]]) for first in firsts)
+        blocks = tables.blocks.map(lambda part: part.memory)
+        works = ((stage, StageWork.of(stage, blocks.at(tables.block_of_point, stage))) for stage in every)
+        kept = [activation_memory(tables.question, numbers, tables.around, *each).total for each in works]
+        return np.minimum.reduce([np.broadcast_to(each, tables.family.recomputes.shape) for each in kept])
+
+
+def _emptiest(tables: Tables, compositions: Index) -> Index:
+    """Those of some compositions that hold no less of everything than another one are left out."""
+    held = tables.layouts.compositions[:, compositions]
+    less = (held[:, :, None] <= held[:, None, :]).all(axis=0) & (held[:, :, None] < held[:, None, :]).any(axis=0)
+    return compositions[~less.any(axis=0)]

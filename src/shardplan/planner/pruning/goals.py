@@ -23,7 +23,7 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
-from shardplan.planner.pruning.pruned_part import Pruned, tables_of_pruned
+from shardplan.planner.pruning.pruned import Pruned, tables_of_pruned
 from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop
 
@@ -143,14 +143,11 @@ def _price_some(
     for goal, cells in goals:
         limit = goal.limit(tables)
         of_use = each.of_use(cells, limit)
-        if size > MORE * FIRST and not each.is_counted and (np.isinf(limit) or _num_points(of_use) > size):
+        num_points = np.count_nonzero(of_use.any(axis=0))
+        if size > MORE * FIRST and not each.is_counted and (np.isinf(limit) or num_points > size):
             each.count(stop)  # little fits, or nothing: memory leaves out more plans than the limit
             of_use = each.of_use(cells, limit)
         if of_use.any():
             each.price(each.most_promising(of_use, size), limit, stop)
             left.append((goal, cells))
     return left
-
-
-def _num_points(cells: NDArray[np.bool_]) -> int:
-    return int(np.count_nonzero(cells.any(axis=0)))

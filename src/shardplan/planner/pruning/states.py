@@ -28,8 +28,7 @@ from shardplan.estimation.step import straggler_factor
 from shardplan.estimation.times import once_window, sharding_window
 from shardplan.inputs.profile import Profile
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.bounds import ROUNDING
-from shardplan.planner.pruning.first_stages import FirstStages, first_stages
+from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, first_stages
 
 Index = NDArray[np.intp]
 Seconds = NDArray[np.float64]

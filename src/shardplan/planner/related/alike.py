@@ -32,21 +32,25 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
-from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables, tables_of
-from shardplan.planner.pruning.bounds import ROUNDING, bound_and_promise
-from shardplan.planner.pruning.first_stages import FirstStages
-from shardplan.planner.pruning.states import LeastOfStates, least_of_states
-from shardplan.planner.related.limits import candidates, limits_of, limits_within
-from shardplan.planner.related.plainest import plainest
-from shardplan.planner.related.pool import Fitting, Limits, Pool
-from shardplan.planner.related.shown_forms import plan_to_take_of
-from shardplan.planner.related.slices import Rates, Slice, by_system, rates_of
+from shardplan.planner.related.forms import plainest, plan_to_take_of
+from shardplan.planner.related.pool import FamilyPools, Fitting
+from shardplan.planner.related.side_by_side import (
+    Limits,
+    Rates,
+    Slice,
+    by_system,
+    candidates,
+    limits_of,
+    limits_within,
+    rates_of,
+)
 from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.result import Answers
 from shardplan.planner.robustness import (
     ALIKE_TIME,
     PlanFacts,
@@ -58,12 +62,8 @@ from shardplan.planner.robustness import (
 )
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
-from shardplan.planner.tied import SAME, Needs, PricedPlans
+from shardplan.planner.tied import SAME, Needs, PricedPlans, lost_time
 
-FIRST = 16
-"""Points of every system that are looked at first, so that others have something to be slower than."""
-ENOUGH = 1024
-"""Points of a family below which all are looked at together."""
 SOME_BEST = 8
 """Candidates of every question that are asked first how robust they are."""
 NEAR = 1.02
@@ -171,11 +171,11 @@ class _Search:
         """``every``: families, not priced yet or in part; ``to_take``: whether the plan to take will be asked for."""
         self._asked, self._stop, self._tested = asked, stop, tested
         self._factor, near = (tie_factor(), NEAR) if to_take else (1.0, 1.0)
-        self._families = [_Pools(asked, number, tables, stop) for number, tables in enumerate(every)]
+        self._families = [FamilyPools(asked, number, tables, stop) for number, tables in enumerate(every)]
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
         """The fastest step so far, by system and by the smallest capacity in which its plan fits. [s]"""
-        for points in (_Pools.first_points, _Pools.other_points):
+        for points in (FamilyPools.first_points, FamilyPools.other_points):
             for each in self._families:
                 each.fill(points(each), self._limits(self._factor))
                 if each.has_many:
@@ -203,7 +203,7 @@ class _Search:
         """The fastest step so far of plans that fit a capacity, by system and capacity. [s]"""
         return np.minimum.accumulate(self._least, axis=1)
 
-    def _price(self, family: _Pools, limits: Limits) -> None:
+    def _price(self, family: FamilyPools, limits: Limits) -> None:
         """Prices plans of a family that may be within limits; keeps those within a factor of the fastest known."""
         for each in family.price(limits, self._limits(self._factor)):
             np.minimum.at(self._least, (each.systems, each.classes), each.step_time)
@@ -319,9 +319,7 @@ class _Search:
         _, sharding, slot, layout, point = kept.places
         plans = Listed(shardings=sharding, slots=slot, layouts=layout, points=point)
         times = times_of(self._asked.where_worse, tables, plans, kept.systems)
-        times = np.broadcast_to(times, (1 + len(GROUPS), len(plans)))
-        lost: NDArray[np.float64] = np.maximum(times[1:] - times[0], 0.0)
-        return lost
+        return lost_time(np.broadcast_to(times, (1 + len(GROUPS), len(plans))))
 
 
 def _in_plain_words(space: Space, question: Question, found: FoundPlan | None) -> FoundPlan | None:
@@ -337,74 +335,6 @@ def _in_plain_words(space: Space, question: Question, found: FoundPlan | None) -
 
 def _found(priced: PricedPlans, index: int) -> FoundPlan:
     return FoundPlan(priced.plan(index), float(priced.step_time[index]), float(priced.peak_memory_bytes[index]))
-
-
-class _Pools:
-    """The plans of a family, of which those that may be of use are priced."""
-
-    def __init__(self, asked: Slice, number: int, tables: Tables, stop: Stop | None) -> None:
-        self._number, self._family, self._usable, self._stop = number, tables.family, asked.usable, stop
-        self.times, family, self._best = tables, tables.family, asked.best
-        shape = len(asked.of_systems), *family.recomputes.shape
-        self._passes, promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
-        first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
-        states = least_of_states(self.times, most_bytes, first)
-        self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
-        self._least_states = self._states.least.min(axis=1)
-        self._may_fit = first.least_memory() <= most_bytes * (1 + ROUNDING)
-        self._promise = np.min(promise, axis=1, where=self._may_fit, initial=np.inf) + self._least_states
-        self._seen = np.zeros(family.num_points, dtype=bool)
-        self._pools: list[tuple[Index, Pool]] = []
-
-    def first_points(self) -> Index:
-        """Those that promise most to any system, of small micro-batches, of which most fit; all where they are few."""
-        points = np.flatnonzero(self._may_fit.any(axis=0))
-        if np.count_nonzero(self._may_fit) < ENOUGH:
-            return points
-        points = points[self._family.is_lightest[points]]
-        if len(points) <= FIRST:
-            return points
-        return points[different(np.argpartition(self._promise[:, points], FIRST, axis=1)[:, :FIRST])]
-
-    def other_points(self) -> Index:
-        """Those that have not been looked at."""
-        return np.flatnonzero(~self._seen)
-
-    def fill(self, points: Index, limits: Limits) -> None:
-        """Finds the memory of plans of some points that may be of use."""
-        self._seen[points] = True
-        cells = np.zeros((len(self._may_fit), len(points)), dtype=bool)
-        most = np.minimum(limits[:, 0] * (1 + ROUNDING), np.finfo(np.float64).max)  # what is infinite is not valid
-        for passes, states, limit in zip(self._passes, self._least_states, most, strict=True):
-            cells |= passes[:, points] + states[points] <= limit
-        cells &= self._may_fit[:, points]
-        held = np.flatnonzero(cells.any(axis=0))
-        if len(held):
-            points, cells = points[held], cells[:, held]
-            least = self._passes[:, :, points], self._states.at(points)
-            tables = self.times.within(points, cells)
-            pool = Pool(tables, self._usable, *least, best=self._best, stop=self._stop)
-            pool.fill(limits)
-            self._pools.append((points, pool))
-
-    @property
-    def has_many(self) -> bool:
-        """Whether many plans have been filled in last."""
-        return bool(self._pools) and self._pools[-1][1].has_many
-
-    def promising(self, limits: Limits) -> Limits:
-        """Limits within which some plans are that have been filled in last; no higher than these."""
-        return self._pools[-1][1].promising(limits) if self._pools else limits
-
-    def price(self, limits: Limits, kept: Limits) -> list[Fitting]:
-        """Plans that have not been priced and may be within limits: those within others, which are no lower."""
-        return [self._of_family(points, pool.price(limits, kept)) for points, pool in self._pools]
-
-    def _of_family(self, points: Index, kept: Fitting) -> Fitting:
-        """Plans of a pool at their places."""
-        places = kept.places.copy()
-        places[0], places[-1] = self._number, points[kept.places[-1]]
-        return kept._replace(places=places)
 
 
 def estimates_of(

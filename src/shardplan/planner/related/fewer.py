@@ -33,7 +33,8 @@ from shardplan.estimation.question import Question
 from shardplan.fields import replace
 from shardplan.planner.pruning.goals import BestWith
 from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.neighbours import Neighbours, counts_of_batch, has_enough_layouts, layouts_of, worth
+from shardplan.planner.related.counts import counts_of_batch, first_and_richest, has_enough_layouts, layouts_of, worth
+from shardplan.planner.related.neighbours import Neighbours
 from shardplan.planner.result import FewerCounts
 
 MOST_SEARCHED: Final = 8
@@ -107,8 +108,7 @@ def counts_to_search(question: Question, fastest: float) -> list[int]:
     if not is_all:
         least = LEAST_LAYOUTS * layouts[0] if np.isfinite(fastest) else 0.0
         rich = [place for place in order if layouts[place] >= least]
-        others = sorted(rich[MOST_SEARCHED - 1 :], key=lambda place: -layouts[place])
-        order = [*rich[: MOST_SEARCHED - 1], *others[:1]]
+        order = first_and_richest(rich, MOST_SEARCHED, lambda place: float(layouts[place]))
     ranked = [int(pairs[place, 0]) for place in order]
     poor = not is_all and not has_enough_layouts(question)
     first = [] if not poor else [count for count in counts_of_small_replicas(question) if count > fewest]

@@ -20,15 +20,12 @@ they train ``LEAST_GAIN`` more than what was asked for. A much larger batch is o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import ceil, gcd
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import keys_of
@@ -39,8 +36,18 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import BestWith, Goal
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.alike import plan_to_take, tables_of_space
+from shardplan.planner.related.counts import (
+    Pair,
+    asked_pair,
+    can_fit,
+    can_have_plans,
+    first_and_richest,
+    has_enough_layouts,
+    layouts_of,
+    pairs_near,
+    worth,
+)
 from shardplan.planner.related.larger_batch import larger_batch
-from shardplan.planner.related.possible import can_fit, can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
 from shardplan.planner.robustness import tested_by
@@ -48,36 +55,15 @@ from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey, survey_of
 
-FEWEST: Final = 0.75
-"""Share of the accelerators that an offer uses at least: a power of two, or three of them, is never much further.
-Where the batch leaves them less than ``HALF_TOKENS`` each, of those that have as many."""
-BATCH_SHARE: Final = 0.125
-"""Share by which the batch of an offer differs at most."""
 LEAST_GAIN: Final = 0.02
 """Gain in tokens per second from which a pair is offered: less is within the noise of equal measured runs."""
 MORE_LAYOUTS: Final = 1.3
 """Factor in layouts from which a pair is searched."""
-HALF_LAYOUTS: Final = 16.0
-"""Layouts that are half as good as any number of them: judgement, a quarter of those that are enough."""
-HALF_TOKENS: Final = 1024
-"""Tokens of a step on each accelerator with which these are half as fast. Judgement: twice what a rank has at least."""
-ENOUGH_LAYOUTS: Final = 64
-"""Layouts with which a pair has no neighbour worth a search (``benchmarks/random_questions.py``)."""
 MOST_SEARCHED: Final = 6
 """Pairs with the batch that was asked for that are searched, and as many with another, each of another count."""
-MOST_COUNTS: Final = 128
-MOST_OF_BATCH: Final = 16
-"""Counts that suit the batch alone that are looked at: few of them fill whole nodes."""
 TINY: Final = 1e-300
-LARGEST_UNIT: Final = 8
-"""Accelerators of the largest node that counts fill: racks and slices are shared."""
-TENSOR, CONTEXT, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 64
-"""Degrees whose products are counted."""
 COMPUTING: Final = keys_of("arithmetic")
 """Terms of a step that fewer accelerators do not shorten."""
-
-Pair = tuple[int, int]
-"""Number of accelerators and global batch."""
 
 
 def offers_of(
@@ -242,16 +228,6 @@ def _changes(question: Question, offer: Offer) -> tuple[int, int]:
     return other_batch + (idle > 0), idle
 
 
-def has_enough_layouts(question: Question) -> bool:
-    """Whether no neighbour is worth a search."""
-    (layouts,) = layouts_of(np.asarray([_asked(question)]), question.model.num_hidden_layers)
-    return bool(layouts >= ENOUGH_LAYOUTS)
-
-
-def _asked(question: Question) -> Pair:
-    return question.num_accelerators, question.job.global_batch_size
-
-
 def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = True) -> tuple[Pair, ...]:
     """Pairs to search, those that promise most first; some with the batch that was asked for, some with others.
 
@@ -260,43 +236,20 @@ def _promising(question: Question, bound: float = np.inf, *, has_plans: bool = T
     """
     if has_plans and has_enough_layouts(question):
         return ()
-    asked = _asked(question)
-    pairs = [asked, *(pair for pair in _pairs(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
+    asked = asked_pair(question)
+    pairs = [asked, *(pair for pair in pairs_near(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
     numbered = np.asarray(pairs)
     layouts = layouts_of(numbered, question.model.num_hidden_layers)
     of_asked = float(layouts[0]) if has_plans else 0.0
-    order = np.lexsort((_changed(numbered), -worth(question, numbered, layouts)))
+    changed = np.abs(numbered[:, 1] - asked[1])
+    order = np.lexsort((changed, -worth(question, numbered, layouts)))
     rich = [pairs[place] for place in order if place and layouts[place] > MORE_LAYOUTS * of_asked]
     same = [pair for pair in rich if pair[1] == asked[1]]
     other = _first_of_each_count(pair for pair in rich if pair[1] != asked[1])
     number_of = dict(zip(pairs, layouts.tolist(), strict=True))
-    chosen = {pair for group in (same, other) for pair in _chosen(group, number_of)}
+    groups = (first_and_richest(group, MOST_SEARCHED, number_of.__getitem__) for group in (same, other))
+    chosen = {pair for group in groups for pair in group}
     return tuple(pair for pair in rich if pair in chosen)
-
-
-def _chosen(pairs: Sequence[Pair], layouts: Mapping[Pair, float]) -> list[Pair]:
-    """The first of some pairs, and the one of most layouts."""
-    richest = sorted(pairs[MOST_SEARCHED - 1 :], key=lambda pair: -layouts[pair])[:1]
-    return [*pairs[: MOST_SEARCHED - 1], *richest]
-
-
-def worth(question: Question, pairs: NDArray[np.int64], layouts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What pairs with so many layouts promise."""
-    number, batch = pairs.T
-    tokens = batch * question.job.sequence_length
-    return layouts / (layouts + HALF_LAYOUTS) / (1 / number + HALF_TOKENS / tokens)
-
-
-def worth_of_batches(question: Question, batches: Sequence[int]) -> list[float]:
-    """What batches promise on the accelerators of the question, by how many layouts they leave."""
-    pairs = np.asarray([(question.num_accelerators, batch) for batch in batches], np.int64).reshape(-1, 2)
-    found: list[float] = worth(question, pairs, layouts_of(pairs, question.model.num_hidden_layers)).tolist()
-    return found
-
-
-def _changed(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How far the batches of pairs are from that of the first."""
-    return np.abs(pairs[:, 1] - pairs[0, 1])
 
 
 def _first_of_each_count(pairs: Iterable[Pair]) -> list[Pair]:
@@ -310,70 +263,3 @@ def _most_gain(fastest: Estimate) -> float:
     """Factor by which the same accelerators could be faster at most: if they did nothing but compute."""
     computing = sum(fastest.breakdown.get(term, 0.0) for term in COMPUTING)
     return fastest.step_time / max(computing, 1e-3 * fastest.step_time)
-
-
-def _pairs(question: Question) -> Iterator[Pair]:
-    """Neighbouring counts with the batch that was asked for and those near it that suit them."""
-    batch, counts = question.job.global_batch_size, _counts(question)
-    for number in (question.num_accelerators, *counts):
-        for size in dict.fromkeys((batch, *batches_near(number, batch))):
-            if (number, size) != (question.num_accelerators, batch):
-                yield number, size
-    yield from ((number, batch) for number in counts_of_batch(question) if number not in counts)
-
-
-def _fewest(question: Question) -> int:
-    """The smallest count that is looked at: a share of the accelerators, of those that the batch can feed."""
-    fed = question.job.tokens_per_step / HALF_TOKENS
-    return max(ceil(FEWEST * min(question.num_accelerators, fed)), 1)
-
-
-def _counts(question: Question) -> Sequence[int]:
-    """Fewer accelerators that fill whole nodes, or eighths of larger domains; the rounder ones of many."""
-    number, domain = question.num_accelerators, question.network.tiers[0].size or 1
-    unit = gcd(domain, LARGEST_UNIT) if number > LARGEST_UNIT else 1
-    fewest = _fewest(question)
-    while unit > 1 and (number - 1) // unit * unit < fewest:
-        unit //= 2
-    while (number - fewest) // unit > MOST_COUNTS:
-        unit *= 2
-    return range((number - 1) // unit * unit, fewest - 1, -unit)
-
-
-def counts_of_batch(question: Question) -> list[int]:
-    """Fewer accelerators, of which layouts leave replicas that divide the batch: those of most layouts."""
-    number, batch = question.num_accelerators, question.job.global_batch_size
-    ranks, weight = _ranks(question.model.num_hidden_layers)
-    products = np.multiply.outer(ranks, divisors(batch))
-    near = (products >= _fewest(question)) & (products < number)
-    counts, place = np.unique(products[near], return_inverse=True)
-    layouts = np.bincount(place, np.broadcast_to(weight[:, None], products.shape)[near]).astype(np.float64)
-    promises = worth(question, np.stack([counts, np.full_like(counts, batch)], axis=1), layouts)
-    return [int(count) for count in counts[np.argsort(-promises, kind="stable")[:MOST_OF_BATCH]]]
-
-
-def batches_near(number: int, batch: int) -> Iterator[int]:
-    """The batches nearest to ``batch`` that are multiples of the odd part of ``number`` times powers of two."""
-    unit = number // (number & -number)
-    while unit <= (1 + BATCH_SHARE) * batch:
-        size = max(round(batch / unit), 1) * unit
-        if abs(size - batch) <= BATCH_SHARE * batch:
-            yield size
-        unit *= 2
-
-
-def _ranks(num_layers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Accelerators of a replica under each layout, and the weighted number of layouts that have as many."""
-    depths = np.arange(1, min(num_layers, DEEPEST) + 1)
-    sizes = np.multiply.outer(np.multiply.outer(TENSOR, CONTEXT), depths)
-    weights = np.broadcast_to(np.where(num_layers % depths == 0, 1.0, 0.5), sizes.shape)
-    ranks, place = np.unique(sizes, return_inverse=True)
-    return ranks, np.bincount(place.ravel(), weights.ravel()).astype(np.float64)
-
-
-def layouts_of(pairs: NDArray[np.int64], num_layers: int) -> NDArray[np.float64]:
-    """Weighted number of layouts of each pair."""
-    ranks, weight = _ranks(num_layers)
-    number, batch = pairs[:, :1], pairs[:, 1:]
-    replicas = np.maximum(number // ranks, 1)
-    return ((number % ranks == 0) & (batch % replicas == 0)) @ weight

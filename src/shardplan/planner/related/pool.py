@@ -19,13 +19,15 @@ from shardplan.arrays import different
 from shardplan.planner.listed import with_chunks
 from shardplan.planner.pricing.pairs import Index, Pairs, least_times, peaks, step_times
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.bounds import ROUNDING
-from shardplan.planner.pruning.states import LeastOfStates
+from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise
+from shardplan.planner.pruning.states import LeastOfStates, least_of_states
+from shardplan.planner.related.side_by_side import Limits, Slice
 from shardplan.planner.stopping import Stop
 
-Limits = NDArray[np.float64]
-"""The slowest step of use, by system and by the smallest capacity in which a plan fits; minus infinity where it fits
-none. [s]"""
+FIRST = 16
+"""Points of every system that are looked at first, so that others have something to be slower than."""
+ENOUGH = 1024
+"""Points of a family below which all are looked at together."""
 MANY = 2048
 """Plans, each under one of the systems, that are priced in about the time of few."""
 SOME = 64
@@ -212,3 +214,71 @@ def _least_shares(bound: NDArray[np.float64], limits: Limits) -> NDArray[np.floa
     """What share of the limit plans take at least, of the system of the smallest: by capacity, slot and point."""
     shares = [(bound / limit[:, None, None]).min(axis=0) for limit in limits.T[:-1]]
     return np.stack([*shares, np.full(bound.shape[1:], np.inf)])  # where a plan fits no capacity
+
+
+class FamilyPools:
+    """The plans of a family, of which those that may be of use are priced."""
+
+    def __init__(self, asked: Slice, number: int, tables: Tables, stop: Stop | None) -> None:
+        self._number, self._family, self._usable, self._stop = number, tables.family, asked.usable, stop
+        self.times, family, self._best = tables, tables.family, asked.best
+        shape = len(asked.of_systems), *family.recomputes.shape
+        self._passes, promise = (np.broadcast_to(each, shape) for each in bound_and_promise(self.times))
+        first, most_bytes = FirstStages(self.times), float(asked.usable[-1])
+        states = least_of_states(self.times, most_bytes, first)
+        self._states = LeastOfStates(*(np.broadcast_to(each, (shape[0], *family.shards.shape)) for each in states))
+        self._least_states = self._states.least.min(axis=1)
+        self._may_fit = first.least_memory() <= most_bytes * (1 + ROUNDING)
+        self._promise = np.min(promise, axis=1, where=self._may_fit, initial=np.inf) + self._least_states
+        self._seen = np.zeros(family.num_points, dtype=bool)
+        self._pools: list[tuple[Index, Pool]] = []
+
+    def first_points(self) -> Index:
+        """Those that promise most to any system, of small micro-batches, of which most fit; all where they are few."""
+        points = np.flatnonzero(self._may_fit.any(axis=0))
+        if np.count_nonzero(self._may_fit) < ENOUGH:
+            return points
+        points = points[self._family.is_lightest[points]]
+        if len(points) <= FIRST:
+            return points
+        return points[different(np.argpartition(self._promise[:, points], FIRST, axis=1)[:, :FIRST])]
+
+    def other_points(self) -> Index:
+        """Those that have not been looked at."""
+        return np.flatnonzero(~self._seen)
+
+    def fill(self, points: Index, limits: Limits) -> None:
+        """Finds the memory of plans of some points that may be of use."""
+        self._seen[points] = True
+        cells = np.zeros((len(self._may_fit), len(points)), dtype=bool)
+        most = np.minimum(limits[:, 0] * (1 + ROUNDING), np.finfo(np.float64).max)  # what is infinite is not valid
+        for passes, states, limit in zip(self._passes, self._least_states, most, strict=True):
+            cells |= passes[:, points] + states[points] <= limit
+        cells &= self._may_fit[:, points]
+        held = np.flatnonzero(cells.any(axis=0))
+        if len(held):
+            points, cells = points[held], cells[:, held]
+            least = self._passes[:, :, points], self._states.at(points)
+            tables = self.times.within(points, cells)
+            pool = Pool(tables, self._usable, *least, best=self._best, stop=self._stop)
+            pool.fill(limits)
+            self._pools.append((points, pool))
+
+    @property
+    def has_many(self) -> bool:
+        """Whether many plans have been filled in last."""
+        return bool(self._pools) and self._pools[-1][1].has_many
+
+    def promising(self, limits: Limits) -> Limits:
+        """Limits within which some plans are that have been filled in last; no higher than these."""
+        return self._pools[-1][1].promising(limits) if self._pools else limits
+
+    def price(self, limits: Limits, kept: Limits) -> list[Fitting]:
+        """Plans that have not been priced and may be within limits: those within others, which are no lower."""
+        return [self._of_family(points, pool.price(limits, kept)) for points, pool in self._pools]
+
+    def _of_family(self, points: Index, kept: Fitting) -> Fitting:
+        """Plans of a pool at their places."""
+        places = kept.places.copy()
+        places[0], places[-1] = self._number, points[kept.places[-1]]
+        return kept._replace(places=places)

@@ -20,28 +20,27 @@ from shardplan.frameworks.runnable import rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import degrees_with
 from shardplan.inputs.plan import Offload, Plan
-from shardplan.planner.answers import Answers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pricing.tables import Tables, offloading
 from shardplan.planner.related.alike import plan_to_take, tables_of_space
-from shardplan.planner.related.dividing import (
+from shardplan.planner.related.causes import (
     MUCH_LESS,
     batch_cause,
     count_cause,
     fits_then,
     least_then,
     length_cause,
+    lightest_plan,
     near_length,
     next_pair,
     pair_cause,
     with_length,
 )
-from shardplan.planner.related.lightest import lightest_plan
-from shardplan.planner.related.neighbours import Pair, has_enough_layouts, nearby_offers, nearest_with_plans
-from shardplan.planner.related.plainest import plainest
-from shardplan.planner.related.possible import can_fit, can_have_plans
+from shardplan.planner.related.counts import Pair, can_fit, can_have_plans, has_enough_layouts
+from shardplan.planner.related.forms import plainest
+from shardplan.planner.related.neighbours import nearby_offers, nearest_with_plans
 from shardplan.planner.restrictions import Restrictions
-from shardplan.planner.result import Offer, SearchResult, Suggestion
+from shardplan.planner.result import Answers, Offer, SearchResult, Suggestion
 from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
@@ -153,7 +152,11 @@ def _of_length(
     if alone is not None:
         return [alone], [length_cause(question, fits_then(f"{length:,} tokens"))]
     more = (_lighter(other, restrictions), _more_accelerators(other, restrictions))
-    found = [each for changes in more for each in _first((_after(text, change) for change in changes), trial)]
+    found = [
+        each
+        for changes in more
+        for each in _first((each._replace(text=f"{text}, {each.text}") for each in changes), trial)
+    ]
     lightest, fewest = asked[0], _fewest(found)
     if fewest < _fewest(asked[1]):
         return found, [length_cause(question, f"{fits_then(f'{length:,} tokens')} on {fewest:,} accelerators")]
@@ -166,11 +169,6 @@ def _of_length(
 def _fewest(suggestions: Sequence[Suggestion]) -> float:
     """Fewest accelerators on which a change makes a plan fit."""
     return min((each.num_accelerators for each in suggestions), default=inf)
-
-
-def _after(text: str, change: ChangedQuestion) -> ChangedQuestion:
-    """A change after another one, which its question has already."""
-    return ChangedQuestion(f"{text}, {change.text}", change.question, change.restrictions)
 
 
 def _least_memory(question: Question, restrictions: Restrictions, stack: Stack | None) -> float | None:
@@ -296,44 +294,32 @@ OFFLOADED: Final[Mapping[Offload, str]] = {"optimizer": "optimizer states", "act
 
 
 def _more_accelerators(question: Question, restrictions: Restrictions) -> Iterator[ChangedQuestion]:
-    for doubling in range(1, MOST_DOUBLINGS + 1):
-        n = question.num_accelerators * 2**doubling
-        if n <= MAX_NUM_ACCELERATORS:
-            asked = replace(question, num_accelerators=n)
-            yield ChangedQuestion(f"use {n:,} accelerators: --gpus {n}", asked, restrictions)
+    sizes = (question.num_accelerators * 2**doubling for doubling in range(1, MOST_DOUBLINGS + 1))
+    return _on_accelerators(question, restrictions, sizes)
+
+
+def _on_accelerators(question: Question, restrictions: Restrictions, sizes: Iterable[int]) -> Iterator[ChangedQuestion]:
+    """Other numbers of accelerators, as far as there may be so many."""
+    batch = question.job.global_batch_size
+    return (_with_pair(question, restrictions, (n, batch)) for n in sizes if 1 <= n <= MAX_NUM_ACCELERATORS)
 
 
 def _nearest_batches(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """The nearest global batch below and above that has plans, among multiples of divisors of the world size."""
-    batch = question.job.global_batch_size
-    units = divisors(question.num_accelerators)
+    number, batch = question.num_accelerators, question.job.global_batch_size
+    units = divisors(number)
     below = sorted({batch // unit * unit for unit in units} - {0, batch}, reverse=True)
     above = sorted({-(-batch // unit) * unit for unit in units} - {batch})
     for sizes in (below, above):
-        changes = [
-            ChangedQuestion(
-                f"a global batch of {size:,} sequences: --global-batch-size {size}",
-                replace(question, job=replace(question.job, global_batch_size=size)),
-                restrictions,
-            )
-            for size in sizes[:MOST_TRIALS]
-        ]
-        yield from _first(changes, trial)
+        yield from _first((_with_pair(question, restrictions, (number, size)) for size in sizes[:MOST_TRIALS]), trial)
 
 
 def _nearest_worlds(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """The nearest number of accelerators below and above that has plans."""
     n = question.num_accelerators
     for step in (-1, 1):
-        sizes = [n + step * distance for distance in range(1, MOST_TRIALS + 1)]
-        changes = [
-            ChangedQuestion(
-                f"use {size:,} accelerators: --gpus {size}", replace(question, num_accelerators=size), restrictions
-            )
-            for size in sizes
-            if 1 <= size <= MAX_NUM_ACCELERATORS
-        ]
-        yield from _first(changes, trial)
+        sizes = (n + step * distance for distance in range(1, MOST_TRIALS + 1))
+        yield from _first(_on_accelerators(question, restrictions, sizes), trial)
 
 
 def _first(changes: Iterable[ChangedQuestion], trial: Trial) -> Iterator[Suggestion]:

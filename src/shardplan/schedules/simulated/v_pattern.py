@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Final
 
-from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, Place, Schedule
-from shardplan.schedules.zb_v import folded
+from shardplan.schedules.base import ChunkTimes, Folded, Kind, Orders, Pass, Pipeline
 
 PERIOD: Final = 6
 """Units of time of one micro-batch on a rank: F, B and W of two chunks."""
@@ -17,7 +16,7 @@ Slots = dict[Pass, int]
 """Unit of time of every pass of a rank."""
 
 
-class VPattern(Schedule):
+class VPattern(Folded):
     """Two chunks per rank in the shape of a V; every micro-batch repeats the pattern of the one before.
 
     A rank runs the passes of a micro-batch at fixed units of time, all of them six units after those of the micro-batch
@@ -25,21 +24,12 @@ class VPattern(Schedule):
     the step, where the paper moves passes into units that are empty.
     """
 
-    splits_backward = True
-    least_pp = 2
-    ends_meet = True
-    least_vp = 2
-    most_vp = 2
     priced_as = "zb-v"
     closed_form_holds: ClassVar[bool] = False
 
     @abstractmethod
     def units(self, pp: int, rank: int) -> tuple[int, int, int, int]:
         """Units of ``PATTERN`` of the first micro-batch on a rank."""
-
-    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
-        """Down the ranks and back up."""
-        return folded(pp)
 
     def order(self, at: Pipeline, times: ChunkTimes) -> Orders:  # noqa: ARG002  # the pattern is that of equal times
         """The pattern of every rank, by its units of time."""
@@ -63,3 +53,37 @@ def _repeated(units: tuple[int, int, int, int], num_microbatches: int) -> Slots:
         taken.add(unit)
         slots[one._replace(kind="W")] = unit
     return slots
+
+
+class VMin(VPattern):
+    r"""All passes go from rank to rank in one unit each: about a third of the activations of 1F1B.
+
+    A rank keeps :math:`\lfloor (p + 4)/3 \rfloor` micro-batches at most. For F = B = W the bubble is about two thirds
+    of that of 1F1B; where they differ it grows with M.
+    """
+
+    name = "v-min"
+    title = "V-Min"
+    source = "arXiv 2405.15362, section 3"
+
+    def units(self, pp: int, rank: int) -> tuple[int, int, int, int]:
+        """Two more units before the input gradients where p is a multiple of three, so that no two passes meet."""
+        more = 0 if pp % 3 else 2
+        return rank, 2 * pp - rank - 1, 2 * pp + more + rank, 4 * pp + more - rank - 1
+
+
+class VHalf(VPattern):
+    r"""Forward passes go down the ranks in two units each and up in one: about half the activations of 1F1B.
+
+    A rank keeps :math:`\lfloor (p + 2)/2 \rfloor` micro-batches at most. For F = B = W the bubble is about two thirds
+    of that of 1F1B; the paper gets to a half by moving passes at the start and the end of the step.
+    """
+
+    name = "v-half"
+    title = "V-Half"
+    source = "arXiv 2405.15362, section 3"
+
+    def units(self, pp: int, rank: int) -> tuple[int, int, int, int]:
+        """Three more units before the input gradients where p is even, so that no two passes meet."""
+        more = 0 if pp % 2 else 3
+        return 2 * rank, 3 * pp - rank - 2, 3 * pp + more + 2 * rank - 1, 6 * pp + more - rank - 2

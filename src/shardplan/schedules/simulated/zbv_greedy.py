@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from shardplan.errors import InputError
-from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, Place, Schedule
-from shardplan.schedules.zb_v import folded
+from shardplan.schedules.base import ChunkTimes, Folded, Kind, Orders, Pass, Pipeline
 
 LEAST: Final = 2
 """Chunk passes that a rank must be able to keep: one of either chunk."""
 
 
-class ZeroBubbleVGreedy(Schedule):
+class ZeroBubbleVGreedy(Folded):
     """The chunks of ZB-V, ordered for given times: a free rank runs an input gradient, a forward pass, or else a W.
 
     A rank keeps 2p chunk passes at most, as ZB-V does, and leaves room for one forward pass of its second chunk, so
@@ -24,17 +23,8 @@ class ZeroBubbleVGreedy(Schedule):
     name = "zbv-greedy"
     title = "ZB-V, greedy"
     source = "arXiv 2401.10241, section 6; arXiv 2405.15362"
-    splits_backward = True
-    least_pp = 2
-    ends_meet = True
-    least_vp = 2
-    most_vp = 2
     priced_as = "zb-v"
     closed_form_holds = False
-
-    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
-        """Down the ranks and back up."""
-        return folded(pp)
 
     def order(self, at: Pipeline, times: ChunkTimes) -> Orders:
         """What the ranks run, one event after the other."""

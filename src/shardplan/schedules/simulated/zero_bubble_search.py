@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Final
+from typing import ClassVar, Final
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
-from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass
+from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, Schedule
 
 KEPT_SHARE: Final = 32 / 74
 """Activations that a B leaves for its W, as a share of a micro-batch's: 32 of 34 + 5 a s / h in units of s b h
@@ -196,3 +196,33 @@ def _shortest(runs: Sequence[Search]) -> Search:
     """The first of those that take the least time but for rounding, so that the last bit of a time decides nothing."""
     least = min(run.longest for run in runs)
     return next(run for run in runs if run.longest <= least * (1 + SMALL))
+
+
+class ZeroBubble1P(Schedule):
+    r"""Searched for the given times, where a rank keeps the activations of p micro-batches at most.
+
+    Its bubble is that of ZB-H1 where stages are equal and :math:`W \le F` (table 5). What a B leaves for its W counts
+    less than a whole micro-batch, as table 1 has it.
+    """
+
+    name = "zb-1p"
+    title = "Zero bubble, ZB-1p"
+    source = "arXiv 2401.10241, section 3.1, table 5"
+    splits_backward = True
+    priced_as = "zb-h1"
+    memory: ClassVar[int] = 1
+    """Micro-batches that a rank may keep, by the number of ranks."""
+
+    def order(self, at: Pipeline, times: ChunkTimes) -> Orders:
+        """The best that the heuristic finds, within ``memory`` or the limit that is given."""
+        limit = self.memory * int(at.pp) if times.max_in_flight is None else times.max_in_flight
+        return searched(times, int(at.num_microbatches), limit)
+
+
+class ZeroBubble2P(ZeroBubble1P):
+    """As ZB-1p, in the activations of 2p micro-batches: almost no bubble where there are enough micro-batches."""
+
+    name = "zb-2p"
+    title = "Zero bubble, ZB-2p"
+    priced_as = "zb-h2"
+    memory = 2

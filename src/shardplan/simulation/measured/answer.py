@@ -13,6 +13,7 @@ from shardplan.fields import dataclass
 from shardplan.schedules.base import ChunkTimes
 from shardplan.simulation.measured.comparison import PassComparison, compare_passes
 from shardplan.simulation.measured.layout import Layout
+from shardplan.simulation.measured.passes import MeasuredStep
 from shardplan.simulation.measured.profile import ProfiledStep
 from shardplan.simulation.measured.reading import Measurement, read_measurement
 from shardplan.simulation.measured.terms import TermComparison, compare_terms
@@ -70,13 +71,9 @@ class MeasuredAnswer:
     @cached_property
     def stage_times(self) -> ChunkTimes:
         """Measured times of the stages, for ``simulate --stages``. Raises InputError where there are none."""
-        if self.measurement.passes is None:
-            raise InputError(
-                f"the {self.measurement.source} marks no passes of micro-batches",
-                rule="times of stages are those of measured passes",
-                hint="give files that have the passes of every rank",
-            )
-        times = self.measurement.passes.stage_times
+        times = self._passes(
+            rule="times of stages are those of measured passes", hint="give files that have the passes of every rank"
+        ).stage_times
         if self.predicted is None or np.any(times.weight_gradient):
             return times
         return with_gradients_split(times, self.predicted.priced.chunk_times)
@@ -84,14 +81,17 @@ class MeasuredAnswer:
     @cached_property
     def timeline(self) -> StepTimeline:
         """The measured step, next to the predicted one where there is a plan. Raises InputError without passes."""
-        if self.measurement.passes is None:
-            raise InputError(
-                f"the {self.measurement.source} marks no passes of micro-batches",
-                rule="a measured step is drawn where its passes are known",
-                hint="open the trace of the profiler itself in ui.perfetto.dev",
-            )
-        measured = self.measurement.passes.timeline
+        measured = self._passes(
+            rule="a measured step is drawn where its passes are known",
+            hint="open the trace of the profiler itself in ui.perfetto.dev",
+        ).timeline
         return measured if self.predicted is None else next_to(measured, self._predicted_timeline)
+
+    def _passes(self, *, rule: str, hint: str) -> MeasuredStep:
+        """The measured passes. Raises InputError without."""
+        if self.measurement.passes is None:
+            raise InputError(f"the {self.measurement.source} marks no passes of micro-batches", rule=rule, hint=hint)
+        return self.measurement.passes
 
     @cached_property
     def _predicted_timeline(self) -> StepTimeline:

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shardplan.estimation.parts.layer_operators import LayerOperator
-from shardplan.estimation.parts.layer_roofline import LayerRoofline, RooflinePoint
+from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.units import format_bytes, format_rate, format_time
 from shardplan.web.figures.axes import Figure, log_axis

@@ -1,4 +1,4 @@
-"""ZB-H1: weight gradients fill the bubble within the memory of 1F1B (Qi et al., arXiv 2401.10241, section 2)."""
+"""Zero bubble schedules H1 and H2: weight gradients fill the bubble (Qi et al., arXiv 2401.10241, section 2)."""
 
 from __future__ import annotations
 
@@ -51,3 +51,36 @@ def delayed(num_microbatches: int, *, warm_up: int, delay: int) -> tuple[Pass, .
             passes.append(Pass("W", 0, microbatch - delay))
     left = range(max(num_microbatches - delay, 0), num_microbatches)
     return (*passes, *(Pass("W", 0, microbatch) for microbatch in left))
+
+
+class ZeroBubbleH2(PipelineSchedule):
+    r"""Twice the forward passes ahead and twice the delay: bubble :math:`(p - 1)(F + B - 2 \min(F, W))`, at least 0.
+
+    The paper's :math:`(p - 1)(F + B - 2 W)` (table 2) where :math:`W \le F`; none for F = B = W. Every rank keeps
+    :math:`2 p - 1` micro-batches. Ranks do not wait for one another before the optimizer step (section 4): each begins
+    the next step when it is done, so that the idle time is that within the span of a rank.
+    """
+
+    name = "zb-h2"
+    title = "Zero bubble, ZB-H2"
+    source = "arXiv 2401.10241, section 2, table 2"
+    splits_backward = True
+
+    def least_microbatches(self, pp: Numbers) -> Numbers:
+        """The first rank starts with as many forward passes."""
+        return 2 * pp - 1
+
+    def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
+        """Way through every other stage and back, less the weight gradients that the last rank delays. [s]"""
+        others = everyone - own
+        hidden = 2 * (np.asarray(at.pp) - 1) * np.minimum(own.forward, own.weight_gradient)
+        return np.maximum(others.forward + others.input_gradient - hidden, 0.0)
+
+    def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
+        """2 (p - r) - 1 forward passes ahead on rank r, and 2 r micro-batches that wait for their weight gradient."""
+        kept: Numbers = np.minimum(at.num_microbatches, 2 * np.asarray(at.pp) - 1)
+        return kept
+
+    def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:  # noqa: ARG002
+        """As ZB-H1, with twice the warm-up and twice the delay."""
+        return tuple(delayed(num_microbatches, warm_up=2 * (pp - rank - 1), delay=2 * rank) for rank in range(pp))

@@ -1,4 +1,4 @@
-"""Numbers that divide badly are named where nothing fits, and the least memory is the least of all plans."""
+"""Where nothing fits: the lightest plan, numbers that divide badly, and changes that would help."""
 
 from __future__ import annotations
 
@@ -7,18 +7,57 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.commands import run, unwrapped
+from tests.few import few
+from tests.planner.small import TIME_OF_ALL, families_of, spaces
+from tests.planner.test_runnable import asked as question_in
 
 import shardplan
 from shardplan import InputError, Plan, estimate, search
 from shardplan.errors import PlanError
-from shardplan.planner.related.dividing import factors, near_length, next_pair
-from shardplan.planner.related.neighbours import LARGEST_UNIT, layouts_of
+from shardplan.estimation.question import Question
+from shardplan.frameworks.stack import load_stack
+from shardplan.inputs.plan import Offload
+from shardplan.planner.evaluation import evaluate, evaluated
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import best_plans
+from shardplan.planner.objective import SMALLEST
+from shardplan.planner.pricing.tables import Tables
+from shardplan.planner.ranking import best_cell
+from shardplan.planner.related import causes
+from shardplan.planner.related.causes import factors, near_length, next_pair
+from shardplan.planner.related.counts import LARGEST_UNIT, layouts_of
+from shardplan.planner.search import search_question
+from shardplan.planner.space import Space
+
+
+@few(8)
+@given(spaces(most=4000), st.sampled_from((1, 64)))
+def test_it_is_the_first_of_those_that_need_least(asked: tuple[Question, Space], first: int) -> None:
+    """However few plans are looked at first."""
+    question, space = asked
+    tables = [evaluate(question, family, SMALLEST) for family in families_of(question, space)]
+    cell = best_cell(tables)
+    if cell is None:
+        return
+    ((plan, _),) = best_plans(cell.tables, [cell.position], SMALLEST)
+    with mock.patch.object(causes, "FIRST", first):
+        assert causes.lightest_plan([each.tables for each in tables]) == plan
+
+
+def test_a_pruned_search_names_the_same_plan() -> None:
+    """Of the software that may run it, the usual."""
+    pruned, whole = (shardplan.search("llama-3.1-405b", "dgx-h100", 8, prune=prune).smallest for prune in (True, False))
+    assert pruned is not None
+    assert pruned == whole
+    assert pruned.plan.cuda_graphs == "none"
+
 
 MODEL = "llama-3.1-8b"
 BAD: dict[str, Any] = {"sequence_length": 1_000_003}
@@ -205,3 +244,34 @@ def test_a_stated_plan_of_the_least_is_priced_again() -> None:
     again = estimate(MODEL, "dgx-h100", 8, replace(found.smallest.plan), **BAD)
     assert again.peak_memory_bytes == found.smallest.peak_memory_bytes
     assert isinstance(found.smallest.plan, Plan)
+
+
+@few(8)
+@given(spaces(most=4000), st.sampled_from(("none", "optimizer", "activations")))
+def test_plans_that_offload_something_else_have_prices_of_their_own(
+    asked: tuple[Question, Space], offload: Offload
+) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        shared = Tables(question=question, family=family, known=KnownPipelines()).offloading(offload)
+        alone = Tables(question=question, family=shared.family, known=KnownPipelines())
+        assert shared.family.plan(0, 0, 1, 0).offload == offload
+        for objective in (SMALLEST, TIME_OF_ALL):
+            assert np.array_equal(evaluated(shared, objective).best, evaluated(alone, objective).best)
+
+
+@pytest.mark.parametrize("stack", ["megatron-lm", "torchtitan", "deepspeed"])
+def test_states_in_host_memory_lead_to_the_plan_that_is_found_with_them_there(stack: str) -> None:
+    """The same plan with the same numbers; for frameworks without that there is no such suggestion."""
+    framework, limit = load_stack(stack), {"tp": (4, 8), "cp": (1,)}
+    question = question_in("llama-3.1-70b", framework, 8)
+    result = search_question(question, limit=limit, stack=framework)
+    assert not result.estimates
+    suggested = [each.estimate for each in result.suggestions if "--fix offload=optimizer" in each.change]
+    can_run = framework.can_run
+    assert can_run is not None
+    if "optimizer" not in (can_run.offload or ()):
+        assert not suggested
+        return
+    alone = search_question(question, limit=limit, fix={"offload": "optimizer"}, stack=framework, suggestions=False)
+    assert suggested[:1] == [alone.recommended]
