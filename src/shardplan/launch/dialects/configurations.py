@@ -11,9 +11,19 @@ from shardplan.launch.dialects.known import refuse, refused
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
-from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
 from shardplan.launch.dialects.reading import Facts, plain_name
-from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, state, world_of
+from shardplan.launch.dialects.settings import (
+    NamedSetting,
+    Option,
+    Options,
+    Settings,
+    as_option,
+    batch_of,
+    options_of,
+    pairs_of,
+    state,
+    world_of,
+)
 from shardplan.launch.dialects.tabled.tables import TABLES
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree

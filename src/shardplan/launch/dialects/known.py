@@ -8,8 +8,7 @@ from typing import Final
 
 from shardplan.errors import InputError
 from shardplan.launch.dialects.launching.launches import Launch
-from shardplan.launch.dialects.options import Options
-from shardplan.launch.dialects.settings import Settings
+from shardplan.launch.dialects.settings import Options, Settings
 from shardplan.launch.read.facts import Command
 
 READ: Final = (
@@ -88,11 +87,11 @@ MODES: Final = ("pretrain", "finetune", "inference")
 
 def refused_options(options: Options, command: Command) -> str | None:
     """The framework of options that look like Megatron-LM's and mean something else."""
-    mode = options.get("mode")
-    is_of_sat = mode is not None and mode.value in MODES and options.get("model-parallel-size", "experiment-name")
+    mode = options.first("mode")
+    is_of_sat = mode is not None and mode.value in MODES and options.first("model-parallel-size", "experiment-name")
     if "actor_num_nodes" in options and "vllm_num_engines" in options:
         return "OpenRLHF"
-    is_of_sat = is_of_sat or options.get("inner-hidden-size", "max-sequence-length", "layernorm-order")
+    is_of_sat = is_of_sat or options.first("inner-hidden-size", "max-sequence-length", "layernorm-order")
     return "SwissArmyTransformer" if is_of_sat or "SAT_HOME" in {**command.exported, **command.assignments} else None
 
 

@@ -21,9 +21,8 @@ from shardplan.launch.dialects.lines import other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import megatron, underscored
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
-from shardplan.launch.dialects.options import Options, options_of
 from shardplan.launch.dialects.reading import Facts, plain_name
-from shardplan.launch.dialects.settings import Settings
+from shardplan.launch.dialects.settings import Options, Settings, options_of
 from shardplan.launch.read import Script, Word, read_script
 from shardplan.launch.read.facts import ENDS, UNREAD
 from shardplan.launch.read.limits import LONG_FILE
@@ -163,7 +162,7 @@ def _options(launch: Launch) -> tuple[Options, str]:
 
 def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, version: str) -> Facts:
     """Megatron's options, with the JSON of DeepSpeed where one is named."""
-    config = options.get("deepspeed_config", "deepspeed-config")
+    config = options.first("deepspeed_config", "deepspeed-config")
     name = "megatron-deepspeed" if config is not None or "zero-stage" in options else megatron.NAME
     facts = begin(ask, name, "main of 2024-08 (4efb479d)" if config is not None else version)
     world(facts, launch, script)

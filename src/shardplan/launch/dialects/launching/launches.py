@@ -11,7 +11,7 @@ from typing import Final
 
 from shardplan.fields import dataclass
 from shardplan.launch.dialects.launching.besides import is_beside
-from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
+from shardplan.launch.dialects.settings import Option, Options, options_of, pairs_of
 from shardplan.launch.read import parse_script
 from shardplan.launch.read.facts import Command, Script, Word
 

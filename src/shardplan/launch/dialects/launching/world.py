@@ -8,8 +8,8 @@ from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.launching.launches import Launch
-from shardplan.launch.dialects.options import Option, take
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Option, state
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read.facts import Script, Word
 
@@ -43,8 +43,8 @@ def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     _included(facts, options)
     _nodes(facts, options, script)
     if total is not None:
-        take(facts, "num_accelerators", total, degree)
-        take(facts, "per_node", _first(options, ("local_worker_num", *(TASKS_PER_NODE if are_ranks else ()))), degree)
+        state(facts, "num_accelerators", total, degree)
+        state(facts, "per_node", _first(options, ("local_worker_num", *(TASKS_PER_NODE if are_ranks else ()))), degree)
         _share(facts)
     _per_node(facts, options, script, are_ranks=are_ranks)
     nodes, each = facts.number("nodes"), facts.number("per_node")
@@ -92,7 +92,7 @@ def _first(options: Mapping[str, Option], names: Sequence[str]) -> Option | None
 
 
 def _nodes(facts: Facts, options: Mapping[str, Option], script: Script) -> None:
-    if take(facts, "nodes", _first(options, NODES), degree):
+    if state(facts, "nodes", _first(options, NODES), degree):
         return
     directive = script.directives.get("nodes")
     if directive is not None:
@@ -103,7 +103,7 @@ def _nodes(facts: Facts, options: Mapping[str, Option], script: Script) -> None:
 
 def _per_node(facts: Facts, options: Mapping[str, Option], script: Script, *, are_ranks: bool) -> None:
     tasks = TASKS_PER_NODE if are_ranks else ()
-    if take(facts, "per_node", (each := _first(options, (*PER_NODE, *tasks))), degree):
+    if state(facts, "per_node", (each := _first(options, (*PER_NODE, *tasks))), degree):
         if are_ranks and each is not None:
             facts.miss("nodes", (f"{each.place}: the nodes of the allocation",))
         elif "nodes" not in facts:

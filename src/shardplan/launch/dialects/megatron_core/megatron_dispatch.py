@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.launch.dialects.options import Option, Options, take
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Option, Options, state
 
 KEY: Final = "software.moe_dispatcher"
 TYPES: Final = {"allgather": "alltoall", "alltoall": "alltoall", "alltoall_seq": "alltoall"}
@@ -19,15 +19,15 @@ BACKENDS: Final = {"deepep": "deepep", "hybridep": "hybridep"}
 
 def dispatch(facts: Facts, options: Options) -> None:
     """The type decides; ``flex`` runs on a backend. A line over a recipe may name the backend alone."""
-    kind, deep = options.get("moe-token-dispatcher-type"), options.get("moe-enable-deepep")
-    backend = options.get("moe-flex-dispatcher-backend")
+    kind, deep = options.first("moe-token-dispatcher-type"), options.first("moe-enable-deepep")
+    backend = options.first("moe-flex-dispatcher-backend")
     over_recipe = kind is None and facts.framework not in ("megatron-lm", "megatron-deepspeed")
     if kind is not None and kind.value is None:
         facts.miss(KEY, kind.needs or (kind.place,))
     elif (kind is not None and kind.value == "flex") or (over_recipe and (deep or backend)):
         _flex(facts, deep or backend or kind, backend if deep is None else None)
     else:
-        take(facts, KEY, kind, lambda value: TYPES.get(str(value)))
+        state(facts, KEY, kind, lambda value: TYPES.get(str(value)))
         facts.assume(KEY, "alltoall", "allgather, priced as alltoall")
         _without_flex(facts, deep, backend)
 
@@ -37,7 +37,7 @@ def _flex(facts: Facts, named: Option | None, backend: Option | None) -> None:
     if backend is None and named is not None:
         facts.derive(KEY, "deepep", f"{named.place}: the backend of flex where no other is named", named.name)
     else:
-        take(facts, KEY, backend, lambda value: BACKENDS.get(str(value)))
+        state(facts, KEY, backend, lambda value: BACKENDS.get(str(value)))
 
 
 def _without_flex(facts: Facts, deep: Option | None, backend: Option | None) -> None:

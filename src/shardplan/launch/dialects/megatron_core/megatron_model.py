@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.launch.dialects.megatron_core.megatron_names import TOKENIZERS
-from shardplan.launch.dialects.options import Options, take
 from shardplan.launch.dialects.patterns import layer_pattern
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Options, state
 from shardplan.launch.dialects.values import degree
 
 UNSUPPORTED: Final = {
@@ -44,8 +44,8 @@ IMAGES: Final = ("vision-model-type", "img-h")
 
 def sequence_of_images(facts: Facts, options: Options) -> None:
     """The sequence of the language model next to a vision encoder (``examples/multimodal/model.py``)."""
-    if options.get(*IMAGES) is not None:
-        take(facts, "sequence_length", options.get("decoder-seq-length"), degree)
+    if options.first(*IMAGES) is not None:
+        state(facts, "sequence_length", options.first("decoder-seq-length"), degree)
 
 
 def model_rules(facts: Facts, options: Options) -> None:
@@ -61,16 +61,16 @@ def model_rules(facts: Facts, options: Options) -> None:
             facts.note(f"{options.given[name].place}: {what}; its layers are not built from options: give --model")
             facts.miss("model", (f"{what}: --model",))
             break
-    spec = options.get("spec")
+    spec = options.first("spec")
     if spec is not None and spec.value not in {None, "None", "local"}:
         facts.note(f"{spec.place} {spec.value}: its code builds the layers; they are taken as the options say")
-    if options.get("use-checkpoint-args", "use-mp-args-from-checkpoint-args") is not None:
+    if options.first("use-checkpoint-args", "use-mp-args-from-checkpoint-args") is not None:
         facts.note("dimensions of a checkpoint replace those of the line (--use-checkpoint-args)")
 
 
 def _hybrid(facts: Facts, options: Options) -> None:
     """The letters of a hybrid pattern are its layers."""
-    option = options.get("hybrid-layer-pattern", "hybrid-override-pattern")
+    option = options.first("hybrid-layer-pattern", "hybrid-override-pattern")
     if option is None or option.value is None:
         return
     letters = option.value.split("/", maxsplit=1)[0].replace("|", "")
@@ -79,9 +79,9 @@ def _hybrid(facts: Facts, options: Options) -> None:
 
 def _heads(facts: Facts, options: Options) -> None:
     """Key-value heads count only with ``--group-query-attention``."""
-    grouped, groups = options.get("group-query-attention"), options.get("num-query-groups", "num-key-value-heads")
+    grouped, groups = options.first("group-query-attention"), options.first("num-query-groups", "num-key-value-heads")
     if groups is not None and (grouped is not None or groups.name == "num-key-value-heads"):
-        take(facts, "num_key_value_heads", groups, degree)
+        state(facts, "num_key_value_heads", groups, degree)
     elif groups is not None and groups.value not in {None, "1"}:
         facts.breaks_rule(
             "query groups need grouped attention",
@@ -91,7 +91,7 @@ def _heads(facts: Facts, options: Options) -> None:
         )
     elif grouped is not None:
         facts.assume("num_key_value_heads", 1, "--group-query-attention without --num-query-groups")
-    kind = options.get("attention-head-type")
+    kind = options.first("attention-head-type")
     if kind is not None and kind.value == "multiquery":
         facts.state("num_key_value_heads", 1, kind.place, kind.name)
     heads = facts.number("num_attention_heads")
@@ -104,7 +104,7 @@ def _width(facts: Facts, options: Options) -> None:
     hidden = facts.number("hidden_size")
     if hidden is None:
         return
-    multiple = options.get("multiple-of")
+    multiple = options.first("multiple-of")
     size = None if multiple is None else degree(multiple.value)
     if "swiglu" in options and multiple is not None and size and "hidden-dim-multiplier" not in options:
         rule = f"int(8 h / 3) in whole {size}s ({multiple.place})"
@@ -123,8 +123,8 @@ def _experts(facts: Facts, options: Options) -> None:
     width = facts.number("intermediate_size")
     if width is not None:
         facts.assume("moe_intermediate_size", width, "as wide as the dense layers")
-    frequency = options.get("moe-layer-freq", "expert-interval")
-    take(facts, "moe_layer_freq", frequency, lambda value: layer_pattern(str(value)))
+    frequency = options.first("moe-layer-freq", "expert-interval")
+    state(facts, "moe_layer_freq", frequency, lambda value: layer_pattern(str(value)))
     facts.assume("moe_layer_freq", 2 if by_deepspeed else 1)
 
 
@@ -138,19 +138,19 @@ def _switches(facts: Facts, options: Options) -> None:
         ("qkv_bias", "add-qkv-bias", True),
         ("latent_attention", "multi-latent-attention", True),
     ):
-        option = options.get(name)
+        option = options.first(name)
         if option is not None:
             facts.state(key, when_given, option.place, name)
         else:
             facts.assume(key, not when_given, f"without --{name}")
-    if (rms := options.get("apply-layernorm-rms", "use-rms-norm", "rmsnorm")) is not None:
+    if (rms := options.first("apply-layernorm-rms", "use-rms-norm", "rmsnorm")) is not None:
         facts.state("normalization", "RMSNorm", rms.place, rms.name)
     facts.assume("normalization", "LayerNorm")
-    rotary = options.get("use-rotary-position-embeddings")
+    rotary = options.first("use-rotary-position-embeddings")
     if rotary is not None:
         facts.state("position_embedding_type", "rope", rotary.place, rotary.name)
     facts.assume("position_embedding_type", "learned_absolute")
-    without = options.get("no-rope-freq")
+    without = options.first("no-rope-freq")
     if without is not None:
         facts.note(f"{without.place} {without.value}: layers without rotary positions are priced with them")
     _vocabulary(facts, options)
@@ -162,7 +162,7 @@ def _vocabulary(facts: Facts, options: Options) -> None:
     if kind in TOKENIZERS and "vocab_size" not in facts:
         facts.assume_because("vocab_size", TOKENIZERS[str(kind)], f"the usual vocabulary of {kind}")
     if "vocab_size" not in facts:
-        name = options.get("tokenizer-model", "tokenizer-name-or-path", "vocab-file")
+        name = options.first("tokenizer-model", "tokenizer-name-or-path", "vocab-file")
         facts.miss(
             "vocab_size", (f"the tokenizer {'' if name is None else name.value or ' '.join(name.needs)}".strip(),)
         )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from shardplan.launch.dialects.options import Option, Options, take
 from shardplan.launch.dialects.patterns import pipeline_layout
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Option, Options, state
 from shardplan.launch.dialects.values import degree, whole
 
 
 def stages(facts: Facts, options: Options) -> None:
     """``vp`` and ``stage_layers``, from layers per virtual stage, a number of them, or a layout."""
-    layout, pattern = options.get("pipeline-model-parallel-layout"), options.get("hybrid-layer-pattern")
-    chunk = options.get("num-layers-per-virtual-pipeline-stage")
+    layout, pattern = options.first("pipeline-model-parallel-layout"), options.first("hybrid-layer-pattern")
+    chunk = options.first("num-layers-per-virtual-pipeline-stage")
     if "pp" not in facts:
         facts.assume("pp", 1)
     if layout is not None:
@@ -21,10 +21,10 @@ def stages(facts: Facts, options: Options) -> None:
     elif chunk is not None:
         _layers_per_chunk(facts, options)
     else:
-        take(
+        state(
             facts,
             "vp",
-            options.get("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size"),
+            options.first("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size"),
             degree,
         )
     facts.assume("vp", 1)
@@ -77,7 +77,7 @@ def _layers_per_chunk(facts: Facts, options: Options) -> None:
 
 def _uneven(facts: Facts, options: Options) -> None:
     """Fewer layers on the first or last rank, or places for embedding and loss."""
-    first, last = options.get("decoder-first-pipeline-num-layers"), options.get("decoder-last-pipeline-num-layers")
+    first, last = options.first("decoder-first-pipeline-num-layers"), options.first("decoder-last-pipeline-num-layers")
     embedding, loss = "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"
     layers, pp, vp = facts.number("num_hidden_layers"), facts.number("pp"), facts.number("vp")
     ends = [each for each in (first, last) if each is not None]

@@ -11,9 +11,8 @@ from typing import Final
 
 from shardplan.files import DATA, shipped_document
 from shardplan.launch.dialects.megatron_core.megatron import megatron_facts
-from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, state
+from shardplan.launch.dialects.settings import NamedSetting, Option, Options, state
 from shardplan.launch.dialects.values import on_off
 from shardplan.launch.read.facts import Word
 

@@ -11,9 +11,8 @@ from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
-from shardplan.launch.dialects.options import Options, take
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import batch_of, world_of
+from shardplan.launch.dialects.settings import Options, batch_of, state, world_of
 from shardplan.launch.dialects.values import degree, precision, text, whole
 from shardplan.words import folded
 
@@ -51,22 +50,22 @@ def is_performance(program: str) -> bool:
 def performance_facts(facts: Facts, options: Options) -> None:
     """Reads a line of the performance scripts."""
     for key, (names, convert) in VALUES.items():
-        take(facts, key, options.get(*names), convert)
-    dtype = options.get("compute_dtype", "c")
-    take(facts, "precision", dtype, lambda value: precision(folded(str(value))))
+        state(facts, key, options.first(*names), convert)
+    dtype = options.first("compute_dtype", "c")
+    state(facts, "precision", dtype, lambda value: precision(folded(str(value))))
     facts.assume("precision", "bf16", "--compute_dtype")
-    if options.get("pipeline_model_parallel_layout") is not None:
+    if options.first("pipeline_model_parallel_layout") is not None:
         stages(facts, options.renamed({"pipeline_model_parallel_layout": "pipeline-model-parallel-layout"}))
-    modules, layers = options.get("recompute_modules"), options.get("recompute_num_layers", "rl")
+    modules, layers = options.first("recompute_modules"), options.first("recompute_num_layers", "rl")
     if layers is not None:
         facts.derive("recompute", "full", layers.place, layers.name)
-        take(facts, "recompute_num_layers", layers, degree)
+        state(facts, "recompute_num_layers", layers, degree)
     elif modules is not None:
         words = [RECOMPUTE_WORDS.get(folded(each)) for each in (modules.value or "").replace(",", " ").split()]
-        take(facts, "recompute", modules, lambda _: None if None in words else ",".join(map(str, words)))
-    dispatcher = options.get("moe_flex_dispatcher_backend")
-    take(facts, "software.moe_dispatcher", dispatcher, lambda value: DISPATCHERS.get(str(value)))
-    task = options.get("task")
+        state(facts, "recompute", modules, lambda _: None if None in words else ",".join(map(str, words)))
+    dispatcher = options.first("moe_flex_dispatcher_backend")
+    state(facts, "software.moe_dispatcher", dispatcher, lambda value: DISPATCHERS.get(str(value)))
+    task = options.first("task")
     if task is not None and task.value == "lora":
         facts.state("train", "lora", task.place, task.name)
         for key in ("lora_rank", "lora_targets"):
@@ -76,7 +75,7 @@ def performance_facts(facts: Facts, options: Options) -> None:
         facts.derive("nodes", total // each, f"{total} / {each} of a node")
     world_of(facts)
     batch_of(facts)
-    name, gpu = facts.value("model_name"), options.get("gpu", "g")
+    name, gpu = facts.value("model_name"), options.first("gpu", "g")
     place = f"the table of plans for {name} on {gpu.value if gpu is not None else 'the accelerator'}"
     facts.miss("model", (f"the recipe {name}: --model",))
     facts.miss("num_accelerators", ("--num_gpus",))

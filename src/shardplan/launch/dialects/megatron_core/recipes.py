@@ -12,10 +12,19 @@ from shardplan.launch.dialects.megatron_core.megatron import GRAPHS
 from shardplan.launch.dialects.megatron_core.megatron_dispatch import BACKENDS, KEY, dispatch
 from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.patterns import pipeline_layout
 from shardplan.launch.dialects.reading import Fact, Facts
-from shardplan.launch.dialects.settings import Settings, Table, as_option, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.settings import (
+    Option,
+    Options,
+    Settings,
+    Table,
+    as_option,
+    batch_of,
+    state,
+    state_all,
+    world_of,
+)
 from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
 from shardplan.words import folded

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shardplan.launch.dialects.options import Options, take
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Options, state
 from shardplan.launch.dialects.values import degree
 
 VERSION: Final = "Megatron-LLM of 2024 (806a8330)"
@@ -30,20 +30,20 @@ OF_PLANS: Final = frozenset(
 
 def is_underscored(options: Options) -> bool:
     """Whether options, with hyphens, are of the fork."""
-    own = options.get("num-layers", "use-checkpoint-args", "lr-decay-style")
+    own = options.first("num-layers", "use-checkpoint-args", "lr-decay-style")
     return own is not None and "micro-batch-size" in options and "tensor-model-parallel-size" in options
 
 
 def own_facts(facts: Facts, options: Options) -> None:
     """What it states otherwise, before the rules of Megatron-LM."""
-    bias, norm = options.get("use-bias"), options.get("use-rms-norm")
+    bias, norm = options.first("use-bias"), options.first("use-rms-norm")
     facts.derive("bias", bias is not None, bias.place if bias is not None else "without --use_bias", "use_bias")
     if norm is not None:
         facts.state("normalization", "RMSNorm", norm.place, norm.name)
-    take(facts, "num_key_value_heads", options.get("num-attention-heads-kv"), degree)
+    state(facts, "num_key_value_heads", options.first("num-attention-heads-kv"), degree)
     kinds = {"absolute": "learned_absolute", "rotary": "rope"}
-    take(facts, "position_embedding_type", options.get("position-embedding-type"), lambda word: kinds.get(str(word)))
-    if (beside := options.get("parallel-attn")) is not None:
+    state(facts, "position_embedding_type", options.first("position-embedding-type"), lambda word: kinds.get(str(word)))
+    if (beside := options.first("parallel-attn")) is not None:
         facts.note(f"{beside.place}: attention beside the MLP is priced as in front of it")
 
 
