@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, state, state_all, words_of
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, text, whole
+from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.words import folded
 
 NAME: Final = "maxtext"
@@ -28,41 +29,7 @@ AXES: Final = (
 )
 """Mesh axes, each within a slice (``ici``) and across (``dcn``)."""
 
-TABLE: Final[Table] = {
-    "sequence_length": (("max_target_length",), degree),
-    "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-    "optimizer": (("opt_type",), optimizer),
-    "model_name": (("model_name",), text),
-    "num_hidden_layers": (("base_num_decoder_layers",), degree),
-    "hidden_size": (("base_emb_dim",), degree),
-    "intermediate_size": (("base_mlp_dim",), degree),
-    "num_attention_heads": (("base_num_query_heads",), degree),
-    "num_key_value_heads": (("base_num_kv_heads",), degree),
-    "head_dim": (("head_dim",), degree),
-    "vocab_size": (("vocab_size",), degree),
-    "num_experts": (("num_experts",), degree),
-    "num_experts_per_tok": (("num_experts_per_tok",), degree),
-    "moe_intermediate_size": (("base_moe_mlp_dim",), degree),
-    "num_mtp_layers": (("mtp_num_layers",), whole),
-    "q_lora_rank": (("q_lora_rank",), degree),
-    "kv_lora_rank": (("kv_lora_rank",), degree),
-    "qk_nope_head_dim": (("qk_nope_head_dim",), degree),
-    "qk_rope_head_dim": (("qk_rope_head_dim",), degree),
-    "v_head_dim": (("v_head_dim",), degree),
-    "n_group": (("n_routing_groups",), degree),
-    "topk_group": (("topk_routing_group",), degree),
-    "tie_word_embeddings": (("logits_via_embedding",), switch),
-    "qk_norm": (("use_qk_norm",), switch),
-    "qkv_bias": (("attention_bias",), switch),
-    "latent_attention": (("attention_type",), lambda value: str(value) == "mla"),
-    "dropout": (("enable_dropout",), switch),
-    "grad_dtype": (("grad_dtype",), precision),
-    "overlap_pp": (("pipeline_delay_activation_forwarding",), switch),
-    "cp_comm": (("context_parallel_strategy",), words_of({"all_gather": "allgather", "ring": "p2p", "ulysses": "a2a"})),
-    "pipeline_microbatches": (("num_pipeline_microbatches",), degree),
-    "layers_per_stage": (("num_layers_per_pipeline_stage",), degree),
-    "vp": (("num_pipeline_repeats",), degree),
-}
+RECORD: Final = Dialect(name=NAME, converts={"latent": lambda value: str(value) == "mla"})
 HELPERS: Final = ("pipeline_microbatches", "layers_per_stage")
 KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "core_attn": ("context",),
@@ -108,7 +75,7 @@ LEAST_USUAL: Final = 2
 
 def maxtext_facts(facts: Facts, config: Settings) -> None:
     """Reads settings, the line on top of its files, into ``facts``."""
-    state_all(facts, config, TABLE)
+    RECORD.state(facts, config)
     _model(facts, config)
     _layers(facts, config)
     axes = _axes(facts, config)

@@ -307,18 +307,6 @@ def state(facts: Facts, key: str, found: Option | NamedSetting | None, convert: 
     return True
 
 
-def state_all(facts: Facts, settings: Settings, table: Table) -> None:
-    """States every key of ``table`` that is given."""
-    for key, (names, convert) in table.items():
-        state(facts, key, settings.first(*names), convert)
-
-
-def assume_all(facts: Facts, defaults: Mapping[str, object]) -> None:
-    """The framework's defaults where nothing is said."""
-    for key, value in defaults.items():
-        facts.assume(key, value)
-
-
 def world_of(facts: Facts) -> None:
     """Data parallelism from the world and the degrees."""
     total = facts.number("num_accelerators")
@@ -348,8 +336,3 @@ def batch_of(facts: Facts) -> None:
         facts.derive(
             "micro_batch_size", gbs // (accumulation * dp), f"batch {gbs} / (accumulation {accumulation} x dp {dp})"
         )
-
-
-def words_of(words: Mapping[str, str]) -> Convert:
-    """Reads one of ``words``, in any case of letters."""
-    return lambda value: words.get(str(value).strip().lower())

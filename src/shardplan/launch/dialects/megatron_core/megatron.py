@@ -9,7 +9,7 @@ from typing import Final
 from shardplan.launch.dialects.megatron_core.forks import fork_rules, fork_stages, leave_out_empty
 from shardplan.launch.dialects.megatron_core.megatron_dispatch import dispatch
 from shardplan.launch.dialects.megatron_core.megatron_model import model_rules, sequence_of_images
-from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
+from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, RECORD, SHARDINGS, VERSION
 from shardplan.launch.dialects.megatron_core.megatron_recompute import recompute
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.own_words import own_degrees
@@ -64,8 +64,7 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
     """Reads ``options`` into ``facts``, which may know the world size already."""
     take_open(facts, options)
     sequence_of_images(facts, options)
-    for key, (names, convert) in VALUES.items():
-        state(facts, key, options.first(*names), convert)
+    RECORD.state(facts, options)
     if fragment and not any(name in options for name in _DEGREES):
         open_ = ("tp", "pp", "cp", "ep", "etp", "vp") + (
             () if "use-distributed-optimizer" in options else ("sharding",)
@@ -172,11 +171,8 @@ def _in_file(facts: Facts, options: Options) -> bool:
 def _overlap(facts: Facts, options: Options) -> None:
     if not _in_file(facts, options):
         _switch(facts, options, "overlap_dp", "overlap-grad-reduce")
-    _switch(facts, options, "overlap_tp", "tp-comm-overlap")
-    _switch(facts, options, "overlap_ep", "overlap-moe-expert-parallel-comm")
-    option = options.first("no-overlap-p2p-communication")
-    if option is not None:
-        facts.state("overlap_pp", value=False, place=option.place, option=option.name)
+    for key, name in (("overlap_tp", "tp-comm-overlap"), ("overlap_ep", "overlap-moe-expert-parallel-comm")):
+        facts.assume(key, value=False, why=f"without --{name}")
 
 
 def _offload(facts: Facts, options: Options) -> None:
@@ -228,9 +224,6 @@ def _mixed(facts: Facts, options: Options) -> None:
         dispatch(facts, options)
         if "moe-grouped-gemm" not in options:
             facts.note("without --moe-grouped-gemm the experts run one after the other; priced as grouped products")
-    order = options.first("use-tp-pp-dp-mapping")
-    if order is not None:
-        facts.state("placement", "tp-cp-ep-pp-dp", order.place, order.name)
 
 
 GRAPHS: Final = {"none": "none", "local": "partial", "transformer_engine": "partial", "full_iteration": "full"}
@@ -315,16 +308,8 @@ def _late_rules(facts: Facts, options: Options, *, fragment: bool) -> None:
     vp = facts.number("vp")
     if chunk is not None and vp is not None:
         facts.derive("recompute_num_layers", chunk * vp, "method block counts the layers of a chunk")
-    if "cp_comm" not in facts:
-        state(facts, "cp_comm", options.first("cp-comm-type"), lambda value: _cp_comm(str(value)))
     if fragment:
         facts.note("a fragment: no launch line; options are read from variables")
-
-
-def _cp_comm(value: str) -> str | None:
-    return {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}.get(
-        value
-    )
 
 
 def _oddities(facts: Facts, options: Options) -> None:

@@ -7,28 +7,15 @@ from typing import Final
 
 from shardplan.launch.dialects.deepspeed import deepspeed_facts
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import Settings, batch_of, state, world_of
 from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
+from shardplan.launch.dialects.values import degree, on_off, switch, whole
 
 NAME: Final = "gpt-neox"
 VERSION: Final = "main of 2025 (ea7aefd8)"
 
-TABLE: Final[Table] = {
-    "tp": (("model_parallel_size",), degree),
-    "cp": (("context_parallel_size",), degree),
-    "num_hidden_layers": (("num_layers",), degree),
-    "hidden_size": (("hidden_size",), degree),
-    "num_attention_heads": (("num_attention_heads",), degree),
-    "num_key_value_heads": (("num_kv_heads",), degree),
-    "sequence_length": (("seq_length",), degree),
-    "max_position_embeddings": (("max_position_embeddings",), degree),
-    "num_experts": (("moe_num_experts",), degree),
-    "num_experts_per_tok": (("moe_top_k",), degree),
-    "sequence_parallel": (("sequence_parallel",), switch),
-    "precision": (("precision",), precision),
-    "tokenizer_type": (("tokenizer_type",), text),
-}
+RECORD: Final = Dialect(name=NAME)
 
 
 def is_neox(settings: Settings) -> bool:
@@ -57,7 +44,7 @@ def _folded(settings: Settings) -> Settings:
 def neox_facts(facts: Facts, settings: Settings) -> None:
     """Reads a configuration into ``facts``."""
     config = _folded(settings)
-    state_all(facts, config, TABLE)
+    RECORD.state(facts, config)
     _stages(facts, config)
     _width(facts, config)
     _recompute(facts, config)

@@ -12,28 +12,14 @@ from typing import Final
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Options, batch_of, state, world_of
-from shardplan.launch.dialects.values import degree, precision, text, whole
+from shardplan.launch.dialects.values import degree, precision
 from shardplan.words import folded
 
 VERSION: Final = "0.7.0, scripts/performance"
 PROGRAM: Final = r"(?:.*/)?scripts/performance/(?:\w+_)?(?:run_script|setup_experiment)\.py"
-VALUES: Final = {
-    "num_accelerators": (("num_gpus", "ng"), degree),
-    "per_node": (("gpus_per_node", "gn"), degree),
-    "tp": (("tensor_model_parallel_size", "tp"), degree),
-    "pp": (("pipeline_model_parallel_size", "pp"), degree),
-    "cp": (("context_parallel_size", "cp"), degree),
-    "ep": (("expert_model_parallel_size", "ep"), degree),
-    "etp": (("expert_tensor_parallel_size", "et"), degree),
-    "vp": (("virtual_pipeline_model_parallel_size", "vp"), lambda value: None if whole(value) == -1 else degree(value)),
-    "global_batch_size": (("global_batch_size", "gb"), degree),
-    "micro_batch_size": (("micro_batch_size", "mb"), degree),
-    "sequence_length": (("seq_length", "sl"), degree),
-    "num_hidden_layers": (("num_layers",), degree),
-    "hidden_size": (("hidden_size",), degree),
-    "model_name": (("model_recipe_name", "mr"), text),
-}
+RECORD: Final = Dialect(name="performance")
 DISPATCHERS: Final = {"deepep": "deepep", "hybridep": "hybridep"}
 LEFT: Final = (
     "tp", "pp", "cp", "ep", "vp", "micro_batch_size", "global_batch_size", "sequence_length", "sharding", "recompute",
@@ -49,8 +35,7 @@ def is_performance(program: str) -> bool:
 
 def performance_facts(facts: Facts, options: Options) -> None:
     """Reads a line of the performance scripts."""
-    for key, (names, convert) in VALUES.items():
-        state(facts, key, options.first(*names), convert)
+    RECORD.state(facts, options)
     dtype = options.first("compute_dtype", "c")
     state(facts, "precision", dtype, lambda value: precision(folded(str(value))))
     facts.assume("precision", "bf16", "--compute_dtype")

@@ -13,7 +13,7 @@ from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.adapters import adapter_facts, copy_facts, frozen_facts, packed_facts
-from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS, VALUES
+from shardplan.launch.dialects.megatron_core.megatron_names import RECORD, SHARDINGS
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
@@ -73,8 +73,9 @@ def as_options(options: str) -> tuple[str, ...]:
 
 def swift_facts(facts: Facts, settings: Settings) -> None:
     """Reads options of ``megatron sft``, whose names have hyphens here."""
-    for key, (names, convert) in VALUES.items():
-        state(facts, key, settings.first(*names), convert)
+    for row in RECORD.rows:
+        if row.value is None:  # switches have values here
+            row.state(facts, settings)
     for name, key in (("num-virtual-stages-per-pipeline-rank", "vp"), (GROUP_SIZE, "microbatch_group_size")):
         state(facts, key, settings.first(RENAMED[name], name), degree)
     state(facts, "model", settings.first("model", "load"), text)

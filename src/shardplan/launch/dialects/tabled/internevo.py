@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Settings, state
-from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
-from shardplan.launch.dialects.values import degree, number, on_off, precision, switch, whole
+from shardplan.launch.dialects.values import degree, number, whole
 
 
 def _rules(facts: Facts, config: Settings) -> None:
@@ -59,34 +59,8 @@ def _recompute(value: object) -> str | None:
     return {0.0: "none", 1.0: "full"}.get(-1.0 if (share := number(value)) is None else share)
 
 
-INTERNEVO: Final = TableDialect(
+INTERNEVO: Final = Dialect(
     name="internevo",
-    version="main of 2025 (c628a8c8)",
-    marks=("parallel.tensor", "data.micro_bsz", "hybrid_zero_optimizer"),
-    least_marks=2,
-    table={
-        "sequence_length": (("data.seq_len",), degree),
-        "micro_batch_size": (("data.micro_bsz",), degree),
-        "gradient_accumulation": (("data.micro_num",), degree),
-        "num_hidden_layers": (("model.num_layers",), degree),
-        "hidden_size": (("model.hidden_size",), degree),
-        "num_attention_heads": (("model.num_attention_heads",), degree),
-        "num_key_value_heads": (("model.num_kv_attention_heads",), degree),
-        "vocab_size": (("model.vocab_size",), degree),
-        "num_experts": (("model.num_experts",), lambda value: None if (n := degree(value)) == 1 else n),
-        "num_experts_per_tok": (("moe.top_k", "model.moe_topk"), degree),
-        "precision": (("model.dtype",), precision),
-        "overlap_dp": (("hybrid_zero_optimizer.overlap_sync_grad",), switch),
-        "pp": (("parallel.pipeline.size", "parallel.pipeline"), degree),
-        "vp": (("model.num_chunks",), degree),
-        "recompute": (("model.checkpoint",), _recompute),
-        "bias": (("model.no_bias",), lambda value: None if switch(value) is None else not switch(value)),
-        "normalization": (("model.norm_type",), lambda value: "RMSNorm" if "rms" in str(value) else "LayerNorm"),
-        "attention": (("model.use_flash_attn",), on_off("flash", "unfused")),
-        "overlap_pp": (("parallel.pipeline.interleaved_overlap",), switch),
-    },
-    defaults={**PLAIN, "recompute": "none", "offload": "none"},
-    open={"num_accelerators": "the launch line: --gpus", "global_batch_size": "num_accelerators"},
     rule=_rules,
-    watched=r"(?:model|moe|parallel|hybrid_zero_optimizer)\..*",
+    converts={"recompute": _recompute, "experts": lambda value: None if (n := degree(value)) == 1 else n},
 )

@@ -14,9 +14,9 @@ from shardplan.launch.dialects.adapters import adapter_facts, targets_of
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
-from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
-from shardplan.launch.dialects.values import degree, number, on_off, optimizer, precision, switch, text, whole
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings, state
+from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, whole, words_of
 
 SHARDS: Final = words_of({"full_shard": "zero3", "no_shard": "ddp", "fsdp": "zero3", "hsdp": "hsdp", "ddp": "ddp"})
 ROTARY: Final = {"gated": True, "normalization": "RMSNorm", "position_embedding_type": "rope", "bias": False}
@@ -64,35 +64,7 @@ def _levanter(facts: Facts, config: Settings) -> None:
         facts.miss("model", (f"layers of {config.value('model.type')}: --model",))
 
 
-LEVANTER: Final = TableDialect(
-    name="levanter",
-    version="main of 2025 (9263f81e)",
-    marks=("trainer.train_batch_size", "trainer.num_train_steps", "trainer.mp", "model.hidden_dim", "trainer.tracker"),
-    least_marks=3,
-    table={
-        "num_hidden_layers": (("model.num_layers",), degree),
-        "hidden_size": (("model.hidden_dim",), degree),
-        "intermediate_size": (("model.intermediate_dim",), degree),
-        "num_attention_heads": (("model.num_heads",), degree),
-        "num_key_value_heads": (("model.num_kv_heads",), degree),
-        "tie_word_embeddings": (("model.tie_word_embeddings",), switch),
-        "sequence_length": (("train_seq_len", "model.seq_len", "model.max_seq_len"), degree),
-        "max_position_embeddings": (("model.seq_len", "model.max_seq_len"), degree),
-        "tp": (("trainer.model_axis_size",), degree),
-        "global_batch_size": (("trainer.train_batch_size",), degree),
-        "precision": (("trainer.mp",), _compute),
-        "recompute": (("model.gradient_checkpointing",), on_off("full", "none")),
-        "optimizer": (("optimizer.type",), optimizer),
-    },
-    defaults={**PLAIN, "tp": 1, "precision": "fp32", "recompute": "full", "optimizer": "adam", "offload": "none"},
-    open={
-        "num_accelerators": "the platform: --gpus",
-        "vocab_size": "the tokenizer",
-        "micro_batch_size": "per_device_parallelism",
-    },
-    rule=_levanter,
-    watched=r"model\..*",
-)
+LEVANTER: Final = Dialect(name="levanter", rule=_levanter, converts={"products": _compute})
 
 
 def _devices(facts: Facts, config: Settings) -> None:
@@ -139,33 +111,7 @@ OTHER_APPS: Final = (
 )
 """Keys of apps besides ``apps/main`` and of forks: recurrent layers, heads for later tokens, vision in front."""
 
-LINGUA: Final = TableDialect(
-    name="lingua",
-    version="main of 2025 (437d680e)",
-    marks=("distributed.fsdp_type", "distributed.model_dtype", "model.n_layers", "data.seq_len", "grad_acc_steps"),
-    least_marks=3,
-    table={
-        "num_hidden_layers": (("model.n_layers",), degree),
-        "hidden_size": (("model.dim",), degree),
-        "num_attention_heads": (("model.n_heads",), degree),
-        "num_key_value_heads": (("model.n_kv_heads",), degree),
-        "vocab_size": (("model.vocab_size",), degree),
-        "tie_word_embeddings": (("model.weight_tying",), switch),
-        "sequence_length": (("data.seq_len",), degree),
-        "micro_batch_size": (("data.batch_size",), degree),
-        "gradient_accumulation": (("grad_acc_steps",), degree),
-        "precision": (("distributed.model_dtype",), precision),
-        "tp": (("distributed.tp_size",), degree),
-        "recompute": (("distributed.selective_activation_checkpointing",), on_off("op_sac", "none")),
-    },
-    defaults={
-        **PLAIN, "tp": 1, "precision": "bf16", "recompute": "none", "optimizer": "adam", "offload": "none",
-        "sharding": "ddp", "gradient_accumulation": 1,
-    },
-    open={"num_accelerators": "stool's launch line: --gpus", "vocab_size": "the tokenizer"},
-    rule=_lingua,
-    watched=r"model\..*",
-)  # fmt: skip
+LINGUA: Final = Dialect(name="lingua", rule=_lingua)
 
 PAGED: Final = r"(?i)(?:bitsandbytes|bnb|torchao)\.(?:\w+\.)*(?:Paged)?AdamW?(?:8bit|32bit)?"
 """Adam of other packages."""
@@ -246,46 +192,6 @@ def _host(facts: Facts, states: NamedSetting | None, activations: NamedSetting |
         facts.derive("offload", "none", "" if each is None else each.place)
 
 
-TORCHTUNE: Final = TableDialect(
-    name="torchtune",
-    version="main of 2025 (bd2a0fc7)",
-    marks=("model._component_", "tokenizer._component_", "checkpointer._component_", "optimizer._component_"),
-    least_marks=3,
-    table={
-        "sequence_length": (("tokenizer.max_seq_len",), degree),
-        "micro_batch_size": (("batch_size",), degree),
-        "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-        "precision": (("dtype",), precision),
-        "recompute": (("enable_activation_checkpointing",), on_off("full", "none")),
-        "tp": (("tensor_parallel_dim",), degree),
-        "cp": (("context_parallel_dim",), degree),
-        "optimizer": (("optimizer._component_",), _adam_or_other),
-    },
-    defaults={**PLAIN, "tp": 1, "sharding": "zero3", "recompute": "none", "offload": "none"},
-    open={"num_accelerators": "the launch line: --gpus", "precision": "the recipe"},
-    rule=_torchtune,
-    watched=r"[^.]+",
-)
+TORCHTUNE: Final = Dialect(name="torchtune", rule=_torchtune, converts={"adam_or_other": _adam_or_other})
 
-FMS_FSDP: Final = TableDialect(
-    name="fms-fsdp",
-    version="main of 2025 (5a296afe)",
-    marks=("sharding_strategy",),
-    least_marks=1,
-    table={
-        "model_name": (("model_variant",), text),
-        "sharding": (("sharding_strategy",), SHARDS),
-        "micro_batch_size": (("batch_size",), degree),
-        "sequence_length": (("seq_length",), degree),
-        "vocab_size": (("vocab_size",), degree),
-        "tp": (("tp_size",), degree),
-        "recompute": (("fsdp_activation_checkpointing",), on_off("full", "none")),
-        "precision": (("mixed_precision",), on_off("bf16", "fp32")),
-    },
-    defaults={
-        **PLAIN, "tp": 1, "sharding": "hsdp", "micro_batch_size": 2, "sequence_length": 4096, "vocab_size": 32000,
-        "recompute": "none", "precision": "bf16", "optimizer": "adam", "offload": "none", "gradient_accumulation": 1,
-    },
-    open={"num_accelerators": "the launch line: --gpus", "model": "model_variant: --model",
-          "sharding_degree": "the accelerators of a node"},
-)  # fmt: skip
+FMS_FSDP: Final = Dialect(name="fms-fsdp")

@@ -7,12 +7,12 @@ from typing import Final
 from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, state, words_of
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import Settings, state
 from shardplan.launch.dialects.tabled.internevo import INTERNEVO
 from shardplan.launch.dialects.tabled.small_frameworks import LEVANTER, LINGUA, TORCHTUNE
-from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
 from shardplan.launch.dialects.tabled.trainers import AXOLOTL, LLAMA_FACTORY, TRAINER
-from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
+from shardplan.launch.dialects.values import degree, on_off, switch, words_of
 
 FULL_OR_NONE: Final = on_off("full", "none")
 STRATEGY: Final = words_of(
@@ -69,32 +69,7 @@ def _of_foundry(facts: Facts, config: Settings) -> None:
         facts.assume("intermediate_size", 4 * hidden, "expansion_ratio 4")
 
 
-LLM_FOUNDRY: Final = TableDialect(
-    name="llm-foundry",
-    version="main of 2025 (8c8dd48f)",
-    marks=("device_train_microbatch_size", "global_train_batch_size", "max_duration", "fsdp_config"),
-    least_marks=2,
-    table={
-        "global_batch_size": (("global_train_batch_size",), degree),
-        "micro_batch_size": (("device_train_microbatch_size",), degree),
-        "sequence_length": (("max_seq_len",), degree),
-        "precision": (("precision",), precision),
-        "sharding": (("fsdp_config.sharding_strategy",), STRATEGY),
-        "recompute": (("fsdp_config.activation_checkpointing",), FULL_OR_NONE),
-        "optimizer": (("optimizer.name",), optimizer),
-        "num_hidden_layers": (("model.n_layers",), degree),
-        "hidden_size": (("model.d_model",), degree),
-        "num_attention_heads": (("model.n_heads",), degree),
-        "vocab_size": (("model.vocab_size",), degree),
-        "max_position_embeddings": (("model.max_seq_len",), degree),
-        "model": (("model.pretrained_model_name_or_path",), text),
-        "expansion_ratio": (("model.expansion_ratio",), degree),
-    },
-    defaults={**PLAIN, "tp": 1, "offload": "none"},
-    open={"num_accelerators": "the composer launcher: --gpus"},
-    rule=_of_foundry,
-    watched=r"(?:model|fsdp_config)\..*",
-)
+LLM_FOUNDRY: Final = Dialect(name="llm-foundry", rule=_of_foundry)
 
 STRATEGIES: Final = words_of({"whole_layer": "full"})
 """``activation_checkpointing``; one layer in several has no counterpart."""
@@ -130,36 +105,6 @@ def _of_olmo(facts: Facts, config: Settings) -> None:
     facts.assume("sharding", "zero3", "distributed_strategy fsdp, FULL_SHARD")
 
 
-OLMO: Final = TableDialect(
-    name="olmo",
-    version="main of 2025 (59a53e3f)",
-    marks=("model.max_sequence_length", "model.mlp_ratio", "model.block_type", "device_train_microbatch_size"),
-    least_marks=3,
-    table={
-        "global_batch_size": (("global_train_batch_size",), degree),
-        "micro_batch_size": (("device_train_microbatch_size",), degree),
-        "sequence_length": (("model.max_sequence_length",), degree),
-        "max_position_embeddings": (("model.max_sequence_length",), degree),
-        "precision": (("precision",), precision),
-        "recompute": (("activation_checkpointing",), STRATEGIES),
-        "optimizer": (("optimizer.name",), optimizer),
-        "num_hidden_layers": (("model.n_layers",), degree),
-        "hidden_size": (("model.d_model",), degree),
-        "num_attention_heads": (("model.n_heads",), degree),
-        "num_key_value_heads": (("model.n_kv_heads",), degree),
-        "tie_word_embeddings": (("model.weight_tying",), switch),
-        "bias": (("model.include_bias",), switch),
-        "qk_norm": (("model.attention_layer_norm",), switch),
-    },
-    defaults={
-        **PLAIN, "tp": 1, "offload": "none", "recompute": "none", "tie_word_embeddings": True, "bias": True,
-        "qk_norm": False,
-        "sequence_length": 1024, "global_batch_size": 512, "micro_batch_size": 16,
-    },
-    open={"num_accelerators": "the launch line: --gpus", "precision": "precision"},
-    rule=_of_olmo,
-    watched=r"(?:model|fsdp)\..*",
-    spelled_out=True,
-)  # fmt: skip
+OLMO: Final = Dialect(name="olmo", rule=_of_olmo)
 
 TABLES: Final = (INTERNEVO, NEMO, LLAMA_FACTORY, AXOLOTL, OLMO, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)

@@ -12,12 +12,11 @@ from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
 from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, packed_facts
-from shardplan.launch.dialects.deepspeed import MCORE_ADAPTER
 from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
-from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
+from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch
 
 FEW_BITS: Final = r"(?:paged_)?adamw?_(?:\w+_)?[48]bit"
 """Adam whose moments have four or eight bits."""
@@ -166,80 +165,15 @@ def _product(facts: Facts, config: Settings) -> None:
         facts.derive("sharding_degree", group, "dp_shard_size x context_parallel_size")
 
 
-LLAMA_FACTORY: Final = TableDialect(
-    name="llama-factory",
-    version="main of 2026 (ff6d4d12)",
-    marks=("model_name_or_path", "finetuning_type", "stage", "cutoff_len", "template"),
-    least_marks=3,
-    idle=("do_predict", "n_shot", "infer_backend", "export_dir"),
-    table={
-        "model": (("model_name_or_path",), text),
-        "sequence_length": (("cutoff_len",), degree),
-        "micro_batch_size": (("per_device_train_batch_size",), degree),
-        "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-        "recompute": (
-            ("disable_gradient_checkpointing",),
-            on_off("none", "full"),
-        ),
-        **{key: entry for key, entry in MCORE_ADAPTER.items() if key != "recompute"},
-    },
-    defaults={**PLAIN, "tp": 1, "recompute": "full", "optimizer": "adam", "offload": "none"},
-    open={"num_accelerators": "the launch line: --gpus", "sharding": "the launch line: accelerate or torchrun"},
-    rule=_rules,
-    watched=".*",
-)
+LLAMA_FACTORY: Final = Dialect(name="llama-factory", rule=_rules)
 
-AXOLOTL: Final = TableDialect(
+AXOLOTL: Final = Dialect(
     name="axolotl",
-    version="main of 2026 (067b021c)",
-    marks=("base_model", "sequence_len", "micro_batch_size", "datasets", "dp_shard_size"),
-    least_marks=3,
-    table={
-        "model": (("base_model",), text),
-        "sequence_length": (("sequence_len",), degree),
-        "micro_batch_size": (("micro_batch_size",), degree),
-        "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-        "tp": (("tensor_parallel_size",), degree),
-        "cp": (("context_parallel_size",), degree),
-        "ep": (("expert_parallel_size",), degree),
-        "recompute": (
-            ("gradient_checkpointing",),
-            lambda value: "full" if value in {"offload", "unsloth"} else on_off("full", "none")(value),
-        ),
-    },
-    defaults={**PLAIN, "tp": 1, "recompute": "none", "offload": "none"},
-    open={"num_accelerators": "the launch line: --gpus"},
     rule=_of_axolotl,
-    watched=".*",
+    converts={
+        "recompute": lambda value: "full" if value in {"offload", "unsloth"} else on_off("full", "none")(value),
+    },
 )
 
-TRAINER: Final = TableDialect(
-    name="hf-trainer",
-    version="5.x",
-    marks=(
-        "model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate",
-        "num_train_epochs", "gradient_checkpointing", "max_seq_length", "max_length",
-    ),
-    least_marks=4,
-    must=("model_name_or_path", "per_device_train_batch_size", "per_gpu_train_batch_size"),
-    table={
-        "model": (("model_name_or_path",), text),
-        "sequence_length": (
-            ("max_seq_length", "max_length", "model_max_length", "block_size", "max_seq_len"),
-            degree,
-        ),
-        "micro_batch_size": (("per_device_train_batch_size", "per_gpu_train_batch_size"), degree),
-        "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-        "recompute": (("gradient_checkpointing", "model.gradient_checkpointing"), on_off("full", "none")),
-    },
-    defaults={**PLAIN, "tp": 1, "offload": "none", "optimizer": "adam"},
-    open={
-        "num_accelerators": "the launch line: --gpus",
-        "sharding": "the launch line: accelerate or torchrun",
-        "recompute": "the training script: gradient_checkpointing",
-        "sequence_length": "the training script",
-    },
-    rule=_rules,
-    watched=".*",
-)  # fmt: skip
+TRAINER: Final = Dialect(name="hf-trainer", rule=_rules)
 """A file of arguments for a script with Hugging Face's Trainer (``trl sft --config``, alignment-handbook)."""

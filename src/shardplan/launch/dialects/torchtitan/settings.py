@@ -10,10 +10,11 @@ from typing import Final
 
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, words_of
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state
 from shardplan.launch.dialects.torchtitan.stages import state_stages
 from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text, whole
+from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, whole, words_of
 from shardplan.launch.named_configurations import NamedConfiguration
 from shardplan.words import folded
 
@@ -22,31 +23,7 @@ TOML, RELEASE, PYTHON = "0.2.2 (TOML)", "0.3.0", "main of 2026-08 (Python)"
 OF_RELEASE: Final = ("training.local_batch_size", "training.global_batch_size", "training.seq_len")
 """Options of 0.3.0 that main has under other names."""
 
-TABLE: Final[Table] = {
-    "tp": (("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"), degree),
-    "pp": (("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"), degree),
-    "cp": (("parallelism.context_parallel_degree", "experimental.context_parallel_degree"), degree),
-    "ep": (("parallelism.expert_parallel_degree",), degree),
-    "etp": (("parallelism.expert_tensor_parallel_degree",), degree),
-    "replicate": (("parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"), degree),
-    "shard": (("parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree"), whole),
-    "sequence_length": (("training.seq_len", "training.max_context_length"), degree),
-    "local_batch_size": (("training.local_batch_size", "training.batch_size"), degree),
-    "optimizer": (("optimizer.name",), optimizer),
-    "schedule_word": (("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"), text),
-    "layers_per_stage": (("parallelism.pipeline_parallel_layers_per_stage",), degree),
-    "pipeline_micro_batch": (("parallelism.pipeline_parallel_microbatch_size",), degree),
-    "overlap_tp": (
-        (
-            "parallelism.enable_async_tensor_parallel",
-            "compile.enable_async_tensor_parallel",
-            "experimental.enable_async_tensor_parallel",
-        ),
-        switch,
-    ),
-    "flavor": (("model.flavor", "model_spec.__0__"), text),
-    "family": (("model.name",), text),
-}
+RECORD: Final = Dialect(name=NAME)
 
 FLAVORS: Final = {
     ("llama3", "8B"): "llama-3.1-8b",
@@ -73,8 +50,9 @@ def is_torchtitan(settings: Settings) -> bool:
 
 
 OWN: Final = (
-    *TABLE["sequence_length"][0], *TABLE["local_batch_size"][0], "training.steps", "model.flavor",
-    "training.num_tokens_per_microbatch_per_dp_rank", "model_spec", "parallelism.data_parallel_shard_degree",
+    "training.seq_len", "training.max_context_length", "training.local_batch_size", "training.batch_size",
+    "training.steps", "model.flavor", "training.num_tokens_per_microbatch_per_dp_rank", "model_spec",
+    "parallelism.data_parallel_shard_degree",
 )  # fmt: skip
 """Settings of which it has one; others have sections of these names too."""
 
@@ -82,7 +60,7 @@ OWN: Final = (
 def torchtitan_facts(facts: Facts, settings: Settings) -> None:
     """Reads a configuration into ``facts``, which may know the world size already."""
     settings = _with_flavor(_switched(settings))
-    state_all(facts, settings, TABLE)
+    RECORD.state(facts, settings)
     _model(facts, settings)
     if facts.version != TOML:
         facts.derive("etp", 1, "experts are not split over tensor-parallel ranks since 2026")
