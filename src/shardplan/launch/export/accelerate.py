@@ -11,8 +11,8 @@ from typing import Any, Final
 import yaml
 
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.hugging_face import MODEL_FEATURES, blocking, placeholders, relies_on, training_options
-from shardplan.launch.export.shell import Given, Launcher, LaunchText, bash, quoted
+from shardplan.launch.export.hugging_face import MODEL_FEATURES, placeholders, relies_on, training_options
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, blocking, exported, quoted
 from shardplan.launch.export.words import keys, nested
 from shardplan.launch.export.written import Export, head, losses
 
@@ -26,7 +26,8 @@ def export(case: LaunchCase) -> Export:
     values = nested(keys(case.options.options))
     of_script = values.pop("script")
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=placeholders(case),
         environment=blocking(case),
         options=training_options(of_script),
@@ -34,16 +35,7 @@ def export(case: LaunchCase) -> Export:
     )
     comment = "".join(f"# {line}\n" for line in head(case, lost, ()))
     document = yaml.safe_dump(_document(case, values), sort_keys=False)
-    return Export(
-        framework=case.stack.label,
-        files={
-            f"{case.stem}.sh": bash(case, script, launcher=_launcher(case)),
-            f"{case.stem}.yaml": comment + document,
-        },
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script, launcher=_launcher(case), beside={f"{case.stem}.yaml": comment + document})
 
 
 def _document(case: LaunchCase, values: dict[str, Any]) -> dict[str, Any]:

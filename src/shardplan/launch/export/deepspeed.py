@@ -10,10 +10,10 @@ import json
 from typing import Any, Final
 
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.hugging_face import MODEL_FEATURES, blocking, placeholders, relies_on, training_options
-from shardplan.launch.export.shell import Given, LaunchText, bash
+from shardplan.launch.export.hugging_face import MODEL_FEATURES, placeholders, relies_on, training_options
+from shardplan.launch.export.shell import Given, LaunchText, blocking, exported
 from shardplan.launch.export.words import keys, nested
-from shardplan.launch.export.written import Export, head, losses
+from shardplan.launch.export.written import Export, losses
 
 SAID: Final = ("blocking_launches", "sequence_length", "fused_loss")
 _NOT_JSON: Final = ("mixed_precision",)
@@ -29,19 +29,14 @@ def export(case: LaunchCase) -> Export:
     relied = relies_on(case)
     name = f"{case.stem}.json"
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=placeholders(case),
         environment=blocking(case),
         options={"DeepSpeed": [["--deepspeed", name]], **training_options(_script_values(case))},
         program=[Given("TRANSFORMERS", after="/examples/pytorch/language-modeling/run_clm.py")],
     )
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script), name: json.dumps(_document(case), indent=2) + "\n"},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script, beside={name: json.dumps(_document(case), indent=2) + "\n"})
 
 
 def _document(case: LaunchCase) -> dict[str, Any]:

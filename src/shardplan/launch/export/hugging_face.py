@@ -47,11 +47,6 @@ def placeholders(case: LaunchCase) -> list[Placeholder]:
     ]
 
 
-def blocking(case: LaunchCase) -> dict[str, str]:
-    """The environment where launches are waited for."""
-    return {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
-
-
 def relies_on(case: LaunchCase) -> tuple[str, ...]:
     """What the script and its model take for granted."""
     model = case.model

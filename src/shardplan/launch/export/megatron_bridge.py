@@ -16,9 +16,9 @@ from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.megatron_positions import scaling_of_bridge
-from shardplan.launch.export.shell import Given, LaunchText, Word, bash
+from shardplan.launch.export.shell import Given, LaunchText, Word, exported
 from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, head, losses
+from shardplan.launch.export.written import Export, Placeholder, losses
 
 RECIPE: Final = "vanilla_gpt_pretrain_1gpu_h100_bf16_config"
 """Has the defaults of Megatron-LM and no model of its own."""
@@ -37,7 +37,8 @@ def export(case: LaunchCase) -> Export:
     )
     relied = _relies_on(case)
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=_placeholders(case),
         environment={"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", **core.environment(case)},
         options={
@@ -48,13 +49,7 @@ def export(case: LaunchCase) -> Export:
         },
         program=[Given("MEGATRON_BRIDGE", after="/scripts/training/run_recipe.py")],
     )
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script)},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script)
 
 
 def text(value: Any) -> str:

@@ -14,6 +14,7 @@ from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.decoder import Decoder
 from shardplan.launch.export.details import SILU, number_text, unlike_details
+from shardplan.launch.export.shell import blocking
 
 FEATURES: Final = (
     "layer_norm", "learned_positions", "tied_embeddings", "mtp", "windows", "no_rotary", "latent_attention",
@@ -174,9 +175,7 @@ def environment(case: LaunchCase) -> dict[str, str]:
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "32" if plan.overlap_ep and plan.ep > 1 else "1"
     if plan.offload == "activations" and not plan.offload_num_layers:
         found["NVTE_CPU_OFFLOAD_V1"] = "1"
-    if case.job.software.blocking_launches:
-        found["CUDA_LAUNCH_BLOCKING"] = "1"
-    return found
+    return found | blocking(case)
 
 
 def is_gqa(d: Decoder) -> bool:

@@ -14,9 +14,9 @@ from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
 from shardplan.launch.export.megatron_positions import scaling_of_megatron_lm
-from shardplan.launch.export.shell import Given, LaunchText, Word, bash
+from shardplan.launch.export.shell import Given, LaunchText, Word, exported
 from shardplan.launch.export.words import flags
-from shardplan.launch.export.written import Export, Placeholder, head, losses
+from shardplan.launch.export.written import Export, Placeholder, losses
 
 _NAMES: Final = {"num_moe_experts": "num_experts"}
 """Options that go by another name than the field."""
@@ -31,7 +31,8 @@ def export(case: LaunchCase) -> Export:
     )
     relied = _relies_on(case)
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=_placeholders(case),
         environment=core.environment(case),
         options={
@@ -42,13 +43,7 @@ def export(case: LaunchCase) -> Export:
         },
         program=[Given("MEGATRON_LM", after="/pretrain_gpt.py")],
     )
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script)},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script)
 
 
 def options_of_fields(fields: Mapping[str, Any]) -> list[Sequence[Word]]:

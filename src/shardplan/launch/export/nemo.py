@@ -21,9 +21,9 @@ from shardplan.launch.export.details import (
 )
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, exported
 from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, head, losses
+from shardplan.launch.export.written import Export, Placeholder, losses
 
 SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
 _NEWER: Final = ("vocab_size",)
@@ -37,7 +37,8 @@ def export(case: LaunchCase) -> Export:
     lost = (*_vocabulary(case), *losses(case, said=SAID, features=features), *unsaid)
     relied = _relies_on(case)
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=_placeholders(case),
         environment=core.environment(case),
         options={
@@ -47,14 +48,7 @@ def export(case: LaunchCase) -> Export:
         },
         program=["nemo", "llm", "pretrain", "--yes", "--factory", f"{_recipe(case)}({_nodes(case)})"],
     )
-    launcher = Launcher(words=["srun"], tasks_per_node=case.processes_per_node)
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script, launcher=launcher)},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script, launcher=Launcher(words=["srun"], tasks_per_node=case.processes_per_node))
 
 
 def _vocabulary(case: LaunchCase) -> tuple[str, ...]:

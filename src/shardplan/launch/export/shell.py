@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shardplan.fields import dataclass
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.written import END, START, Placeholder
+from shardplan.launch.export.written import END, START, Export, Placeholder, head
 
 HEAD_NODE: Final = 'HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
 
@@ -29,8 +29,10 @@ Word = str | Given
 class LaunchText:
     """A launch script."""
 
-    head: Sequence[str]
-    """Lines of the comment at its top."""
+    lost: Collection[str]
+    """What the files do not say."""
+    relies_on: Collection[str]
+    """Defaults of the framework that the plan takes for granted."""
     placeholders: Sequence[Placeholder]
     environment: Mapping[str, str]
     options: Mapping[str, Sequence[Sequence[Word]]]
@@ -60,7 +62,7 @@ def bash(case: LaunchCase, script: LaunchText, *, launcher: Launcher | None = No
     """The text of ``script``; by default torchrun starts the processes of every node."""
     head_node = case.num_nodes > 1 and (launcher is None or launcher.environment)
     parts = [
-        ["#!/bin/bash", *(f"# {line}".rstrip() for line in script.head)],
+        ["#!/bin/bash", *(f"# {line}".rstrip() for line in head(case, script.lost, script.relies_on))],
         _slurm(case, 1 if launcher is None else launcher.tasks_per_node),
         ["set -euo pipefail"],
         _block(script.placeholders),
@@ -107,3 +109,26 @@ def _command(case: LaunchCase, script: LaunchText, launcher: Launcher | None) ->
         '    --rdzv-endpoint "$HEAD_NODE:29500" --rdzv-id "${SLURM_JOB_ID:-1}" \\',
         f"    {program}",
     ]
+
+
+def exported(
+    case: LaunchCase,
+    script: LaunchText,
+    *,
+    launcher: Launcher | None = None,
+    beside: Mapping[str, str] | None = None,
+    to_fill: Sequence[str] = (),
+) -> Export:
+    """The export with that script; ``beside``: files that it names, ``to_fill``: their keys that a user fills in."""
+    return Export(
+        framework=case.stack.label,
+        files={f"{case.stem}.sh": bash(case, script, launcher=launcher), **(beside or {})},
+        not_expressed=tuple(script.lost),
+        placeholders=(*(each.name for each in script.placeholders), *to_fill),
+        relies_on=tuple(script.relies_on),
+    )
+
+
+def blocking(case: LaunchCase) -> dict[str, str]:
+    """The environment where launches are waited for."""
+    return {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
