@@ -15,7 +15,7 @@ from shardplan.api.saving import AsRecord
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer
-from shardplan.launch.resume.side import ResumeSide, side_of_plan, side_of_reading
+from shardplan.launch.resume.answer import ResumeSide, side_of_plan, side_of_reading
 from shardplan.reports.forms.resume import Load, load_of, resume_record
 from shardplan.reports.resume_files import named, of_side, side_of_file
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
 from shardplan.launch.dialects.known import refuse, refused
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
-from shardplan.launch.dialects.megatron_core.megatron_names import BARE
-from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
+from shardplan.launch.dialects.megatron_core.megatron_options import BARE
+from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.reading import Facts, plain_name
 from shardplan.launch.dialects.settings import (
     NamedSetting,
@@ -24,8 +24,7 @@ from shardplan.launch.dialects.settings import (
     state,
     world_of,
 )
-from shardplan.launch.dialects.tabled.tables import TABLES
-from shardplan.launch.dialects.torchtitan import settings as torchtitan
+from shardplan.launch.dialects.small_frameworks import TABLES
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, packed_facts
+from shardplan.launch.dialects.own_names import unsaid, without_effect
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.unread_names import unsaid, without_effect
+from shardplan.launch.dialects.training import RANKS, adapter_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.values import (
     ATTENTION,
     attention,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from shardplan.errors import InputError
-from shardplan.launch.dialects.launching.launches import Launch
+from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.settings import Options, Settings
 from shardplan.launch.read.facts import Command
 

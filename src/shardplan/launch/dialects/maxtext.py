@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.words import folded
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state
-from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import (
     on_off,
     switch,

@@ -15,16 +15,15 @@ from shardplan.files import DATA, shipped_document
 from shardplan.frameworks.conditions import SWITCHES
 from shardplan.frameworks.option_entries import ReadOption, read_backwards
 from shardplan.inputs.plan import CpComm
-from shardplan.launch.dialects.own_words import own_degrees
+from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Options, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import CONVERTS, Convert, degree, on_off, switch, whole, words_of
 
 Rule = Callable[[Facts, Settings], None]
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """An option."""
 
     field: str
@@ -80,16 +79,16 @@ class Dialect:
         return self.record[key]
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[OptionRow, ...]:
         """Its options: those of capability records with further names or words of its own, then all others."""
         ruled, shared = self.record.get("by_rule", ()), self.record.get("include")
         own = {**({} if shared is None else _document(shared)["options"]), **self.record["options"]}
-        found = dict[tuple[str, object], Row]()
+        found = dict[tuple[str, object], OptionRow]()
         for each in (each for stack in self.record.get("stacks", ()) for each in read_backwards(stack)):
             if each.field not in ruled:
                 known = found.get((each.field, each.value))
                 names = (*(known.names if known is not None else ()), *each.names)
-                found[each.field, each.value] = Row(each.field, names, self._of_plan(each), each.value)
+                found[each.field, each.value] = OptionRow(each.field, names, self._of_plan(each), each.value)
         for key, row in found.items():
             more = own.pop(row.field, {}) if row.value is None else {}
             convert = self._convert(more["read"]) if "read" in more else row.convert
@@ -102,8 +101,8 @@ class Dialect:
             if not only or row.field in only:
                 row.state(facts, given)
 
-    def _rows(self, section: Mapping[str, Any]) -> tuple[Row, ...]:
-        return tuple(Row(name, tuple(row["names"]), self._convert(row["read"])) for name, row in section.items())
+    def _rows(self, section: Mapping[str, Any]) -> tuple[OptionRow, ...]:
+        return tuple(OptionRow(name, tuple(row["names"]), self._convert(row["read"])) for name, row in section.items())
 
     def _of_plan(self, each: ReadOption) -> Convert:
         """How an option of a capability record is read: the framework's words, else those that are usual."""

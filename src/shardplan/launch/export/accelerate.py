@@ -10,11 +10,9 @@ from typing import Any, Final
 
 import yaml
 
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.hugging_face import MODEL_FEATURES, placeholders, relies_on, training_options
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, blocking, exported, quoted
-from shardplan.launch.export.words import keys, nested
-from shardplan.launch.export.written import Export, head, losses
+from shardplan.launch.export.written import Export, LaunchCase, head, keys, losses, nested
 
 SAID: Final = ("blocking_launches",)
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.hugging_face import MODEL_FEATURES, placeholders, relies_on, training_options
 from shardplan.launch.export.shell import Given, LaunchText, blocking, exported
-from shardplan.launch.export.words import keys, nested
-from shardplan.launch.export.written import Export, losses
+from shardplan.launch.export.written import Export, LaunchCase, keys, losses, nested
 
 SAID: Final = ("blocking_launches", "sequence_length", "fused_loss")
 _NOT_JSON: Final = ("mixed_precision",)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Word
-from shardplan.launch.export.written import Placeholder
+from shardplan.launch.export.written import LaunchCase, Placeholder
 
 MODEL_FEATURES: Final = ("mtp",)
 """Features that the models of transformers lack; all others follow from the named configuration."""

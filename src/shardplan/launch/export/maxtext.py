@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.inputs.layers import Attention, LatentAttention
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import (
     NORM_EPSILON,
     ROTARY_BASE,
@@ -26,8 +25,7 @@ from shardplan.launch.export.details import (
 )
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, blocking, exported
-from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, losses
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 SAID: Final = ("attention", "dropout", "blocking_launches", "fused_loss")
 FEATURES: Final = {

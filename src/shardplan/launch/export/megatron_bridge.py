@@ -12,13 +12,17 @@ from typing import Any, Final
 
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    detail_placeholders,
+    detail_word,
+    scaling_of_bridge,
+    unknown_details,
+)
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.megatron_positions import scaling_of_bridge
 from shardplan.launch.export.shell import Given, LaunchText, Word, exported
-from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, losses
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 RECIPE: Final = "vanilla_gpt_pretrain_1gpu_h100_bf16_config"
 """Has the defaults of Megatron-LM and no model of its own."""

@@ -11,10 +11,10 @@ from itertools import groupby
 from typing import Any, Final
 
 from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.decoder import Decoder
 from shardplan.launch.export.details import SILU, number_text, unlike_details
 from shardplan.launch.export.shell import blocking
+from shardplan.launch.export.written import LaunchCase
 
 FEATURES: Final = (
     "layer_norm", "learned_positions", "tied_embeddings", "mtp", "windows", "no_rotary", "latent_attention",

@@ -11,12 +11,16 @@ from typing import Any, Final
 
 from shardplan.inputs.job import Job
 from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
-from shardplan.launch.export.megatron_positions import scaling_of_megatron_lm
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    detail_placeholders,
+    detail_word,
+    scaling_of_megatron_lm,
+    unknown_details,
+)
 from shardplan.launch.export.shell import Given, LaunchText, Word, exported
-from shardplan.launch.export.words import flags
-from shardplan.launch.export.written import Export, Placeholder, losses
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, flags, losses
 
 _NAMES: Final = {"num_moe_experts": "num_experts"}
 """Options that go by another name than the field."""

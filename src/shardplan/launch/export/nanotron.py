@@ -11,11 +11,9 @@ from typing import Any, Final
 import yaml
 
 from shardplan.inputs.layers import Attention
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import FILL_IN, unknown_details, unlike_details
 from shardplan.launch.export.shell import Given, LaunchText, blocking, exported
-from shardplan.launch.export.words import keys, nested
-from shardplan.launch.export.written import END, START, Export, Placeholder, head, losses
+from shardplan.launch.export.written import END, START, Export, LaunchCase, Placeholder, head, keys, losses, nested
 
 SAID: Final = ("grad_dtype", "blocking_launches")
 FEATURES: Final = ("tied_embeddings", "qkv_bias", "experts", "some_dense", "shared_experts", "windows")

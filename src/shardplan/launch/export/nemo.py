@@ -11,7 +11,6 @@ from typing import Final
 
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import (
     NORM_EPSILON,
     ROTARY_BASE,
@@ -22,8 +21,7 @@ from shardplan.launch.export.details import (
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, exported
-from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, losses
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
 _NEWER: Final = ("vocab_size",)

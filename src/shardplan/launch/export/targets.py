@@ -16,8 +16,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.written import Export
+from shardplan.launch.export.written import Export, LaunchCase
 from shardplan.validity.rules import check_plans
 
 

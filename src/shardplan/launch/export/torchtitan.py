@@ -12,10 +12,8 @@ from shardplan.frameworks.stage_layers import torchtitan_layers
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.shell import Given, LaunchText, Word, blocking, exported
-from shardplan.launch.export.words import flags
-from shardplan.launch.export.written import Export, Placeholder, losses
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, flags, losses
 from shardplan.launch.named_configurations import NamedConfiguration, named_configurations
 
 _ASYNC: Final = "compile.enable_async_tensor_parallel"

@@ -9,8 +9,7 @@ from shardplan.decisions.duration import checkpoint_bytes, num_parameters
 from shardplan.decisions.operations import Operations
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.fields import dataclass
-from shardplan.launch.resume.answer import Resume
-from shardplan.launch.resume.side import ResumeSide
+from shardplan.launch.resume.answer import Resume, ResumeSide
 from shardplan.records import Record
 
 SCHEMA: Final = "shardplan/resume/1"

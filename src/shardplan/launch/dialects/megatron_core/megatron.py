@@ -7,15 +7,21 @@ from collections.abc import Callable
 from typing import Final
 
 from shardplan.launch.dialects.megatron_core.forks import fork_rules, fork_stages, leave_out_empty
-from shardplan.launch.dialects.megatron_core.megatron_dispatch import dispatch
-from shardplan.launch.dialects.megatron_core.megatron_model import model_rules, sequence_of_images
-from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, RECORD, SHARDINGS, VERSION
-from shardplan.launch.dialects.megatron_core.megatron_recompute import recompute
+from shardplan.launch.dialects.megatron_core.megatron_options import (
+    BARE,
+    OLD,
+    RECORD,
+    SHARDINGS,
+    VERSION,
+    dispatch,
+    model_rules,
+    recompute,
+    sequence_of_images,
+)
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
-from shardplan.launch.dialects.own_words import own_degrees
+from shardplan.launch.dialects.own_names import own_degrees, unread_names
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.settings import Option, Options, Settings, state, take_open
-from shardplan.launch.dialects.unread_names import unread_names
 from shardplan.launch.dialects.values import number, whole
 
 NAME: Final = "megatron-lm"

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.launch.dialects.adapters import adapter_facts
-from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
+from shardplan.launch.dialects.training import adapter_facts, objective_facts
 from shardplan.launch.dialects.values import degree, number, precision, switch, words_of
 
 GATED: Final = ("swiglu", "geglu", "reglu")

@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from shardplan.launch.dialects.deepspeed import deepspeed_facts
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Settings, batch_of, state, world_of
-from shardplan.launch.dialects.unread_names import unsaid
 from shardplan.launch.dialects.values import degree, on_off, switch, whole
 
 NAME: Final = "gpt-neox"

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
-from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.megatron import GRAPHS
-from shardplan.launch.dialects.megatron_core.megatron_dispatch import BACKENDS, KEY, dispatch
-from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS
+from shardplan.launch.dialects.megatron_core.megatron_options import BACKENDS, KEY, SHARDINGS, dispatch
+from shardplan.launch.dialects.megatron_core.megatron_stages import pipeline_layout
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.patterns import pipeline_layout
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Option, Options, Settings, as_option, batch_of, state, world_of
-from shardplan.launch.dialects.unread_names import unsaid
+from shardplan.launch.dialects.training import adapter_facts
 from shardplan.launch.dialects.values import degree, on_off, precision, switch
 from shardplan.words import folded
 

@@ -11,11 +11,17 @@ from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, copy_facts, frozen_facts, packed_facts
-from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
+from shardplan.launch.dialects.training import (
+    RANKS,
+    adapter_facts,
+    copy_facts,
+    frozen_facts,
+    objective_facts,
+    packed_facts,
+)
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch
 
 FEW_BITS: Final = r"(?:paged_)?adamw?_(?:\w+_)?[48]bit"

@@ -9,12 +9,12 @@ from pathlib import PurePath
 from typing import Final
 
 from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state
-from shardplan.launch.dialects.torchtitan.stages import state_stages
-from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, whole, words_of
+from shardplan.launch.dialects.torchtitan_stages import state_stages
+from shardplan.launch.dialects.values import degree, number, on_off, optimizer, precision, switch, whole, words_of
 from shardplan.launch.named_configurations import NamedConfiguration
 from shardplan.words import folded
 
@@ -372,3 +372,19 @@ def _rest(facts: Facts, settings: Settings) -> None:
         components = settings.value("compile.components")
         is_on = switch(compiled.value) and (components is None or "model" in str(components))
         facts.state("software.kernels", "fused" if is_on else "eager", compiled.place, compiled.name)
+
+
+def as_keys(options: str) -> tuple[str, ...]:
+    """Options as they stand in a file.
+
+    >>> as_keys("--activation_checkpoint.mode none --training.local_batch_size 2 --compile.enable")
+    ('activation_checkpoint.mode = "none"', 'training.local_batch_size = 2', 'compile.enable = true')
+    """
+    found = (each.partition(" ") for each in re.split(r"(?:^| +)--(?=[a-z])", options) if each)
+    return tuple(f"{name} = {_value(value.strip())}" for name, _, value in found)
+
+
+def _value(text: str) -> str:
+    if not text:
+        return "true"
+    return text if number(text) is not None else f'"{text}"'

@@ -1,4 +1,4 @@
-"""levanter, lingua, torchtune and fms-fsdp: frameworks whose files are a table and few rules.
+"""Frameworks whose files are a record and few rules.
 
 levanter ``trainer.py`` and ``models/*.py`` at 9263f81e8b; lingua ``apps/main/train.py`` at 437d680e52; torchtune's
 recipes at bd2a0fc7c3; fms-fsdp ``fms_fsdp/config/training.py`` at 5a296afe42.
@@ -10,13 +10,14 @@ import re
 from math import ceil
 from typing import Final
 
-from shardplan.launch.dialects.adapters import adapter_facts, targets_of
+from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, whole, words_of
+from shardplan.launch.dialects.trainers import AXOLOTL, LLAMA_FACTORY, TRAINER
+from shardplan.launch.dialects.training import adapter_facts, objective_facts, targets_of
+from shardplan.launch.dialects.values import degree, number, on_off, optimizer, precision, switch, whole, words_of
 
 SHARDS: Final = words_of({"full_shard": "zero3", "no_shard": "ddp", "fsdp": "zero3", "hsdp": "hsdp", "ddp": "ddp"})
 ROTARY: Final = {"gated": True, "normalization": "RMSNorm", "position_embedding_type": "rope", "bias": False}
@@ -195,3 +196,155 @@ def _host(facts: Facts, states: NamedSetting | None, activations: NamedSetting |
 TORCHTUNE: Final = Dialect(name="torchtune", rule=_torchtune, converts={"adam_or_other": _adam_or_other})
 
 FMS_FSDP: Final = Dialect(name="fms-fsdp")
+
+
+def _of_internevo(facts: Facts, config: Settings) -> None:
+    """Degrees whose meaning the mode decides, and layers."""
+    _tensor(facts, config)
+    _sharding(facts, config)
+    facts.miss("intermediate_size", ("model.mlp_ratio and the code's rounding",))
+    if "num_experts" in facts:
+        facts.miss("ep", ("the code, from the data-parallel degree",))
+    if config.has("adam"):
+        facts.derive("optimizer", "adam", "the section adam")
+
+
+def _tensor(facts: Facts, config: Settings) -> None:
+    """``mtp``, ``msp`` and ``fsp`` split weights; ``isp`` splits the sequence alone."""
+    size, mode = (
+        config.first("parallel.tensor.size", "parallel.tensor"),
+        str(config.value("parallel.tensor.mode") or "mtp"),
+    )
+    if mode == "isp" and size is not None:
+        state(facts, "cp", size, degree)
+        facts.derive("tp", 1, f"{size.place}: mode isp splits the sequence, not the weights")
+        facts.derive("cp_comm", "a2a", f"{size.place}: mode isp")
+        facts.derive("sequence_parallel", value=True, rule="mode isp")
+    elif mode in {"mtp", "msp", "fsp"}:
+        state(facts, "tp", size, degree)
+        facts.derive("sequence_parallel", mode != "mtp", f"tensor mode {mode}")
+    else:
+        facts.miss("tp", (f"parallel.tensor.mode = {mode}",))
+
+
+def _sharding(facts: Facts, config: Settings) -> None:
+    """Optimizer states over ``zero1``; weights over ``weight``."""
+    zero, weight = config.first("parallel.zero1.size", "parallel.zero1"), whole(config.value("parallel.weight.size"))
+    if weight is not None and weight > 1:
+        facts.miss("sharding", (f"parallel.weight.size = {weight}: weights are sharded over fewer ranks than states",))
+    elif zero is not None and whole(zero.value) == 1:
+        facts.derive("sharding", "ddp", f"{zero.place} = 1", zero.name)
+    elif zero is not None and (size := whole(zero.value)) is not None:
+        facts.derive("sharding", "zero1", f"{zero.place} = {size}", zero.name)
+        if size > 1:
+            facts.derive("sharding_degree", size, zero.place)
+
+
+def _recompute(value: object) -> str | None:
+    """A switch, or a share of the layers; a share between none and all has no counterpart."""
+    if isinstance(value, bool):
+        return "full" if value else "none"
+    return {0.0: "none", 1.0: "full"}.get(-1.0 if (share := number(value)) is None else share)
+
+
+INTERNEVO: Final = Dialect(
+    name="internevo",
+    rule=_of_internevo,
+    converts={"recompute": _recompute, "experts": lambda value: None if (n := degree(value)) == 1 else n},
+)
+
+
+FULL_OR_NONE: Final = on_off("full", "none")
+STRATEGY: Final = words_of(
+    {
+        "full_shard": "zero3",
+        "shard_grad_op": "zero2",
+        "no_shard": "ddp",
+        "hybrid_shard": "hsdp",
+        "fsdp": "zero3",
+        "hsdp": "hsdp",
+        "ddp": "ddp",
+    }
+)
+
+
+def _of_foundry(facts: Facts, config: Settings) -> None:
+    """Layers of MPT (``llmfoundry/models/mpt/configuration_mpt.py`` at 8c8dd48f), and adapters."""
+    beside_host = config.first("fsdp_config.activation_cpu_offload")
+    state(facts, "offload", beside_host, on_off("activations", "none"))
+    mixed = config.first("fsdp_config.mixed_precision")
+    if mixed is not None and mixed.value == "PURE":
+        facts.doubt(f"{mixed.place} = PURE: gradients are reduced in the format of products, and priced in fp32")
+    peft = config.first("model.peft_config.peft_type")
+    if peft is not None:
+        state(facts, "train", peft, lambda value: "lora" if str(value).lower() == "lora" else None)
+        names = ("model.peft_config.r",), ("model.peft_config.target_modules",)
+        adapter_facts(facts, config, ranks=names[0], targets=names[1], source="the file: peft_config")
+    made = config.first("model.name")
+    if made is not None and str(made.value) not in ("mpt_causal_lm", "hf_causal_lm"):
+        facts.miss("model", (f"{made.place} = {made.value}: layers of another kind: --model",))
+    if made is None or made.value != "mpt_causal_lm":
+        return
+    state(facts, "num_key_value_heads", config.first("model.attn_config.kv_n_heads"), degree)
+    heads = facts.number("num_attention_heads")
+    if config.value("model.attn_config.attn_type") == "multiquery_attention":
+        facts.derive("num_key_value_heads", 1, "multiquery_attention", "model.attn_config.attn_type")
+    if heads is not None:
+        facts.assume("num_key_value_heads", heads, "as many as heads")
+    state(facts, "gated", config.first("model.ffn_config.ffn_type"), lambda value: str(value).endswith("glu"))
+    bias = config.first("model.no_bias")
+    state(facts, "bias", bias, lambda value: None if switch(value) is None else not switch(value))
+    state(facts, "tie_word_embeddings", config.first("model.tie_word_embeddings"), switch)
+    own = ("model.attn_config.alibi", "model.attn_config.rope")
+    moved = [name for name in own if switch(config.value(name))] or not switch(config.value("model.learned_pos_emb"))
+    relative = config.first("model.learned_pos_emb") is not None or any(name in config for name in own)
+    kind = "rope" if relative and moved else "learned_absolute"
+    facts.derive("position_embedding_type", kind, "learned_pos_emb, alibi and rope of MPT")
+    norm = "RMSNorm" if "rms" in str(config.value("model.norm_type") or "") else "LayerNorm"
+    facts.derive("normalization", norm, "norm_type of MPT")
+    for key, value in {"gated": False, "bias": True, "tie_word_embeddings": True}.items():
+        facts.assume(key, value)
+    hidden = facts.number("hidden_size")
+    if hidden is not None:
+        facts.assume("intermediate_size", 4 * hidden, "expansion_ratio 4")
+
+
+LLM_FOUNDRY: Final = Dialect(name="llm-foundry", rule=_of_foundry)
+
+WHOLE_LAYERS: Final = words_of({"whole_layer": "full"})
+"""``activation_checkpointing``; one layer in several has no counterpart."""
+BLOCKS: Final = ("sequential", "llama")
+"""``block_type`` of attention and one MLP, one after the other; ``moe`` has experts, forks have more."""
+
+
+def _of_olmo(facts: Facts, config: Settings) -> None:
+    """Layers and sharding (``olmo/config.py`` and ``olmo/model.py`` at 59a53e3f)."""
+    hidden, ratio = facts.number("hidden_size"), degree(config.value("model.mlp_ratio")) or 4
+    wide, kind = config.first("model.mlp_hidden_size"), str(config.value("model.activation_type") or "swiglu")
+    both = (degree(wide.value) if wide is not None else None) or (ratio * hidden if hidden else None)
+    facts.derive("gated", kind == "swiglu", f"activation_type {kind}", "model.activation_type")
+    if both:
+        place = wide.place if wide is not None else f"mlp_ratio {ratio} x d_model"
+        share = 2 if kind == "swiglu" else 1
+        facts.derive("intermediate_size", both // share, f"{place} / {share}", "" if wide is None else wide.name)
+    state(facts, "vocab_size", config.first("model.embedding_size", "model.vocab_size"), degree)
+    if switch(config.value("model.multi_query_attention")):
+        facts.derive("num_key_value_heads", 1, "multi_query_attention", "model.multi_query_attention")
+    facts.assume("num_key_value_heads", facts.value("num_attention_heads"), "as many as heads")
+    norm = "RMSNorm" if config.value("model.layer_norm_type") == "rms" else "LayerNorm"
+    facts.derive("normalization", norm, "layer_norm_type")
+    moved = any(switch(config.value(name)) for name in ("model.rope", "model.alibi"))
+    facts.derive("position_embedding_type", "rope" if moved else "learned_absolute", "rope and alibi")
+    block = config.first("model.block_type")
+    if block is not None and block.value not in BLOCKS:
+        facts.miss("model", (f"{block.place} = {block.value}: layers of another kind: --model",))
+    strategy = config.first("distributed_strategy")
+    if strategy is not None and strategy.value in ("ddp", "single"):
+        facts.state("sharding", "ddp", strategy.place, strategy.name)
+    state(facts, "sharding", config.first("fsdp.sharding_strategy"), STRATEGY)
+    facts.assume("sharding", "zero3", "distributed_strategy fsdp, FULL_SHARD")
+
+
+OLMO: Final = Dialect(name="olmo", rule=_of_olmo)
+
+TABLES: Final = (INTERNEVO, NEMO, LLAMA_FACTORY, AXOLOTL, OLMO, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)

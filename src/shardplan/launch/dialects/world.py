@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
-from shardplan.launch.dialects.launching.launches import Launch
+from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Option, state
 from shardplan.launch.dialects.values import degree

@@ -1,14 +1,33 @@
-"""Dimensions of a model in Megatron's options: what is given, and the rules where it is not."""
+"""Options of Megatron-LM's record, and rules on the model, recomputation and exchange of experts.
+
+``megatron/core/transformer/transformer_config.py`` of 2026-08-22 (d98e8a64): ``moe_flex_dispatcher_backend`` is read
+with ``moe_token_dispatcher_type`` ``flex`` alone, ``moe_enable_deepep`` and the backend ``ncclep`` stop without it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from shardplan.launch.dialects.megatron_core.megatron_names import TOKENIZERS
-from shardplan.launch.dialects.patterns import layer_pattern
-from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Options, state
-from shardplan.launch.dialects.values import degree
+from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.megatron_core.megatron_stages import layer_pattern
+from shardplan.launch.dialects.reading import Fact, Facts
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import Option, Options, state
+from shardplan.launch.dialects.values import degree, whole
+from shardplan.words import folded
+
+RECORD: Final = Dialect(name="megatron-lm")
+VERSION: Final = RECORD.version
+BARE: Final = frozenset(RECORD.words("bare").split())
+"""Options without a value."""
+SHARDINGS: Final[Mapping[str, str]] = RECORD.words("shardings")
+"""``--data-parallel-sharding-strategy`` of Megatron-FSDP."""
+TOKENIZERS: Final[Mapping[str, int]] = RECORD.words("tokenizers")
+"""Words of the vocabulary that a tokenizer's kind is used with: an assumption, which the answer states."""
+OLD: Final = frozenset(RECORD.words("old").split())
+"""Names that only versions of 2019 to 2022 have."""
+
 
 UNSUPPORTED: Final = {
     "hybrid-layer-pattern": "a hybrid of Mamba and attention layers",
@@ -166,3 +185,105 @@ def _vocabulary(facts: Facts, options: Options) -> None:
         facts.miss(
             "vocab_size", (f"the tokenizer {'' if name is None else name.value or ' '.join(name.needs)}".strip(),)
         )
+
+
+def recompute(facts: Facts, options: Options) -> None:
+    """Granularity and modules; ``--recompute-activations`` is selective; old options recompute every layer."""
+    granularity = options.first("recompute-granularity")
+    if granularity is not None and granularity.value == "selective":
+        _recomputed_modules(facts, granularity, options.first("recompute-modules"))
+    elif granularity is not None:
+        state(facts, "recompute", granularity, lambda value: "full" if value == "full" else None)
+    short = options.first("recompute-activations")
+    if short is not None:
+        _recomputed_modules(facts, short, options.first("recompute-modules"))
+    experts = options.first("moe-layer-recompute")
+    if experts is not None and facts.value("recompute") in (None, "selective"):
+        word = "core_attn,moe" if facts.value("recompute") else "moe"
+        facts.replace("recompute", Fact(value=word, origin="stated", why=experts.place))
+        facts.options["recompute"] = experts.name
+    old, alone = (
+        options.first("checkpoint-activations", "activations-checkpoint-method"),
+        options.first("deepspeed-activation-checkpointing"),
+    )
+    if alone is not None and old is None and granularity is None and short is None:
+        facts.note(f"{alone.place} says how, and without --checkpoint-activations nothing is recomputed")
+    if old is not None:
+        facts.derive("recompute", "full", f"{old.place} recomputes every layer", old.name)
+    facts.assume("recompute", "none")
+    _recomputed_layers(facts, options)
+
+
+def _recomputed_modules(facts: Facts, granularity: Option, modules: Option | None) -> None:
+    """Modules of selective recomputation; the attention core where none are named."""
+    if modules is None:
+        facts.state("recompute", "selective", granularity.place, granularity.name)
+        return
+    if modules.value is None:
+        facts.miss("recompute", modules.needs or (modules.place,))
+        return
+    words = [RECOMPUTE_WORDS.get(folded(word)) for word in modules.value.replace(",", " ").split()]
+    unknown = [word for word, meant in zip(modules.value.split(), words, strict=False) if meant is None]
+    if unknown:
+        facts.doubt(f"{modules.place} {' '.join(unknown)}")
+        facts.miss("recompute", (modules.place,))
+    else:
+        named = dict.fromkeys(word for word in words if word is not None)
+        facts.state(
+            "recompute", "selective" if list(named) == ["core_attn"] else ",".join(named), modules.place, modules.name
+        )
+
+
+def _recomputed_layers(facts: Facts, options: Options) -> None:
+    """The number of layers counts with the method ``block``; with ``uniform`` it is the size of a piece."""
+    method = options.first("recompute-method", "activations-checkpoint-method")
+    layers = options.first("recompute-num-layers", "activations-checkpoint-num-layers", "checkpoint-num-layers")
+    if facts.value("recompute") != "full" or layers is None:
+        return
+    if method is not None and method.value == "block":
+        state(facts, "recompute_num_layers_per_chunk", layers, whole)
+    elif layers.value is not None and whole(layers.value) not in {1, None}:
+        facts.note(f"{layers.place} {layers.value}: pieces of several layers keep fewer inputs than priced")
+
+
+KEY: Final = "software.moe_dispatcher"
+TYPES: Final = {"allgather": "alltoall", "alltoall": "alltoall", "alltoall_seq": "alltoall"}
+"""Types besides ``flex``, and what they are priced as."""
+BACKENDS: Final = {"deepep": "deepep", "hybridep": "hybridep"}
+
+
+def dispatch(facts: Facts, options: Options) -> None:
+    """The type decides; ``flex`` runs on a backend. A line over a recipe may name the backend alone."""
+    kind, deep = options.first("moe-token-dispatcher-type"), options.first("moe-enable-deepep")
+    backend = options.first("moe-flex-dispatcher-backend")
+    over_recipe = kind is None and facts.framework not in ("megatron-lm", "megatron-deepspeed")
+    if kind is not None and kind.value is None:
+        facts.miss(KEY, kind.needs or (kind.place,))
+    elif (kind is not None and kind.value == "flex") or (over_recipe and (deep or backend)):
+        _flex(facts, deep or backend or kind, backend if deep is None else None)
+    else:
+        state(facts, KEY, kind, lambda value: TYPES.get(str(value)))
+        facts.assume(KEY, "alltoall", "allgather, priced as alltoall")
+        _without_flex(facts, deep, backend)
+
+
+def _flex(facts: Facts, named: Option | None, backend: Option | None) -> None:
+    """DeepEP where no other backend is named."""
+    if backend is None and named is not None:
+        facts.derive(KEY, "deepep", f"{named.place}: the backend of flex where no other is named", named.name)
+    else:
+        state(facts, KEY, backend, lambda value: BACKENDS.get(str(value)))
+
+
+def _without_flex(facts: Facts, deep: Option | None, backend: Option | None) -> None:
+    """Options of ``flex`` next to another type: without effect, or the end of the run."""
+    stops = deep or (backend if backend is not None and backend.value == "ncclep" else None)
+    each = stops or backend
+    if each is not None:
+        facts.breaks_rule(
+            "a backend of the flex dispatcher needs --moe-token-dispatcher-type flex",
+            f"{each.place} {each.value or ''}".rstrip() + ": the dispatcher is of another type"
+            + ("" if stops else ", and the backend has no effect"),
+            "set --moe-token-dispatcher-type flex, or leave the option out",
+            "stops" if stops else "notice",
+        )  # fmt: skip
