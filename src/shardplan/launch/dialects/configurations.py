@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
-from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
-from shardplan.launch.dialects.known import refuse, refused
+from shardplan.launch.dialects.ask import Ask, begin, named_document, refuse, refused, unread
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
@@ -124,11 +123,7 @@ def _expansion(facts: Facts, settings: Settings) -> None:
 def _overrides(ask: Ask) -> Settings:
     """``key=value`` and ``--key value`` after ``--``."""
     words = [Word(text=each, shown=each, line=0, file="--") for each in ask.arguments]
-    return Settings.of_options(options_of(words)).over(_pairs(words))
-
-
-def _pairs(words: Sequence[Word]) -> Settings:
-    return Settings.of_options(pairs_of(words))
+    return Settings.of_options(options_of(words)).over(Settings.of_options(pairs_of(words)))
 
 
 def _model_args(ask: Ask, settings: Settings) -> Facts:

@@ -9,7 +9,7 @@ from shardplan.launch.dialects.own_names import unsaid, without_effect
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.training import RANKS, adapter_facts, frozen_facts, packed_facts
+from shardplan.launch.dialects.trainers import RANKS, adapter_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.values import (
     ATTENTION,
     attention,

@@ -343,7 +343,7 @@ def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
         facts.derive("recompute", "full", f"{setting.place}: projections are computed again", "remat_policy")
         return
     absent = {
-        "mlp": _all_experts(facts),
+        "mlp": "num_experts" in facts and "moe_layer_freq" not in facts,
         "moe": "num_experts" not in facts,
         "mla_up_proj": not facts.value("latent_attention"),
     }
@@ -351,11 +351,6 @@ def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
         name for name, tensors in KEPT.items() if not absent.get(name) and not any(each in kept for each in tensors)
     ]
     facts.derive("recompute", ",".join(["layernorm", "activation", *again]), f"{setting.place}: what is not kept")
-
-
-def _all_experts(facts: Facts) -> bool:
-    """Whether no layer has a dense MLP."""
-    return "num_experts" in facts and "moe_layer_freq" not in facts
 
 
 def _optimizer_offload(facts: Facts, config: Settings) -> None:

@@ -202,10 +202,6 @@ def _plain(name: str) -> tuple[str, list[str]]:
     return plain, plain.split("_")
 
 
-def _matters(name: str) -> bool:
-    return not _MATTERS.isdisjoint(_plain(name)[1])
-
-
 OFF: Final = frozenset({"false", "no", "none", "null", "0", "", "[]", "()", "{}"})
 """Values of names that are off."""
 
@@ -215,7 +211,7 @@ def unread_names(facts: Facts, values: Mapping[str, object], seen: set[str], sig
     on = [name for name, value in values.items() if name not in seen and str(value).lower() not in OFF]
     found = {name: values[name] for name in on if not without_effect(name)}
     own_choices(facts, found, sign)
-    left = [f"{sign}{name}" for name in found if all_of or _matters(name)]
+    left = [f"{sign}{name}" for name in found if all_of or not _MATTERS.isdisjoint(_plain(name)[1])]
     if left:
         more = f" and {len(left) - MOST} more" if len(left) > MOST else ""
         facts.doubt(f"{', '.join(left[:MOST])}{more} may change time or memory")

@@ -17,13 +17,15 @@ from shardplan.launch.dialects.ask import (
     begin,
     is_inside,
     named_document,
+    refuse_by_command,
+    refused_command,
+    refused_options,
     take_given,
     take_notes,
     unread,
     unread_variables,
 )
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
-from shardplan.launch.dialects.known import refuse_by_command, refused_command, refused_options
 from shardplan.launch.dialects.launches import TRAINS, Launch, is_beside, launches
 from shardplan.launch.dialects.lines import other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron

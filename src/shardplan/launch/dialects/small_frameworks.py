@@ -15,8 +15,14 @@ from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.trainers import AXOLOTL, LLAMA_FACTORY, TRAINER
-from shardplan.launch.dialects.training import adapter_facts, objective_facts, targets_of
+from shardplan.launch.dialects.trainers import (
+    AXOLOTL,
+    LLAMA_FACTORY,
+    TRAINER,
+    adapter_facts,
+    objective_facts,
+    targets_of,
+)
 from shardplan.launch.dialects.values import degree, number, on_off, optimizer, precision, switch, whole, words_of
 
 SHARDS: Final = words_of({"full_shard": "zero3", "no_shard": "ddp", "fsdp": "zero3", "hsdp": "hsdp", "ddp": "ddp"})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardplan.inputs.layers import LatentAttention
-from shardplan.launch.export import megatron_core as core
+from shardplan.launch.export import megatron_lm
 from shardplan.launch.export.details import (
     NORM_EPSILON,
     ROTARY_BASE,
@@ -30,15 +30,17 @@ _NEWER: Final = ("vocab_size",)
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
-    features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
-    unsaid = core.lost_details(case, _activation(case), states_scaling=False)
+    features = [
+        name for name in megatron_lm.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")
+    ]
+    unsaid = megatron_lm.lost_details(case, _activation(case), states_scaling=False)
     lost = (*_vocabulary(case), *losses(case, said=SAID, features=features), *unsaid)
     relied = _relies_on(case)
     script = LaunchText(
         lost=lost,
         relies_on=relied,
         placeholders=_placeholders(case),
-        environment=core.environment(case),
+        environment=megatron_lm.environment(case),
         options={
             "Model": _model(case),
             "Plan": [[f"{key}={value}"] for key, value in pairs(case.options.options).items()],

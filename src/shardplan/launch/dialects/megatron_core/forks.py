@@ -14,7 +14,7 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.settings import Option, Options, state
-from shardplan.launch.dialects.training import targets_of
+from shardplan.launch.dialects.trainers import targets_of
 from shardplan.launch.dialects.values import degree, whole
 
 ALGORITHMS: Final = {"ulysses_cp_algo": "a2a", "megatron_cp_algo": "p2p", "kvallgather_cp_algo": "allgather"}

@@ -10,7 +10,7 @@ from typing import Final
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.training import adapter_facts, objective_facts
+from shardplan.launch.dialects.trainers import adapter_facts, objective_facts
 from shardplan.launch.dialects.values import degree, number, precision, switch, words_of
 
 GATED: Final = ("swiglu", "geglu", "reglu")

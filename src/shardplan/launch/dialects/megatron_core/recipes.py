@@ -15,7 +15,7 @@ from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Option, Options, Settings, as_option, batch_of, state, world_of
-from shardplan.launch.dialects.training import adapter_facts
+from shardplan.launch.dialects.trainers import adapter_facts
 from shardplan.launch.dialects.values import degree, on_off, precision, switch
 from shardplan.words import folded
 

@@ -16,7 +16,7 @@ from shardplan.launch.dialects.megatron_core.megatron_options import RECORD, SHA
 from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.training import adapter_facts, copy_facts, frozen_facts, objective_facts, packed_facts
+from shardplan.launch.dialects.trainers import adapter_facts, copy_facts, frozen_facts, objective_facts, packed_facts
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
 from shardplan.words import folded
 

@@ -173,7 +173,7 @@ class ParameterExpansion:
         if is_set is None and (text.is_unset or not text.pieces):
             is_used, assumes = False, (*(need + "=" for need in text.needs), *assumes)
         elif operator[0] == ":":
-            is_used, vague = text.known != "", text.known is None and not _surely_some(text)
+            is_used, vague = text.known != "", text.known is None and not any(piece.text for piece in text.pieces)
         else:
             is_used = bool(is_set)
         sign = operator[-1]
@@ -264,10 +264,6 @@ class ParameterExpansion:
         if operator[0] in "#%":
             return _trimmed(known, operator, atoms)
         return _replaced(known, operator, atoms, new, self.context.budget.spend)
-
-
-def _surely_some(text: Text) -> bool:
-    return any(piece.text for piece in text.pieces)
 
 
 def _colon_parts(word: str) -> list[str]:
