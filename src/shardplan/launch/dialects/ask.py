@@ -9,6 +9,7 @@ from typing import Final
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.fields import dataclass
+from shardplan.files import DATA, shipped_document
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
@@ -153,47 +154,11 @@ READ: Final = (
 )
 """Frameworks whose files are read."""
 
-MARKS: Final[Mapping[str, tuple[str, ...]]] = {
-    "SageMaker HyperPod": ("run.model_type", "hyperpod_config"),
-    "NeuronX Distributed Training": ("distributed_strategy.tensor_model_parallel_size",),
-    "verl": ("actor_rollout_ref", "algorithm.adv_estimator"),
-    "NeMo RL": ("policy.megatron_cfg", "grpo"),
-    "OLMo-core": ("train_module", "data_loader.global_batch_size"),
-    "Primus": ("modules.pre_trainer", "work_group"),
-    "Aleph Alpha Scaling": ("transformer_architecture", "topology.model_parallel_size"),
-    "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
-    "SwissArmyTransformer": ("args.model_parallel_size",),
-    "Megatron-LM's own YAML": ("language_model.num_layers",),
-    "PaddlePaddle": ("sharding_parallel_degree",),
-    "Weights & Biases, the record of a run": ("_wandb",),
-    "MaxDiffusion": ("diffusion_scheduler_config",),
-}
+_REFUSED: Final = shipped_document(DATA / "dialects" / "refused.yaml")
+MARKS: Final[Mapping[str, Sequence[str]]] = _REFUSED["marks"]
 """Keys by which a file is recognised."""
 
-COMMANDS: Final[Mapping[str, str]] = {
-    "colossalai": "ColossalAI",
-    "flagscale": "FlagScale, whose configuration is the file to give",
-    "levanter": "levanter, whose configuration is the file to give",
-    "lingua": "lingua, whose configuration is the file to give",
-    "verl": "verl",
-    "openrlhf": "OpenRLHF",
-    "olmo_core": "OLMo-core",
-    "tune": "torchtune, whose configuration is the file to give",
-    "train_fsdp2.py": "MindSpeed-LLM's FSDP2",
-    "picotron": "picotron",
-    "primus": "Primus",
-    "launcher_scripts/main.py": "the NeMo launcher, whose configuration is the file to give",
-    "benchmarks/benchmark_runner.py": "MaxText's benchmark runner, whose models are code",
-    "benchmarks.benchmark_runner": "MaxText's benchmark runner, whose models are code",
-    "maxtext.trainers.post_train.rl.train_rl": "MaxText's reinforcement learning",
-    "maxdiffusion": "MaxDiffusion",
-    "src.maxdiffusion": "MaxDiffusion",
-    "paddle": "PaddlePaddle",
-    "oneflow": "OneFlow",
-    "oneflow_gpt.training": "OneFlow",
-    "chatlearn_entrypoint.py": "ChatLearn",
-    "tinyllama.py": "TinyLlama",
-}
+COMMANDS: Final[Mapping[str, str]] = _REFUSED["commands"]
 """Programs and launchers by which a line is recognised."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shardplan.launch.dialects.own_names import unsaid
@@ -31,30 +31,11 @@ AXES: Final = (
 
 RECORD: Final = Dialect(name=NAME, converts={"latent": lambda value: str(value) == "mla"})
 HELPERS: Final = ("pipeline_microbatches", "layers_per_stage")
-KEPT: Final[Mapping[str, tuple[str, ...]]] = {
-    "core_attn": ("context",),
-    "mla_up_proj": ("mla_q", "mla_kv"),
-    "mlp": ("mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"),
-    "moe": ("moe_mlpwi_0", "moe_mlpwi_1", "moe_mlpwo"),
-}
+KEPT: Final[Mapping[str, Sequence[str]]] = RECORD.words("kept")
 """Tensors of ``remat_policy=custom`` without which a module is computed again."""
 PROJECTIONS: Final = ("query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj")
 
-CATALOGUE: Final = {
-    "llama2-7b": "llama-2-7b",
-    "llama2-13b": "llama-2-13b",
-    "llama2-70b": "llama-2-70b",
-    "llama3-8b": "llama-3-8b",
-    "llama3-70b": "llama-3-70b",
-    "llama3.1-8b": "llama-3.1-8b",
-    "llama3.1-70b": "llama-3.1-70b",
-    "llama3.1-405b": "llama-3.1-405b",
-    "mixtral-8x7b": "mixtral-8x7b",
-    "mixtral-8x22b": "mixtral-8x22b",
-    "deepseek3-671b": "deepseek-v3",
-    "deepseek2-16b": "deepseek-v2-lite",
-    "gpt3-175b": "gpt3-175b",
-}
+CATALOGUE: Final[Mapping[str, str]] = RECORD.words("catalogue")
 
 
 def is_maxtext(settings: Settings) -> bool:
@@ -335,7 +316,11 @@ def _remat(facts: Facts, config: Settings) -> None:
 
 def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
     """Tensors that are kept on the device or the host; all others are computed again."""
-    kept = {name: str(config.value(name)) for name in (*PROJECTIONS, *sum(KEPT.values(), ())) if name in config}
+    kept = {
+        name: str(config.value(name))
+        for name in (*PROJECTIONS, *(name for names in KEPT.values() for name in names))
+        if name in config
+    }
     kept = {name: where for name, where in kept.items() if where in ("device", "offload")}
     if config.value("decoder_layer_input") == "offload" or "offload" in kept.values():
         facts.derive("offload", "activations", f"{setting.place}: tensors that are offloaded", "remat_policy")

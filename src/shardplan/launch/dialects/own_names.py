@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from shardplan.files import DATA, shipped_document
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.dialects.values import degree
@@ -90,72 +91,15 @@ def _of_layers(facts: Facts, name: str) -> Iterator[str]:
                 yield "intermediate_size"
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+def _words(kind: str) -> frozenset[str]:
+    return frozenset(shipped_document(DATA / "dialects" / "names.yaml")[kind].split())
 
 
-FIRST: Final = _words(
-    """
-    abort adam adlr allow apply auto bench beta beta1 beta2 chat checkpoint checkpointing ckpt clip config
-    conversation data dataloader dataprocess dataset datasets ddp debug decay decayed dist distributed do end
-    epochs eval evals evaluation exit export fim force fsdp grad greater group handler hf hub hysteresis ignore
-    image img include init initial is job jz_job kill label lazy learning length load local log logging loss lr
-    manual master max_grad max_samples max_steps merge metric min min_lr mmap model_author model_name
-    model_revision momentum name neftune node norm_epsilon num_epochs num_samples num_train output override
-    overwrite patch plot port predict preprocessing pretrained print project prompt push random rank rdzv
-    remove report resume rotary_base rotary_percent run sample sampling save saves seed shuffle skip spec
-    special split splits start stop streaming strict structured swanlab system task template tensorboard test
-    tiktoken timing tokenizer torch_extension train trigger trust use_checkpoint val valid validation variant
-    verbose version vocab wandb warmup weight_decay with_tracking
-    """
-)
+FIRST: Final = _words("first")
 """First words of names without effect."""
-LAST: Final = _words(
-    """
-    alpha beta beta1 beta2 coef coeff config dir dropout entity eps epsilon factor_lr file files folder fraction
-    fusion gamma interval iters key language name path paths patience port prefix proc project provider queue
-    rate ratio rope samples scale seed split std steps strategy strictness style text theta timeout token tokens
-    type url users value version warmup weight workers
-    """
-)
+LAST: Final = _words("last")
 """Last words of names without effect, unless the name says what is built."""
-PLAIN: Final = _words(
-    """
-    accumulate_allreduce_grads_in_fp32 activation_func add_bias_linear add_bos ai_framework async_save
-    attention_backend attention_softmax_in_fp32 batch_p2p_comm blend calculate_per_token_loss
-    conversation_template cross_entropy_fusion_impl cross_entropy_loss_fusion cuda_empty_cache dataset_num_proc
-    ddp_timeout deepspeed deepspeed_config defer_embedding_wgrad_compute device device_eval_batch_size
-    disable_gloo_group disable_gloo_process_groups disable_group_texts disable_tqdm dtype
-    early_stopping_patience enable_experimental enable_hf2mg_convert eod_mask_loss exit_on_missing_checkpoint
-    finetune fix_router flash_attention flash_attn fp16_lm_cross_entropy fp8_amax_compute_algo
-    fp8_amax_history_len fsdp_config_cpu_ram_efficient_loading gradient_checkpointing_kwargs_use_reentrant
-    gradient_clipping group_by_length img_w keep_last keep_last_n_checkpoints language_abbr leaf_module
-    lora_alpha lora_bias lora_dropout lora_fusion low_cpu_mem_usage make_vocab_size_divisible_by
-    max_padding_length mid_level_dataset_surplus model_attn_config_attn_impl
-    model_config_overrides_attn_config_attn_impl model_config_overrides_max_seq_len
-    model_config_overrides_n_positions model_init_device model_kwargs model_peft_config_lora_alpha
-    model_peft_config_lora_dropout model_pretrained model_type model_type_hf model_use_auth_token
-    moe_grouped_gemm moe_permute_fusion moe_router_bias_update_rate moe_router_dtype
-    moe_router_enable_expert_bias moe_router_force_load_balancing moe_router_load_balancing_type
-    moe_router_pre_softmax moe_router_score_function moe_router_topk_scaling_factor mscale mscale_all_dim
-    mtp_loss_scaling_factor no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion
-    no_check_for_nan_in_loss_and_grad no_create_attention_mask_in_dataloader no_load_rng
-    no_log_loss_scale_to_tensorboard no_mmap_bin_files no_pipeline_parallel no_position_embedding
-    no_query_key_layer_scaling no_save_optim no_save_rng no_shared_storage
-    no_use_tokenizer_model_from_checkpoint_args norm_target_loss norm_topk_prob normalize_advantage
-    num_dataset_builder_threads num_labels num_prompt_examples optimizer_name original_max_position_embeddings
-    overlap_p2p_communication_warmup_flush overlap_param_gather packing pad_to_max_length pad_to_sequence_len
-    peft_config_lora_alpha per_device_eval_batch_size pretraining_tp recompute_method recompute_num_layers
-    repeated_dataloader report_to reset_attention_mask reset_position_ids reset_progress
-    reuse_grad_buf_for_mxfp8_param_ag sample_packing seq_aux seq_length stage te_rng_tracker tf32
-    tokenized_mds_train tokenizer_type torch_dtype transformer_impl truncate_source use_fast use_fast_tokenizer
-    use_flash_attn use_flash_attn_v2 use_llama2_rotary_position_embeddings use_mcore_models
-    use_persistent_ckpt_worker use_precision_aware_optimizer use_reentrant use_rope_scaling use_slow_tokenizer
-    use_te wgrad_deferral_limit hybrid_zero_optimizer_clip_grad_norm hybrid_zero_optimizer_reduce_bucket_size
-    model_embed_split_hidden model_parallel_output moe_eval_capacity_factor moe_min_capacity moe_use_rts
-    parallel_weight_memory_pool parallel_weight_overlap
-    """
-)
+PLAIN: Final = _words("plain")
 """Whole names without effect."""
 _RECIPES: Final = re.compile(
     r"(?:use_fused|no_\w+_fusion|\w+_fusion|rope_scaling|rotary|yarn|(?:use_)?liger|moe_aux|moe_z)\w*"
@@ -169,12 +113,7 @@ _QUIET: Final = re.compile(
     r"|gradient_checkpointing|average_tokens_across_devices|embed_layernorm"
 )
 """Names with such words that are read elsewhere, or that set no more than numbers of a format."""
-_MATTERS: Final = _words(
-    """
-    compress compression cpu experts fp4 fp8 freeze frozen heads hidden layers lora offload offloading parallel
-    parallelism pipeline prune quant quantization quantize recompute shard sharding sparse spectrum window
-    """
-)
+_MATTERS: Final = _words("matters")
 """Words of names that no other word makes harmless."""
 MOST: Final = 12
 """Names that are listed."""

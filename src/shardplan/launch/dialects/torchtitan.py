@@ -26,18 +26,7 @@ OF_RELEASE: Final = ("training.local_batch_size", "training.global_batch_size", 
 RECORD: Final = Dialect(name=NAME)
 
 FLAVORS: Final = {
-    ("llama3", "8B"): "llama-3.1-8b",
-    ("llama3", "70B"): "llama-3.1-70b",
-    ("llama3", "405B"): "llama-3.1-405b",
-    ("deepseek_v3", "16B"): "deepseek-v2-lite",
-    ("deepseek_v3", "671B"): "deepseek-v3",
-    ("llama4", "17bx16e"): "llama-4-scout",
-    ("llama4", "17bx128e"): "llama-4-maverick",
-    ("qwen3", "0.6B"): "qwen3-0.6b",
-    ("qwen3", "8B"): "qwen3-8b",
-    ("qwen3", "32B"): "qwen3-32b",
-    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
-    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
+    (family, flavor): model for family, flavors in RECORD.words("flavors").items() for flavor, model in flavors.items()
 }
 """Models of the catalogue by torchtitan's family and flavor (``torchtitan/models/*/__init__.py``)."""
 

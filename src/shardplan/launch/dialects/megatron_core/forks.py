@@ -9,9 +9,10 @@ examples of 2026; partitions of DeepSpeed as in ``deepspeed/runtime/pipe/module.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shardplan.launch.dialects.megatron_core.megatron_options import RECORD
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.settings import Option, Options, state
 from shardplan.launch.dialects.trainers import targets_of
@@ -19,40 +20,11 @@ from shardplan.launch.dialects.values import degree, whole
 
 ALGORITHMS: Final = {"ulysses_cp_algo": "a2a", "megatron_cp_algo": "p2p", "kvallgather_cp_algo": "allgather"}
 """``--context-parallel-algo``; hybrids of two have no counterpart."""
-SWITCHES: Final[Mapping[str, tuple[str, object]]] = {
-    "swap-optimizer": ("offload", "optimizer"),
-    "checkpoint-in-cpu": ("offload", "activations"),
-    "use-ascend-coc": ("overlap_tp", True),
-    "use-ascend-mc2": ("overlap_tp", True),
-    "moe-fb-overlap": ("overlap_ep", True),
-    "quick-geglu": ("gated", True),
-    "geglu": ("gated", True),
-}
+SWITCHES: Final[Mapping[str, tuple[str, object]]] = RECORD.words("switches")
 """Bare options that say what an option of Megatron-LM says under another name."""
-NOT_PRICED: Final[Mapping[str, str]] = {
-    "reuse-fp32-param": "weights that share memory with their fp32 copy take less than priced",
-    "swap-attention": "activations of attention in host memory are not priced",
-    "recompute-activation-function": "recomputation of the activation function alone is not priced",
-    "recompute-norm": "recomputation of norms alone is not priced",
-    "moe-alltoall-overlap-comm": "exchanges that hide behind experts are priced as they are",
-    "moe-allgather-overlap-comm": "exchanges that hide behind experts are priced as they are",
-    "ds-sequence-parallel-fpdt": "a pipeline over pieces of the sequence is not priced",
-    "kd": "the teacher is not priced",
-    "load-teacher": "the teacher is not priced",
-    "export-kd-teacher-load": "the teacher is not priced",
-    "freeze-LM": "weights that are frozen are priced as trained",
-    "freeze-ViT": "weights that are frozen are priced as trained",
-    "first-last-layers-bf16": "layers in bf16 are priced as the others",
-    "num-layers-at-start-in-bf16": "layers in bf16 are priced as the others",
-    "num-layers-at-end-in-bf16": "layers in bf16 are priced as the others",
-    "perform-rl-step": "the generation of a reinforcement step is not priced",
-    "main-params-dtype": "main weights in another format are priced as fp32",
-}
+NOT_PRICED: Final[Mapping[str, str]] = RECORD.words("not_priced")
 """Options that change memory or time in a way that is not priced."""
-GENERATES: Final = (
-    "num-tokens-to-generate", "max-tokens-to-oom", "text-generate-output-file", "out-seq-length", "sample-input-file",
-    "sample-output-file", "prompt-file",
-)  # fmt: skip
+GENERATES: Final[Sequence[str]] = RECORD.words("generates").split()
 """Options of programs that generate text and do not train."""
 
 
@@ -250,15 +222,7 @@ EPFL: Final = "Megatron-LLM of 2024 (806a8330)"
 EPFL_RENAMED: Final = {"no-tie-embed-logits": "untie-embeddings-and-output-weights"}
 """Options that Megatron-LM has under another name."""
 
-EPFL_PLANS: Final = frozenset(
-    {
-        "--attention-dropout", "--bf16", "--fp16", "--global-batch-size", "--hidden-dropout", "--micro-batch-size",
-        "--num-layers-per-virtual-pipeline-stage", "--optimizer", "--pipeline-model-parallel-size",
-        "--recompute-granularity", "--recompute-method", "--recompute-num-layers", "--seq-length",
-        "--sequence-parallel", "--tensor-model-parallel-size", "--transformer-impl", "--use-distributed-optimizer",
-        "--use-flash-attn",
-    }
-)  # fmt: skip
+EPFL_PLANS: Final = frozenset(f"--{name}" for name in RECORD.words("plans_of_epfl").split())
 """Options of plans that Megatron-LM has and the fork too."""
 
 

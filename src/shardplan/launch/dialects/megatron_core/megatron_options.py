@@ -29,31 +29,7 @@ OLD: Final = frozenset(RECORD.words("old").split())
 """Names that only versions of 2019 to 2022 have."""
 
 
-UNSUPPORTED: Final = {
-    "hybrid-layer-pattern": "a hybrid of Mamba and attention layers",
-    "hybrid-override-pattern": "a hybrid of Mamba and attention layers",
-    "hybrid-attention-ratio": "a hybrid of Mamba and attention layers",
-    "retro-add-retriever": "layers that attend to what a retriever finds",
-    "enable-dsa-indexer": "attention to tokens that an indexer chooses",
-    "kv-compress": "attention to compressed keys",
-    "enable-mhc": "several streams between layers",
-    "experimental-attention-variant": "attention of another kind",
-    "linear-attention-freq": "layers of linear attention",
-    "full-attention-interval": "layers of linear attention",
-    "moe-latent-size": "experts of a smaller hidden size",
-    "mlp-type": "experts next to a dense MLP",
-    "use-la-module": "layers of linear attention",
-    "sliding-window": "attention within a window",
-    "window-size": "attention within a window",
-    "window-attn-skip-freq": "attention within a window",
-    "sliding-window-size": "attention within a window",
-    "interleave-sliding-window": "attention within a window",
-    "vision-model-type": "a vision encoder in front",
-    "img-h": "a model of images",
-    "model-provider": "a model that code builds",
-    "decoder-num-layers": "an encoder with a decoder",
-    "decoder-seq-length": "an encoder with a decoder",
-}
+UNSUPPORTED: Final[Mapping[str, str]] = RECORD.words("unsupported")
 """Options of models whose dimensions are not read into layers: ``--model`` names them."""
 
 

@@ -37,19 +37,7 @@ INSTEAD: Final[Mapping[tuple[str, object], str]] = {
 """What is written for a value that is Megatron-LM's default and not that of ms-swift."""
 
 
-OF_PLANS: Final = frozenset(
-    {
-        "--bf16", "--context-parallel-size", "--cp-comm-type", "--data-parallel-sharding-strategy",
-        "--expert-model-parallel-size", "--expert-tensor-parallel-size", "--fp16", "--fp4-format", "--fp4-recipe",
-        "--fp8-format", "--fp8-recipe", "--global-batch-size", "--micro-batch-size",
-        "--microbatch-group-size-per-virtual-pipeline-stage", "--moe-grouped-gemm", "--moe-token-dispatcher-type",
-        "--num-virtual-stages-per-pipeline-rank", "--optimizer", "--optimizer-cpu-offload", "--overlap-grad-reduce",
-        "--overlap-param-gather", "--pipeline-model-parallel-layout", "--pipeline-model-parallel-size",
-        "--recompute-granularity", "--recompute-method", "--recompute-modules", "--recompute-num-layers",
-        "--sequence-parallel", "--tensor-model-parallel-size", "--tp-comm-overlap", "--use-distributed-optimizer",
-        "--use-megatron-fsdp", "--use-precision-aware-optimizer",
-    }
-)  # fmt: skip
+OF_PLANS: Final = frozenset(f"--{name}" for name in RECORD.words("plans_of_swift").split())
 """Options of plans that Megatron-LM has and ms-swift too: no CUDA graphs, no overlap of experts, no other placement."""
 GROUP_SIZE: Final = "microbatch-group-size-per-virtual-pipeline-stage"
 RENAMED: Final = {
