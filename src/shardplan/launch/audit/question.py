@@ -29,23 +29,9 @@ from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
+from shardplan.launch.dialects.records import Dialect
 from shardplan.validity.rules import RULES
 
-STACKS: Final = {
-    "megatron-lm": "megatron-lm",
-    "ms-swift": "megatron-lm",
-    "megatron-deepspeed": "megatron-deepspeed",
-    "megatron-bridge": "megatron-bridge",
-    "nemo": "nemo",
-    "torchtitan": "torchtitan",
-    "deepspeed": "deepspeed",
-    "nanotron": "nanotron",
-    "maxtext": "maxtext",
-    "llm-foundry": "llm-foundry",
-    "gpt-neox": "megatron-deepspeed",
-    "flagscale": "megatron-lm",
-}
-"""The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
 OLDER: Final[Mapping[tuple[str, str], str | None]] = {
     (swift.NAME, swift.TRAINER): None,
     ("torchtitan", torchtitan.TOML): "torchtitan@0.2",
@@ -107,7 +93,7 @@ def _stack(reading: Reading) -> Stack | None:
         return load_stack(DATA / "launch" / "accelerate.yaml")
     if reading.framework in FORKS and reading.value("train") == "lora":
         return None
-    name = OLDER.get((reading.framework, reading.version), STACKS.get(reading.framework))
+    name = OLDER.get((reading.framework, reading.version), Dialect(name=reading.framework).record.get("priced_by"))
     return None if name is None else load_stack(name)
 
 

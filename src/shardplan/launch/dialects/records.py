@@ -2,7 +2,8 @@
 
 A file of ``data/dialects`` has a row per option: the field that it states, its names (the first that is given counts),
 how its value is read, and what holds where it is not given. Options that plans are exported with stand in capability
-records (``stacks``) and are read backwards, but those of fields that rules read (``by_rule``).
+records (``stacks``) and are read backwards, but those of fields that rules read (``by_rule``). ``priced_by`` names the
+stack whose rules and behaviour hold; without one the library's defaults do.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def fork_rules(facts: Facts, options: Options) -> None:
     """What forks state under other names; before the rules of Megatron-LM."""
     for name, (key, value) in SWITCHES.items():
         option = options.first(name)
-        if option is not None:
+        if option is not None and option.value != "0":
             facts.state(key, value, option.place, name)
     if facts.framework == "megatron-deepspeed" and facts.number("num_experts") == 1:
         del facts.facts["num_experts"]  # one expert is a dense layer there
@@ -104,6 +104,8 @@ def _moments(facts: Facts, options: Options) -> None:
     """Formats of the optimizer's moments and of gradients, which ``--use-precision-aware-optimizer`` allows."""
     formats = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
     state(facts, "grad_dtype", options.first("main-grads-dtype"), lambda value: formats.get(str(value)))
+    if (short := options.first("grad-reduce-in-bf16")) is not None:
+        facts.state("grad_dtype", "bf16", short.place, short.name)
     both = [options.first(name) for name in ("exp-avg-dtype", "exp-avg-sq-dtype")]
     if any(each is not None for each in both):
         values = {"fp32" if each is None else each.value for each in both}

@@ -174,24 +174,10 @@ def _in_file(facts: Facts, options: Options) -> bool:
     return facts.framework == "megatron-deepspeed" and options.first("deepspeed_config", "deepspeed-config") is not None
 
 
-def _overlap(facts: Facts, options: Options) -> None:
+def _overlap_and_offload(facts: Facts, options: Options) -> None:
+    """What a configuration of DeepSpeed decides where there is one."""
     if not _in_file(facts, options):
         _switch(facts, options, "overlap_dp", "overlap-grad-reduce")
-    for key, name in (("overlap_tp", "tp-comm-overlap"), ("overlap_ep", "overlap-moe-expert-parallel-comm")):
-        facts.assume(key, value=False, why=f"without --{name}")
-
-
-def _offload(facts: Facts, options: Options) -> None:
-    for name, value in {
-        "optimizer-cpu-offload": "optimizer",
-        "cpu-optimizer": "optimizer",
-        "fine-grained-activation-offloading": "activations",
-        "cpu-offloading-num-layers": "activations",
-    }.items():
-        option = options.first(name)
-        if option is not None and option.value != "0":
-            facts.state("offload", value, option.place, name)
-    if not _in_file(facts, options):
         facts.assume("offload", "none")
 
 
@@ -221,11 +207,8 @@ def _batch_schedule(facts: Facts, options: Options) -> None:
         facts.note(f"{ramp.place} {ramp.value or ''}: the batch grows; the plan is judged at the full size")
 
 
-def _mixed(facts: Facts, options: Options) -> None:
-    """Formats of gradients, dispatch, placement."""
-    short = options.first("grad-reduce-in-bf16")
-    if short is not None:
-        facts.state("grad_dtype", "bf16", short.place, short.name)
+def _experts(facts: Facts, options: Options) -> None:
+    """How tokens reach experts, and how these are run."""
     if facts.value("num_experts"):
         dispatch(facts, options)
         if "moe-grouped-gemm" not in options:
@@ -253,35 +236,15 @@ def _graphs(facts: Facts, options: Options) -> None:
     facts.assume("software.cuda_graphs", "none")
 
 
-CHECKPOINTS: Final = {
-    "dist-ckpt-optim-fully-reshardable": ("fully_reshardable", True),
-    "no-save-optim": ("saves_optimizer", False),
-    "no-load-optim": ("loads_optimizer", False),
-    "finetune": ("loads_optimizer", False),
-}
-"""Bare options that decide what a checkpoint holds or what of it is loaded."""
-
-
-def _checkpoints(facts: Facts, options: Options) -> None:
-    """What a checkpoint of this run holds, and what it loads of another's."""
-    state(facts, "checkpoint.format", options.first("ckpt-format"), str)
-    for name, (key, value) in CHECKPOINTS.items():
-        option = options.first(name)
-        if option is not None:
-            facts.state(f"checkpoint.{key}", value, option.place, name)
-
-
 RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _precision,
     _sharding,
     recompute,
-    _overlap,
-    _offload,
+    _overlap_and_offload,
     _dropout,
     _batch_schedule,
-    _mixed,
+    _experts,
     _graphs,
-    _checkpoints,
 )
 
 

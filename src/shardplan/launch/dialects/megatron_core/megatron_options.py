@@ -124,26 +124,10 @@ def _experts(facts: Facts, options: Options) -> None:
 
 
 def _switches(facts: Facts, options: Options) -> None:
-    """Activation, biases, tying, norms and positions."""
-    for key, name, when_given in (
-        ("gated", "swiglu", True),
-        ("bias", "disable-bias-linear", False),
-        ("tie_word_embeddings", "untie-embeddings-and-output-weights", False),
-        ("qk_norm", "qk-layernorm", True),
-        ("qkv_bias", "add-qkv-bias", True),
-        ("latent_attention", "multi-latent-attention", True),
-    ):
-        option = options.first(name)
-        if option is not None:
-            facts.state(key, when_given, option.place, name)
-        else:
-            facts.assume(key, not when_given, f"without --{name}")
-    if (rms := options.first("apply-layernorm-rms", "use-rms-norm", "rmsnorm")) is not None:
-        facts.state("normalization", "RMSNorm", rms.place, rms.name)
+    """What holds without a switch: activation, biases, tying, norms, positions and overlap."""
+    for name, (key, value) in RECORD.words("without").items():
+        facts.assume(key, value, f"without --{name}")
     facts.assume("normalization", "LayerNorm")
-    rotary = options.first("use-rotary-position-embeddings")
-    if rotary is not None:
-        facts.state("position_embedding_type", "rope", rotary.place, rotary.name)
     facts.assume("position_embedding_type", "learned_absolute")
     without = options.first("no-rope-freq")
     if without is not None:
