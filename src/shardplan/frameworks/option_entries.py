@@ -29,7 +29,7 @@ OF_JOB: Final = ("sequence_length", "global_batch_size", "precision", "optimizer
 """Fields of a job that options say besides those of a plan."""
 SAID: Final = (*(each.name for each in fields(Plan)), *OF_JOB)
 """Fields that options say."""
-_KEYS: Final = ("option", "also", "default", "when", "says", "words")
+_KEYS: Final = ("option", "default", "when", "says", "words")
 
 
 def _layers(s: Setting, d: Degrees) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class ReadOption(NamedTuple):
 
     field: str
     names: tuple[str, ...]
-    """In the newest version first, then other spellings and those of older versions."""
+    """In the newest version first, then those of older versions."""
     read: str | Mapping[str, str]
     """``number`` or ``switch``, the name of the field, or the framework's words with ours."""
     value: object = None
@@ -167,16 +167,16 @@ _PAIR: Final = r"(?:--)?([A-Za-z_][\w.-]*)(?: |=|: | = )\{(\w+)\}"
 
 
 def _backwards(given: Mapping[str, Any]) -> Iterator[ReadOption]:
-    text, also = given.get("option", ""), tuple(given.get("also", ()))
+    text = given.get("option", "")
     pairs = re.findall(_PAIR, text)
     if pairs and re.fullmatch(rf"{_PAIR}(?: {_PAIR})*", text) and {name for _, name in pairs} <= {*SAID, *SWITCHES}:
         for name, of_field in pairs if pairs[0][1] in given.get("says", (pairs[0][1],)) else ():
             words = {word: value for value, word in given.get("words", {}).items()}
             kind = "switch" if of_field in SWITCHES else of_field
-            yield ReadOption(of_field, (name, *also), words or kind)
+            yield ReadOption(of_field, (name,), words or kind)
     elif switch := re.fullmatch(r"--([a-z][\w.-]*)", text):
         for of_field, value in _switched(given):
-            yield ReadOption(of_field, (switch[1], *also), "switch", value)
+            yield ReadOption(of_field, (switch[1],), "switch", value)
 
 
 def _switched(given: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

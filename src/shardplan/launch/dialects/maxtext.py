@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.own_names import unsaid
@@ -86,14 +87,7 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
         facts.doubt(f"{moment.place} = {moment.value}: the first moment in few bits is priced as fp32")
     for key, value in {"optimizer": "adam", "gradient_accumulation": 1}.items():  # known of files that are not at hand
         facts.assume_because(key, value, f"default of {NAME} {VERSION}")
-    for key, value in {
-        "precision": "bf16",
-        "sequence_length": 2048,
-        "vp": 1,
-        "sequence_parallel": True,
-        "overlap_dp": True,
-    }.items():
-        facts.assume(key, value)
+    RECORD.assume(facts)
     unsaid(facts, config, all_of=False)
     for helper in HELPERS:
         facts.facts.pop(helper, None)
@@ -111,15 +105,6 @@ def _model(facts: Facts, config: Settings) -> None:
     scale = config.first("global_parameter_scale")
     if scale is not None and whole(scale.value) not in {1, None}:
         facts.miss("model", (f"{scale.place} = {scale.value} scales the model in code: --model",))
-    for key, value in {
-        "gated": True,
-        "bias": False,
-        "normalization": "RMSNorm",
-        "position_embedding_type": "rope",
-        "tie_word_embeddings": False,
-        "head_dim": 128,
-    }.items():
-        facts.assume(key, value)
 
 
 def _layers(facts: Facts, config: Settings) -> None:
@@ -231,9 +216,7 @@ def _product(
             ],
         )
         return
-    product = 1
-    for each in values:
-        product *= each or 1
+    product = prod(each or 1 for each in values)
     if given:
         facts.derive(key, product, f"{', '.join(given)} axes", f"ici_{given[0]}_parallelism")
     else:
@@ -247,9 +230,7 @@ def _total(facts: Facts, axes: dict[str, tuple[int | None, int | None]]) -> None
     if None in slices or None in within or -1 in within:
         facts.miss("num_accelerators", ("the platform: --gpus",))
         return
-    product = 1
-    for each in (*within, *(each for each in slices if each != -1)):
-        product *= each or 1
+    product = prod(each or 1 for each in (*within, *(each for each in slices if each != -1)))
     if slices.count(-1) == 0 or facts.number("num_accelerators") == product:
         facts.derive("num_accelerators", product, "the product of the mesh axes")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from shardplan.launch.dialects.own_names import unsaid
@@ -28,14 +29,11 @@ def is_nanotron(settings: Settings) -> bool:
 def nanotron_facts(facts: Facts, config: Settings) -> None:
     """Reads a configuration into ``facts``."""
     RECORD.state(facts, config)
-    for key in ("cp", "ep"):
-        facts.assume(key, 1)
+    RECORD.assume(facts)
     names = ("dp", "tp", "pp", "cp")
     degrees = [facts.number(key) for key in names]
     if None not in degrees:
-        product = 1
-        for each in degrees:
-            product *= each or 1
+        product = prod(each or 1 for each in degrees)
         total = facts.number("num_accelerators")
         facts.derive("num_accelerators", product, "dp x tp x pp x cp")
         if total is not None and total != product:
@@ -51,28 +49,12 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
             "set expert_parallel_size to 1, or use the version of 2024-04, whose world is dp x pp x tp x ep",
         )
     batch_of(facts)
-    for key, value in {
-        "recompute": "none",
-        "sharding": "ddp",
-        "schedule": "1f1b",
-        "optimizer": "adam",
-        "precision": "bf16",
-        "vp": 1,
-        "offload": "none",
-        "overlap_tp": False,
-        "overlap_dp": True,
-    }.items():
-        facts.assume(key, value)
     if facts.value("sequence_parallel") is None:
         facts.assume("sequence_parallel", value=False, why="tp_mode ALL_REDUCE")
     _kind(facts, config)
     _layers_with_experts(facts, config.first("model.model_config.moe_config.layers"))
     grads = config.first("optimizer.accumulate_grad_in_fp32")
     state(facts, "grad_dtype", grads, on_off("fp32", "bf16"))
-    facts.assume("gated", value=True)
-    facts.assume("bias", value=False)
-    facts.assume("normalization", "RMSNorm")
-    facts.assume("position_embedding_type", "rope")
     positions, length = whole(facts.value("max_position_embeddings")), facts.number("sequence_length")
     if positions and length and positions < length:
         facts.note(f"max_position_embeddings {positions} is below sequence_length {length}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from math import prod
 from typing import Final, TypeAlias
 
 from shardplan.fields import dataclass
@@ -313,9 +314,7 @@ def world_of(facts: Facts) -> None:
     values = [facts.number(key) for key in ("tp", "cp", "pp")]
     if total is None or "dp" in facts or None in values:
         return
-    product = 1
-    for value in values:
-        product *= value or 1
+    product = prod(value or 1 for value in values)
     if product and total % product == 0:
         facts.derive("dp", total // product, f"{total} / (tp cp pp = {product})")
 

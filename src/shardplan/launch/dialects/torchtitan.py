@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 from pathlib import PurePath
 from typing import Final
 
@@ -173,9 +173,7 @@ def _world(facts: Facts) -> None:
     values = [facts.number(name) for name in names]
     if None in values:
         return
-    product = 1
-    for value in values:
-        product *= value or 1
+    product = prod(value or 1 for value in values)
     if product > 0:
         facts.derive("num_accelerators", product, "replicate x shard x tp x cp x pp")
     facts.miss("num_accelerators", ("the launch line: --gpus",))

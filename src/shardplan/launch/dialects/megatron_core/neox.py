@@ -73,8 +73,7 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
     if kind is not None and facts.value("precision") == "fp16" and str(kind.value) != "fp16":
         facts.note(f"{kind.place} = {kind.value} is read by DeeperSpeed of 2022 alone; since then it trains in fp16")
     _switches(facts, config)
-    for key in ("tp", "pp", "cp", "ep", "vp"):
-        facts.assume(key, 1)
+    RECORD.assume(facts)
     world_of(facts)
     batch_of(facts)
     unsaid(facts, config, all_of=False)
@@ -133,10 +132,8 @@ def _recompute(facts: Facts, config: Settings) -> None:
 def _switches(facts: Facts, config: Settings) -> None:
     rates = [config.value("hidden_dropout"), config.value("attention_dropout")]
     facts.derive("dropout", any(rate not in {0, None} for rate in rates), "hidden_dropout, attention_dropout")
-    facts.assume("sequence_parallel", value=False)
     tied = config.first("no_weight_tying")
     state(facts, "tie_word_embeddings", tied, lambda value: None if switch(value) is None else not switch(value))
-    facts.assume("tie_word_embeddings", value=True)
     norm = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}.get(str(config.value("norm") or "layernorm"))
     facts.assume("normalization", norm or "LayerNorm")
     position = "rope" if config.value("pos_emb") == "rotary" else "learned_absolute"

@@ -15,6 +15,7 @@ from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron_options import RECORD, SHARDINGS
 from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
 from shardplan.launch.dialects.trainers import adapter_facts, copy_facts, frozen_facts, objective_facts, packed_facts
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
@@ -81,12 +82,7 @@ def swift_facts(facts: Facts, settings: Settings) -> None:
     _precision(facts, settings)
     state(facts, "overlap_dp", settings.first("overlap-grad-reduce"), switch)
     state(facts, "offload", settings.first("optimizer-cpu-offload"), on_off("optimizer", "none"))
-    facts.assume("sequence_parallel", value=False)
-    for key in ("tp", "pp", "cp", "ep", "vp"):
-        facts.assume(key, 1)
-    facts.assume("optimizer", "adam")
-    facts.assume("micro_batch_size", 1)
-    facts.assume("global_batch_size", LEAST_BATCH)
+    Dialect(name=NAME).assume(facts)
     world_of(facts)
     batch_of(facts)
     unsaid(facts, settings, sign="--")
