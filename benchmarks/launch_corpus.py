@@ -22,8 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardplan.errors import ShardplanError
-from shardplan.launch.audit.question import put
-from shardplan.launch.audit.violations import stops, violations
+from shardplan.launch.audit.question import put, stops, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.models import model_of
 from shardplan.launch.dialects.read import read_launch

@@ -35,7 +35,7 @@ BUILT: Final = DATA / "built"
 EXAMPLES: Final = (Path(__file__).parent / "examples", Path(__file__).parents[2] / "examples")
 """Where the example files are: in an installed package, and in the source tree."""
 EXAMPLE_KINDS: Final = (".csv", ".ipynb", ".json", ".md", ".sh", ".yaml")
-BUILT_FOLDERS: Final = ("accelerators", "checkpoints", "clusters", "profiles", "stacks", ".")
+BUILT_FOLDERS: Final = ("accelerators", "checkpoints", "clusters", "dialects", "profiles", "stacks", ".")
 
 Document = dict[str, Any]
 

@@ -11,8 +11,7 @@ from shardplan.decisions.duration import checkpoint_bytes, num_parameters
 from shardplan.decisions.operations import Operations
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.fields import dataclass
-from shardplan.launch.resume.answer import Reason, Resume
-from shardplan.launch.resume.side import ResumeSide
+from shardplan.launch.resume.answer import Reason, Resume, ResumeSide
 from shardplan.records import Record
 from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_bytes, format_time

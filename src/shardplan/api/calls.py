@@ -26,7 +26,7 @@ from shardplan.estimation.written import estimate_written
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
-from shardplan.launch.export.saving import ExportTarget
+from shardplan.launch.export.shell import ExportTarget
 from shardplan.launch.export.targets import export_estimate
 from shardplan.launch.export.written import Export
 from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of, under_fastest

@@ -17,7 +17,7 @@ from shardplan.api.saving import AsPage
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer
-from shardplan.launch.resume.side import ResumeSide, side_of_plan, side_of_reading
+from shardplan.launch.resume.answer import ResumeSide, side_of_plan, side_of_reading
 from shardplan.reports.resume_files import named, of_side, side_of_file
 
 RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditAnswer

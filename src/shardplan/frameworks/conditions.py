@@ -159,10 +159,9 @@ def plan_fields(facts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field for fact in facts for field in READS.get(fact, (fact,))))
 
 
-_FLAGS: Final = (
-    "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "experts", "dense", "tied", "uneven",
-    "short_ends", "hybrid", "fused_loss",
-)  # fmt: skip
+SWITCHES: Final = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "fused_loss")
+"""Fields that are on or off."""
+_FLAGS: Final = (*SWITCHES, "experts", "dense", "tied", "uneven", "short_ends", "hybrid")
 _TEXTS: Final = (
     "schedule", "sharding", "offload", "cp_comm", "tp_kind", "placement", "precision", "optimizer", "vendor",
     "generation", "layout", "hybrid_pattern",

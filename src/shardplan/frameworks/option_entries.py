@@ -6,8 +6,10 @@ Expressions in braces and conditions are those of :mod:`shardplan.frameworks.con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
+from functools import cache
 from string import Formatter
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +17,8 @@ import numpy as np
 
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
-from shardplan.frameworks.conditions import FACTS, Condition, Fact, Facts, parse_condition
+from shardplan.files import DATA, shipped_document
+from shardplan.frameworks.conditions import FACTS, SWITCHES, Condition, Fact, Facts, parse_condition
 from shardplan.frameworks.reading import wrong
 from shardplan.frameworks.stage_layers import hybrid_pattern, is_hybrid, megatron_layout
 from shardplan.inputs.chunks import chunk_layers
@@ -132,6 +135,59 @@ class OptionTable:
     def __hash__(self) -> int:
         """Of tables that are equal the same."""
         return hash(len(self.raw))
+
+
+class ReadOption(NamedTuple):
+    """An option of a record as one who reads launch files looks for it."""
+
+    field: str
+    names: tuple[str, ...]
+    """In the newest version first, then those of older versions."""
+    read: str | Mapping[str, str]
+    """``number`` or ``switch``, the name of the field, or the framework's words with ours."""
+    value: object = None
+    """What the field is where the option is a switch that is given."""
+
+
+@cache
+def read_backwards(stack: str) -> tuple[ReadOption, ...]:
+    """The options of a shipped record whose text is a name and one field, or a switch that says one."""
+    document = shipped_document(DATA / "stacks" / f"{stack}.yaml")
+    found = dict[tuple[str, object], ReadOption]()
+    for record in (document["can_run"], *document.get("can_run_before", ())):
+        for raw in record.get("options", {"value": ()})["value"]:
+            for each in _backwards({"option": raw} if isinstance(raw, str) else raw):
+                known = found.setdefault((each.field, each.value), each)
+                found[each.field, each.value] = known._replace(names=tuple(dict.fromkeys((*known.names, *each.names))))
+    return tuple(found.values())
+
+
+_PAIR: Final = r"(?:--)?([A-Za-z_][\w.-]*)(?: |=|: | = )\{(\w+)\}"
+"""A name with the value of one field."""
+
+
+def _backwards(given: Mapping[str, Any]) -> Iterator[ReadOption]:
+    text = given.get("option", "")
+    pairs = re.findall(_PAIR, text)
+    if pairs and re.fullmatch(rf"{_PAIR}(?: {_PAIR})*", text) and {name for _, name in pairs} <= {*SAID, *SWITCHES}:
+        for name, of_field in pairs if pairs[0][1] in given.get("says", (pairs[0][1],)) else ():
+            words = {word: value for value, word in given.get("words", {}).items()}
+            kind = "switch" if of_field in SWITCHES else of_field
+            yield ReadOption(of_field, (name,), words or kind)
+    elif switch := re.fullmatch(r"--([a-z][\w.-]*)", text):
+        for of_field, value in _switched(given):
+            yield ReadOption(of_field, (switch[1],), "switch", value)
+
+
+def _switched(given: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """The field that a switch turns on or off, or sets to a word."""
+    when = given.get("when", "")
+    facts = re.sub(r'"[^"]*"', "", when)
+    says = given.get("says", [name for name in SAID if re.search(rf"\b{name}\b", facts)])
+    if len(says) == 1 and says[0] in SWITCHES:
+        yield says[0], not re.search(rf"\bnot {says[0]}\b", when)
+    elif len(says) == 1 and (found := re.search(rf'\b{says[0]} == "([\w-]+)"', when)):
+        yield says[0], found[1]
 
 
 def read_options(raw: object, where: str) -> OptionTable:

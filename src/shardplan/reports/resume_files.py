@@ -13,7 +13,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.launch.audit.question import put
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
-from shardplan.launch.resume.side import ResumeSide, side_of_plan, side_of_reading
+from shardplan.launch.resume.answer import ResumeSide, side_of_plan, side_of_reading
 from shardplan.reports.plan_file import PLAN_FILE, read_plan_file
 
 SIDES: Final = ("old", "new")

@@ -10,8 +10,8 @@ from tests.launch.scripts import ask
 
 import shardplan
 from shardplan.inputs.plan import Plan
-from shardplan.launch.audit.changes import changes
 from shardplan.launch.audit.improve import Improvement
+from shardplan.launch.audit.nearby import changes
 
 pytest.importorskip("tree_sitter_bash")
 SCRIPT = """

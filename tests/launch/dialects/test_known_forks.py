@@ -11,7 +11,7 @@ from tests.launch.scripts import ask, read, values
 from shardplan import load_cluster
 from shardplan.errors import InputError
 from shardplan.launch.audit.answer import audit_launch
-from shardplan.launch.dialects.megatron_core.underscored import OF_PLANS
+from shardplan.launch.dialects.megatron_core.forks import EPFL_PLANS
 
 pytest.importorskip("tree_sitter_bash")
 
@@ -58,7 +58,7 @@ def test_changes_of_a_fork_have_options_that_it_has(tmp_path: Path) -> None:
     found = audit_launch(ask(tmp_path, "run.sh", UNDERSCORES), cluster=load_cluster("dgx-h100"))
     put_in = {name for each in found.improvements for option in each.added for name in re.findall(r"--\w+", option)}
     assert put_in
-    assert put_in <= {name.replace("-", "_").replace("__", "--", 1) for name in OF_PLANS}
+    assert put_in <= {name.replace("-", "_").replace("__", "--", 1) for name in EPFL_PLANS}
 
 
 SAT = """

@@ -8,8 +8,8 @@ import pytest
 from tests.launch.scripts import MEGATRON, read, values
 
 from shardplan.errors import InputError
+from shardplan.launch.dialects.megatron_core.megatron_stages import layer_pattern, pipeline_layout
 from shardplan.launch.dialects.models import model_of
-from shardplan.launch.dialects.patterns import layer_pattern, pipeline_layout
 
 pytest.importorskip("tree_sitter_bash")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.launch.dialects.test_fresh_samples import AXOLOTL, SWIFT, line
 from tests.launch.scripts import read, values
 
-from shardplan.launch.dialects.unread_names import without_effect
+from shardplan.launch.dialects.own_names import without_effect
 
 pytest.importorskip("tree_sitter_bash")
 

@@ -26,7 +26,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
-from shardplan.launch.export.megatron_core import pattern
+from shardplan.launch.export.megatron_lm import pattern
 from shardplan.launch.export.targets import TARGETS, export_plan, stack_of, target_named
 from shardplan.launch.export.written import END, START, Export
 from shardplan.validity.rules import broken_rule

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from shardplan.errors import InputError
-from shardplan.launch.read import limits, parse_document, parse_script, read_document, read_script
+from shardplan.launch.read import parse_document, parse_script, read_document, read_script
+from shardplan.launch.read import trees as limits
 from shardplan.launch.read.facts import DocumentKind
 from shardplan.launch.read.python import parse_python
 

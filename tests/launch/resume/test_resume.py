@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import shardplan
-from shardplan.launch.resume.answer import STATES, resume
+from shardplan.launch.resume.answer import FIELDS, STATES, ResumeSide, resume
 from shardplan.launch.resume.record import ALWAYS, CheckpointRecord, checkpoint_records
-from shardplan.launch.resume.side import FIELDS, ResumeSide
 
 RUN: dict[str, Any] = {
     "tp": 8, "cp": 1, "pp": 4, "vp": 1, "ep": 1, "dp": 2, "sharding": "zero1", "micro_batch_size": 1,

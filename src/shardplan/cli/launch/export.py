@@ -19,7 +19,7 @@ from shardplan.words import joined
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
-    from shardplan.launch.export.saving import ExportTarget
+    from shardplan.launch.export.shell import ExportTarget
     from shardplan.launch.export.written import Export
 
 NAMES = "megatron-lm, megatron-bridge, nemo, torchtitan, deepspeed, accelerate, nanotron or maxtext"
@@ -65,7 +65,7 @@ def export(
 
     What the files do not express is named. Data, tokenizer and learning rate are in one marked block, to be filled in.
     """
-    from shardplan.launch.export.saving import ExportTarget
+    from shardplan.launch.export.shell import ExportTarget
     from shardplan.launch.export.targets import export_estimate, target_named
     from shardplan.reports.plan_file import read_plan_file
 
@@ -114,7 +114,7 @@ class AskedExport:
 
 def asked_export(flag: str, output: OutputFlags, *, stack: str | None, method: str | None) -> AskedExport:
     """The framework and the file of ``--export NAME[=FILE]``. Raises ``InputError``."""
-    from shardplan.launch.export.saving import ExportTarget
+    from shardplan.launch.export.shell import ExportTarget
     from shardplan.launch.export.targets import target_named
 
     if (stack or "").lower() == "all" or method not in (None, "shardplan"):

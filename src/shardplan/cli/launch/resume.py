@@ -13,7 +13,7 @@ from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.launch.audit import ClusterFlag, EnvFlag, GivenFlag, ModelFlag, named_cluster, named_model, pairs
 
 if TYPE_CHECKING:
-    from shardplan.launch.resume.side import ResumeSide
+    from shardplan.launch.resume.answer import ResumeSide
 
 OldArgument = Annotated[
     Path,

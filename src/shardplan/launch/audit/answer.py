@@ -10,8 +10,7 @@ from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
-from shardplan.launch.audit.question import Put, put
-from shardplan.launch.audit.violations import stops, violations
+from shardplan.launch.audit.question import Put, put, stops, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Break, Reading

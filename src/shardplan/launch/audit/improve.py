@@ -18,13 +18,11 @@ from shardplan.frameworks.options import options_of
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
-from shardplan.launch.audit.changes import Change, changes
-from shardplan.launch.audit.nearby import nearby_plans
-from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, swift, underscored
+from shardplan.launch.audit.nearby import Change, changes, nearby_plans
+from shardplan.launch.dialects import torchtitan
+from shardplan.launch.dialects.megatron_core import flagscale, forks, megatron, neox, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Reading, plain_name
-from shardplan.launch.dialects.torchtitan import settings as torchtitan
-from shardplan.launch.dialects.torchtitan import toml_keys
 from shardplan.planner.related.frameworks import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
 from shardplan.planner.stopping import Stop
@@ -100,13 +98,13 @@ OWN_NAMES: Final = frozenset({("nemo", NEMO.version), (neox.NAME, neox.VERSION)}
 """Dialects that are priced by the record of a framework with other names."""
 SPELLINGS: Final[Mapping[tuple[str, str], Callable[[str], tuple[str, ...]]]] = {
     (flagscale.NAME, flagscale.VERSION): flagscale.as_settings,
-    (megatron.NAME, underscored.VERSION): underscored.with_underscores,
+    (megatron.NAME, forks.EPFL): forks.with_underscores,
     (swift.NAME, swift.VERSION): swift.as_options,
-    (torchtitan.NAME, torchtitan.TOML): toml_keys.as_keys,
+    (torchtitan.NAME, torchtitan.TOML): torchtitan.as_keys,
 }
 """How dialects spell the options of their record, where it is not the record's way."""
 KNOWN: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    (megatron.NAME, underscored.VERSION): underscored.OF_PLANS,
+    (megatron.NAME, forks.EPFL): forks.EPFL_PLANS,
     (swift.NAME, swift.VERSION): swift.OF_PLANS,
 }
 """What forks have of the options of their record, where they lack some."""

@@ -1,4 +1,4 @@
-"""Plans that an audit proposes: those that differ in one field, and the best of a search.
+"""Plans that are near to another, and what differs between two.
 
 The search is asked for two lists: the best plans with what is kept, and the best of those with the degrees as they are.
 The second are among the first wherever the framework's record leaves the same choices, so that one search answers both.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +19,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import all_run
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.plan import Plan
-from shardplan.launch.audit.changes import changes
+from shardplan.inputs.plan import Plan, placement_tokens
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
@@ -37,6 +36,26 @@ from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey
 from shardplan.validity.rules import broken_rules
+
+Change = dict[str, tuple[object, object]]
+"""Old and new value of every field that changes."""
+
+
+def changes(old: Plan, new: Plan) -> Change:
+    """Fields that differ, with both values; the schedule by its effect.
+
+    Both plans state their software (``Question.with_software``): what one leaves open differs from what another states.
+    """
+    found = {each.name: (getattr(old, each.name), getattr(new, each.name)) for each in fields(Plan)}
+    found["schedule"] = (old.effective_schedule, new.effective_schedule)
+    silent = {"overlap_pp"} | ({"sequence_parallel", "overlap_tp"} if new.tp == 1 else set())
+    silent |= {"moe_dispatcher", "overlap_ep"} if new.ep == new.etp == 1 else set()
+    used = {name for name in ("tp", "cp", "pp", "ep") if getattr(old, name) > 1 or getattr(new, name) > 1} | {"dp"}
+    orders = [[each for each in placement_tokens(plan.placement) if each[0] in used] for plan in (old, new)]
+    if orders[0] == orders[1]:
+        silent.add("placement")
+    return {key: pair for key, pair in found.items() if pair[0] != pair[1] and key not in silent}
+
 
 MOST: Final = 3
 """Plans of each list."""

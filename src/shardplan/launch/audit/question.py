@@ -1,45 +1,37 @@
-"""From a reading to a question and a plan: what is known, what defaults fill, what must be asked for."""
+"""From a reading to a question and a plan: what is known, what defaults fill, what is asked for, which rules break."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, Final
+
+import numpy as np
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
+from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
+from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.names import names_meant
+from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
-from shardplan.launch.dialects.torchtitan import settings as torchtitan
+from shardplan.launch.dialects.records import Dialect
+from shardplan.validity.rules import RULES
 
-STACKS: Final = {
-    "megatron-lm": "megatron-lm",
-    "ms-swift": "megatron-lm",
-    "megatron-deepspeed": "megatron-deepspeed",
-    "megatron-bridge": "megatron-bridge",
-    "nemo": "nemo",
-    "torchtitan": "torchtitan",
-    "deepspeed": "deepspeed",
-    "nanotron": "nanotron",
-    "maxtext": "maxtext",
-    "llm-foundry": "llm-foundry",
-    "gpt-neox": "megatron-deepspeed",
-    "flagscale": "megatron-lm",
-}
-"""The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
 OLDER: Final[Mapping[tuple[str, str], str | None]] = {
     (swift.NAME, swift.TRAINER): None,
     ("torchtitan", torchtitan.TOML): "torchtitan@0.2",
@@ -101,7 +93,7 @@ def _stack(reading: Reading) -> Stack | None:
         return load_stack(DATA / "launch" / "accelerate.yaml")
     if reading.framework in FORKS and reading.value("train") == "lora":
         return None
-    name = OLDER.get((reading.framework, reading.version), STACKS.get(reading.framework))
+    name = OLDER.get((reading.framework, reading.version), Dialect(name=reading.framework).record.get("priced_by"))
     return None if name is None else load_stack(name)
 
 
@@ -233,3 +225,121 @@ def _assumed(reading: Reading, plan: Plan, job: Job, stack: Stack | None) -> dic
             if key not in reading.facts and getattr(record, key) is not None:
                 own[key] = (getattr(record, key), why)
     return own
+
+
+_FLAG: Final = re.compile(r"--(no-)?([a-z][a-z0-9-]*[a-z0-9])")
+
+
+def in_words_of(found: Break, reading: Reading) -> Break:
+    """The broken rule with what to change as the file calls it; fields that no option of it states by their name."""
+    return replace(found, knob=_FLAG.sub(lambda flag: _called(flag, reading), found.knob))
+
+
+def _called(flag: re.Match[str], reading: Reading) -> str:
+    """The option of the file for a flag of this program; flags of the audit itself stay."""
+    field = flag[2].replace("-", "_")
+    if field not in PLAN_KEYS | JOB_KEYS:
+        return flag[0]
+    own = _option(reading, field)
+    if own is None:
+        return f"{field.replace('_', ' ')} off" if flag[1] else field.replace("_", " ")
+    return f"leave out {own}" if flag[1] else own
+
+
+def _option(reading: Reading, field: str) -> str | None:
+    """The option that states a field, as it is written."""
+    fact, name = reading.facts.get(field), reading.options.get(field)
+    if fact is None or name is None or fact.origin == "assumed":
+        return None
+    written = fact.why.partition(": ")[0].rpartition(" ")[2]
+    return written if written.lstrip("-").replace("_", "-") == name.lstrip("-").replace("_", "-") else name
+
+
+DENSE = "tp x cp x pp divides the accelerators"
+EXPERT = "ep x etp x pp divides the accelerators"
+BATCH = "micro-batches divide the global batch"
+EXPERTS = "expert-parallel ranks share experts evenly"
+HEADS = "tensor-parallel ranks share heads evenly"
+LAYERS = "layers divide into equal stages"
+
+
+def violations(reading: Reading, put: Put) -> tuple[Break, ...]:
+    """Every rule that is broken, what stops a run first; each rule once."""
+    ours = (*put.breaks, *_arithmetic(reading), *_broken_rules(put), *_of_framework(put))
+    found = [*reading.breaks, *(in_words_of(each, reading) for each in ours)]
+    unique = list(
+        {
+            (each.rule, each.severity, each.values if each.severity == "notice" else ""): each
+            for each in reversed(found)
+        }.values()
+    )
+    order = {"stops": 0, "changes": 1, "notice": 2}
+    return tuple(sorted(unique, key=lambda each: order[each.severity]))
+
+
+def stops(found: Iterable[Break]) -> bool:
+    """Whether one of them stops the run."""
+    return any(each.severity == "stops" for each in found)
+
+
+def _positive(reading: Reading, key: str) -> int | None:
+    value = reading.value(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _arithmetic(reading: Reading) -> Iterator[Break]:
+    """What needs no model and no cluster: the two factorisations of the world, the batch, experts, heads."""
+    total = _positive(reading, "num_accelerators")
+    tp, cp, pp, ep, etp = (_positive(reading, key) for key in ("tp", "cp", "pp", "ep", "etp"))
+    if total and tp and cp and pp and total % (tp * cp * pp):
+        yield Break(
+            rule=DENSE,
+            values=f"tp {tp} x cp {cp} x pp {pp} = {tp * cp * pp} for {total:,} accelerators",
+            knob="choose degrees whose product divides the accelerators, or start more nodes",
+        )
+    elif total and tp and cp and pp:
+        yield from _batch(reading, total // (tp * cp * pp))
+    if total and pp and ep and ep > 1 and total % (ep * (etp or 1) * pp):
+        yield Break(
+            rule=EXPERT,
+            values=f"ep {ep} x etp {etp or 1} x pp {pp} = {ep * (etp or 1) * pp} for {total:,} accelerators",
+            knob="choose ep and etp whose product with pp divides the accelerators, or start more nodes",
+        )
+    experts, heads = _positive(reading, "num_experts"), _positive(reading, "num_attention_heads")
+    if experts and ep and experts % ep:
+        yield Break(
+            rule=EXPERTS, values=f"ep {ep} with {experts} experts", knob=f"choose ep among the divisors of {experts}"
+        )
+    if heads and tp and heads % tp:
+        yield Break(
+            rule=HEADS, values=f"tp {tp} with {heads} attention heads", knob=f"choose tp among the divisors of {heads}"
+        )
+
+
+def _batch(reading: Reading, dp: int) -> Iterator[Break]:
+    size, batch = _positive(reading, "micro_batch_size"), _positive(reading, "global_batch_size")
+    if size and batch and batch % (size * dp):
+        yield Break(
+            rule=BATCH,
+            values=f"dp {dp} x micro-batch {size} = {dp * size} for a global batch of {batch} sequences",
+            knob="change the global batch, the micro-batch or the degrees",
+        )
+
+
+def _broken_rules(put: Put) -> Iterator[Break]:
+    """Every rule of shardplan that the plan breaks."""
+    if put.question is None or put.plan is None:
+        return
+    setting = put.question.setting
+    degrees = Degrees.of(put.plan)
+    for rule in RULES:
+        if not bool(np.all(rule.holds(setting, degrees))):
+            yield Break(rule=rule.name, values=rule.message(setting, put.plan), knob=rule.hint(setting, put.plan))
+
+
+def _of_framework(put: Put) -> Iterator[Break]:
+    """What the framework refuses to run."""
+    if put.question is None or put.plan is None or put.stack is None:
+        return
+    for each in refusals(put.stack, put.plan, put.question.setting):
+        yield Break(rule=each.rule, values=each.message, knob=each.hint)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, state, state_all, words_of
-from shardplan.launch.dialects.values import degree, on_off, precision, switch
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import Settings, state
+from shardplan.launch.dialects.values import degree, on_off, precision, switch, words_of
 
 NAME: Final = "accelerate"
 VERSION: Final = "1.15"
@@ -28,22 +29,7 @@ STRATEGIES: Final = words_of(
 )
 """Names and numbers of ``fsdp_sharding_strategy``."""
 
-MEGATRON: Final[Table] = {
-    "tp": (("megatron_lm_tp_degree",), degree),
-    "pp": (("megatron_lm_pp_degree",), degree),
-    "gradient_accumulation": (("megatron_lm_num_micro_batches",), degree),
-    "sequence_parallel": (("megatron_lm_sequence_parallelism",), switch),
-}
-PARALLELISM: Final[Table] = {
-    "replicate": (("parallelism_config_dp_replicate_size",), degree),
-    "shard": (("parallelism_config_dp_shard_size",), degree),
-    "tp": (("parallelism_config_tp_size",), degree),
-    "cp": (("parallelism_config_cp_size", "parallelism_config_sp_size"), degree),
-    "cp_comm": (
-        ("parallelism_config_cp_comm_strategy",),
-        words_of({"allgather": "allgather", "alltoall": "p2p"}),  # rotates as a ring
-    ),
-}
+RECORD: Final = Dialect(name=NAME)
 
 
 KINDS: Final = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM",
@@ -97,8 +83,7 @@ def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> No
     elif kind == "NO" or kind.startswith("MULTI_"):
         facts.derive("sharding", "ddp", f"distributed_type {kind}", "distributed_type")
     elif kind == "DEEPSPEED":
-        degrees = ("tp", "cp")
-        state_all(facts, config.section("parallelism_config"), {key: PARALLELISM[key] for key in degrees})
+        RECORD.state_section(facts, config.section("parallelism_config"), "parallelism", ("tp", "cp"))
         if facts.number("cp") not in {None, 1} and config.has("parallelism_config.parallelism_config_sp_size"):
             facts.derive("cp_comm", "a2a", "sequence parallelism of DeepSpeed (Ulysses)")
     elif kind:
@@ -126,21 +111,14 @@ def _world(facts: Facts, config: Settings) -> None:
 
 
 def _megatron(facts: Facts, section: Settings) -> None:
-    state_all(facts, section, MEGATRON)
-    optimizer = section.first("megatron_lm_use_distributed_optimizer")
-    if optimizer is not None:
-        state(facts, "sharding", optimizer, on_off("zero1", "ddp"))
-    facts.assume("sharding", "ddp")
-    recompute = section.first("megatron_lm_recompute_activations")
-    if recompute is not None:
-        state(facts, "recompute", recompute, on_off("selective", "none"))
-    facts.assume("recompute", "none")
+    RECORD.state(facts, section)
+    RECORD.assume(facts)
 
 
 def _fsdp(facts: Facts, config: Settings) -> None:
     """FSDP 1 by strategy, FSDP 2 by whether weights are resharded; degrees of ``parallelism_config``."""
     section = config.section("fsdp_config")
-    state_all(facts, config.section("parallelism_config"), PARALLELISM)
+    RECORD.state_section(facts, config.section("parallelism_config"), "parallelism")
     replicate, shard, cp = (facts.number(key) for key in ("replicate", "shard", "cp"))
     _strategy(facts, section, replicate or 1, (shard or 1) * (cp or 1))
     for helper in ("replicate", "shard"):

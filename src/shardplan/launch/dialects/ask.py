@@ -1,4 +1,4 @@
-"""A launch file and what the user says about it; files that it names."""
+"""A launch file and what the user says about it; files that it names; which files are refused by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Final
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.fields import dataclass
+from shardplan.files import DATA, shipped_document
+from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
-from shardplan.launch.dialects.settings import NamedSetting
+from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
+from shardplan.launch.read.facts import Command
 from shardplan.words import folded, guess
 
 
@@ -142,3 +145,67 @@ def take_notes(facts: Facts, document: Document) -> None:
     """What the reader of a document noted."""
     for text in document.notes:
         facts.note(text)
+
+
+READ: Final = (
+    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
+    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, OLMo, InternEvo, recipes of "
+    "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp"
+)
+"""Frameworks whose files are read."""
+
+_REFUSED: Final = shipped_document(DATA / "dialects" / "refused.yaml")
+MARKS: Final[Mapping[str, Sequence[str]]] = _REFUSED["marks"]
+"""Keys by which a file is recognised."""
+
+COMMANDS: Final[Mapping[str, str]] = _REFUSED["commands"]
+"""Programs and launchers by which a line is recognised."""
+
+
+def refused(settings: Settings) -> str | None:
+    """The framework of a configuration that is recognised but not read."""
+    return next((name for name, marks in MARKS.items() if any(settings.has(mark) for mark in marks)), None)
+
+
+def refuse(path: Path, settings: Settings) -> InputError:
+    """What to say of a configuration that no dialect reads."""
+    return _error(path, refused(settings))
+
+
+def refused_command(program: str, launchers: Sequence[str]) -> str | None:
+    """The framework of a line that is recognised but not read."""
+    for mark, name in COMMANDS.items():
+        lower = f"/{program.lower()}"
+        if mark in launchers or lower.startswith(f"/{mark}") or f"/{mark}/" in lower or lower.endswith(f"/{mark}"):
+            return name
+    return None
+
+
+MODES: Final = ("pretrain", "finetune", "inference")
+"""What ``--mode`` of SwissArmyTransformer says (``sat/arguments.py`` of THUDM/SwissArmyTransformer)."""
+
+
+def refused_options(options: Options, command: Command) -> str | None:
+    """The framework of options that look like Megatron-LM's and mean something else."""
+    mode = options.first("mode")
+    is_of_sat = mode is not None and mode.value in MODES and options.first("model-parallel-size", "experiment-name")
+    if "actor_num_nodes" in options and "vllm_num_engines" in options:
+        return "OpenRLHF"
+    is_of_sat = is_of_sat or options.first("inner-hidden-size", "max-sequence-length", "layernorm-order")
+    return "SwissArmyTransformer" if is_of_sat or "SAT_HOME" in {**command.exported, **command.assignments} else None
+
+
+def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
+    """What to say of a launch line that is recognised but not read."""
+    return _error(path, name, f" (line {launch.command.line})")
+
+
+def _error(path: Path, name: str | None, where: str = "") -> InputError:
+    what = (
+        f"a launch file of {name}, which is recognised but not read{where}" if name else "of no framework that is read"
+    )
+    return InputError(
+        f"{path} is {what}",
+        rule="a launch file is of a framework that is read",
+        hint=f"read are {READ}; or put the plan by flags to `shardplan estimate`",
+    )

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
-from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
-from shardplan.launch.dialects.known import refuse, refused
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
+from shardplan.launch.dialects.ask import Ask, begin, named_document, refuse, refused, unread
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
-from shardplan.launch.dialects.megatron_core.megatron_names import BARE
-from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
-from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
+from shardplan.launch.dialects.megatron_core.megatron_options import BARE
+from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.reading import Facts, plain_name
-from shardplan.launch.dialects.settings import NamedSetting, Settings, as_option, batch_of, state, world_of
-from shardplan.launch.dialects.tabled.tables import TABLES
-from shardplan.launch.dialects.torchtitan import settings as torchtitan
+from shardplan.launch.dialects.settings import (
+    NamedSetting,
+    Option,
+    Options,
+    Settings,
+    as_option,
+    batch_of,
+    options_of,
+    pairs_of,
+    state,
+    world_of,
+)
+from shardplan.launch.dialects.small_frameworks import TABLES
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word
 
@@ -115,11 +123,7 @@ def _expansion(facts: Facts, settings: Settings) -> None:
 def _overrides(ask: Ask) -> Settings:
     """``key=value`` and ``--key value`` after ``--``."""
     words = [Word(text=each, shown=each, line=0, file="--") for each in ask.arguments]
-    return Settings.of_options(options_of(words)).over(_pairs(words))
-
-
-def _pairs(words: Sequence[Word]) -> Settings:
-    return Settings.of_options(pairs_of(words))
+    return Settings.of_options(options_of(words)).over(Settings.of_options(pairs_of(words)))
 
 
 def _model_args(ask: Ask, settings: Settings) -> Facts:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shardplan.launch.dialects.adapters import RANKS, adapter_facts, frozen_facts, packed_facts
+from shardplan.launch.dialects.own_names import unsaid, without_effect
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.unread_names import unsaid, without_effect
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
+from shardplan.launch.dialects.trainers import RANKS, adapter_facts, frozen_facts, packed_facts
 from shardplan.launch.dialects.values import (
     ATTENTION,
     attention,
     degree,
     number,
-    on_off,
     optimizer,
     precision,
     switch,
@@ -36,62 +36,18 @@ def is_deepspeed(settings: Settings) -> bool:
     return sum(settings.has(section) for section in SECTIONS) >= 2 or settings.has("zero_optimization")
 
 
-TRAINER: Final[Table] = {
-    "micro_batch_size": (
-        (
-            "per_device_train_batch_size",
-            "per_gpu_train_batch_size",
-            "micro_batch_size",
-            "per_device_training_batch_size",
-            "train_batch_size_per_gpu",
-        ),
-        degree,
-    ),
-    "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-    "sequence_length": (
-        (
-            "block_size",
-            "model_max_length",
-            "max_seq_len",
-            "max_seq_length",
-            "max_length",
-            "cutoff_len",
-            "sequence_length",
-            "seq_length",
-            "seq_len",
-        ),
-        degree,
-    ),
-    "optimizer": (("optim",), optimizer),
-    "sharding": (("zero_stage", "actor_zero_stage", "deepspeed_stage"), zero_stage),
-    "global_batch_size": (("batch_size", "global_batch_size"), degree),
-    "tp": (("tp", "tp_size", "tensor_parallel_size", "autotp_size"), degree),
-    "cp": (("sp", "sp_size", "sequence_parallel_size", "ulysses_degree"), degree),
-    "ep": (("ep", "ep_size", "ep_world_size", "expert_parallel_size"), degree),
-}
+RECORD: Final = Dialect(name=NAME)
 """Options of trainers, with underscores."""
 NAMED: Final = ("model_name_or_path", "pretrained_model_name_or_path", "from_pretrained", "model_id")
 """Options that name the model that is loaded."""
 VAGUE: Final = ("base_model", "model", "model_name", "model_path")
 """Options that name it in some programs; in others one of them is a family, a class or where the result is written."""
-MCORE_ADAPTER: Final[Table] = {
-    "tp": (("tensor_model_parallel_size",), degree),
-    "pp": (("pipeline_model_parallel_size",), degree),
-    "vp": (("virtual_pipeline_model_parallel_size",), degree),
-    "cp": (("context_parallel_size",), degree),
-    "ep": (("expert_model_parallel_size",), degree),
-    "sequence_parallel": (("sequence_parallel",), switch),
-    "sharding": (("use_distributed_optimizer",), on_off("zero1", "ddp")),
-    "overlap_dp": (("overlap_grad_reduce",), switch),
-    "recompute": (("recompute_granularity",), lambda value: value if value in {"full", "selective"} else None),
-}
-"""Options of LLaMA-Factory on Megatron Core (``mcore_adapter`` of ROLL 8eb27cc2), which are Megatron's."""
 
 
 def trainer_facts(facts: Facts, options: Settings) -> None:
     """Options of a training script in the manner of Hugging Face's Trainer."""
-    state_all(facts, options, MCORE_ADAPTER)
-    state_all(facts, options, {key: entry for key, entry in TRAINER.items() if key != "global_batch_size"})
+    Dialect(name="mcore-adapter").state(facts, options)
+    RECORD.state(facts, options)
     _model(facts, options)
     for name, word in (("bf16", "bf16"), ("fp16", "fp16")):
         setting = options.first(name)
@@ -130,7 +86,7 @@ def _model(facts: Facts, options: Settings) -> None:
 
 def _has_stage(options: Settings) -> bool:
     """Whether a line is in the manner of DeepSpeed-Chat, whose ``--offload`` is that of the optimizer."""
-    return any(name in options for name in TRAINER["sharding"][0])
+    return options.first(*next(row.names for row in RECORD.rows if row.field == "sharding")) is not None
 
 
 ADAPTERS: Final = ("use_peft", "use_lora", "lora", "lora_enable", "use_peft_lora", "only_optimize_lora")

@@ -6,23 +6,19 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
-from shardplan.launch.dialects.adapters import copy_facts
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
 from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
-from shardplan.launch.dialects.launching.launches import Launch
-from shardplan.launch.dialects.launching.world import slices, world
-from shardplan.launch.dialects.megatron_core import overrides, performance, swift
+from shardplan.launch.dialects.launches import Launch
+from shardplan.launch.dialects.megatron_core import overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
-from shardplan.launch.dialects.objectives import objective_facts
-from shardplan.launch.dialects.options import Option, Options, options_of, take_open
-from shardplan.launch.dialects.own_words import own_degrees
+from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings
-from shardplan.launch.dialects.tabled.small_frameworks import FMS_FSDP
-from shardplan.launch.dialects.torchtitan import settings as torchtitan
-from shardplan.launch.dialects.unread_names import unsaid
+from shardplan.launch.dialects.settings import NamedSetting, Option, Options, Settings, options_of, take_open
+from shardplan.launch.dialects.small_frameworks import FMS_FSDP
+from shardplan.launch.dialects.trainers import copy_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
+from shardplan.launch.dialects.world import slices, world
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
 
@@ -46,16 +42,16 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
     """The dialect of a launch line that is not of Megatron-LM."""
     name = launch.program.rpartition("/")[2]
     pairs = Settings.of_options(launch.pairs())
-    if performance.is_performance(launch.program):
-        facts = begin(ask, overrides.BRIDGE, performance.VERSION)
-        performance.performance_facts(facts, options)
+    if overrides.is_performance(launch.program):
+        facts = begin(ask, overrides.BRIDGE, overrides.PERFORMANCE_VERSION)
+        overrides.performance_facts(facts, options)
     elif overrides.is_bridge(launch.program) or "nemo" in launch.launchers:
         facts = _recipe(ask, script, launch, options)
-    elif name == "run_train.py" and options.get("config-file", "config_file") is not None:
+    elif name == "run_train.py" and options.first("config-file", "config_file") is not None:
         facts = _nanotron(ask, script, launch, options)
     elif "swift" in launch.launchers:
         facts = _swift(ask, script, launch)
-    elif "torchtitan" in launch.program or options.get("job.config_file", "module") is not None:
+    elif "torchtitan" in launch.program or options.first("job.config_file", "module") is not None:
         facts = _torchtitan(ask, script, launch, options)
     elif NEMO.owns(pairs) or re.fullmatch(OF_NEMO, name):
         facts = _nemo(ask, script, launch, options)
@@ -112,7 +108,7 @@ def _recipe(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts
     """A recipe of Megatron-Bridge or NeMo 2, with what is set over it."""
     name = overrides.BRIDGE if overrides.is_bridge(launch.program) else overrides.NEMO
     facts = begin(ask, name, overrides.VERSIONS[name])
-    option = options.get("recipe", "factory")
+    option = options.first("recipe", "factory")
     world(facts, launch, script)
     recipe = None if option is None else setting_of(replace(option, words=option.words[:1]))
     overrides.override_facts(facts, launch.pairs(), recipe)
@@ -123,7 +119,7 @@ def _recipe(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts
 def _nemo(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
     """Overrides of hydra, over the configuration that the line names; it decides what the line does not state."""
     facts = begin(ask, NEMO.name, NEMO.version)
-    settings, option = Settings.of_options(launch.pairs()), options.get("config-name", "config_name")
+    settings, option = Settings.of_options(launch.pairs()), options.first("config-name", "config_name")
     option = None if option is None else replace(option, words=option.words[:1])
     named = NamedSetting(name="config-name", value=f"{launch.program}'s configuration", place="", needs=())
     if option is not None and option.value is not None:

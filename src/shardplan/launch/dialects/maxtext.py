@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Final
 
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, state, state_all, words_of
-from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, text, whole
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings, state
+from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.words import folded
 
 NAME: Final = "maxtext"
@@ -28,66 +30,13 @@ AXES: Final = (
 )
 """Mesh axes, each within a slice (``ici``) and across (``dcn``)."""
 
-TABLE: Final[Table] = {
-    "sequence_length": (("max_target_length",), degree),
-    "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-    "optimizer": (("opt_type",), optimizer),
-    "model_name": (("model_name",), text),
-    "num_hidden_layers": (("base_num_decoder_layers",), degree),
-    "hidden_size": (("base_emb_dim",), degree),
-    "intermediate_size": (("base_mlp_dim",), degree),
-    "num_attention_heads": (("base_num_query_heads",), degree),
-    "num_key_value_heads": (("base_num_kv_heads",), degree),
-    "head_dim": (("head_dim",), degree),
-    "vocab_size": (("vocab_size",), degree),
-    "num_experts": (("num_experts",), degree),
-    "num_experts_per_tok": (("num_experts_per_tok",), degree),
-    "moe_intermediate_size": (("base_moe_mlp_dim",), degree),
-    "num_mtp_layers": (("mtp_num_layers",), whole),
-    "q_lora_rank": (("q_lora_rank",), degree),
-    "kv_lora_rank": (("kv_lora_rank",), degree),
-    "qk_nope_head_dim": (("qk_nope_head_dim",), degree),
-    "qk_rope_head_dim": (("qk_rope_head_dim",), degree),
-    "v_head_dim": (("v_head_dim",), degree),
-    "n_group": (("n_routing_groups",), degree),
-    "topk_group": (("topk_routing_group",), degree),
-    "tie_word_embeddings": (("logits_via_embedding",), switch),
-    "qk_norm": (("use_qk_norm",), switch),
-    "qkv_bias": (("attention_bias",), switch),
-    "latent_attention": (("attention_type",), lambda value: str(value) == "mla"),
-    "dropout": (("enable_dropout",), switch),
-    "grad_dtype": (("grad_dtype",), precision),
-    "overlap_pp": (("pipeline_delay_activation_forwarding",), switch),
-    "cp_comm": (("context_parallel_strategy",), words_of({"all_gather": "allgather", "ring": "p2p", "ulysses": "a2a"})),
-    "pipeline_microbatches": (("num_pipeline_microbatches",), degree),
-    "layers_per_stage": (("num_layers_per_pipeline_stage",), degree),
-    "vp": (("num_pipeline_repeats",), degree),
-}
+RECORD: Final = Dialect(name=NAME, converts={"latent": lambda value: str(value) == "mla"})
 HELPERS: Final = ("pipeline_microbatches", "layers_per_stage")
-KEPT: Final[Mapping[str, tuple[str, ...]]] = {
-    "core_attn": ("context",),
-    "mla_up_proj": ("mla_q", "mla_kv"),
-    "mlp": ("mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"),
-    "moe": ("moe_mlpwi_0", "moe_mlpwi_1", "moe_mlpwo"),
-}
+KEPT: Final[Mapping[str, Sequence[str]]] = RECORD.words("kept")
 """Tensors of ``remat_policy=custom`` without which a module is computed again."""
 PROJECTIONS: Final = ("query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj")
 
-CATALOGUE: Final = {
-    "llama2-7b": "llama-2-7b",
-    "llama2-13b": "llama-2-13b",
-    "llama2-70b": "llama-2-70b",
-    "llama3-8b": "llama-3-8b",
-    "llama3-70b": "llama-3-70b",
-    "llama3.1-8b": "llama-3.1-8b",
-    "llama3.1-70b": "llama-3.1-70b",
-    "llama3.1-405b": "llama-3.1-405b",
-    "mixtral-8x7b": "mixtral-8x7b",
-    "mixtral-8x22b": "mixtral-8x22b",
-    "deepseek3-671b": "deepseek-v3",
-    "deepseek2-16b": "deepseek-v2-lite",
-    "gpt3-175b": "gpt3-175b",
-}
+CATALOGUE: Final[Mapping[str, str]] = RECORD.words("catalogue")
 
 
 def is_maxtext(settings: Settings) -> bool:
@@ -108,7 +57,7 @@ LEAST_USUAL: Final = 2
 
 def maxtext_facts(facts: Facts, config: Settings) -> None:
     """Reads settings, the line on top of its files, into ``facts``."""
-    state_all(facts, config, TABLE)
+    RECORD.state(facts, config)
     _model(facts, config)
     _layers(facts, config)
     axes = _axes(facts, config)
@@ -138,14 +87,7 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
         facts.doubt(f"{moment.place} = {moment.value}: the first moment in few bits is priced as fp32")
     for key, value in {"optimizer": "adam", "gradient_accumulation": 1}.items():  # known of files that are not at hand
         facts.assume_because(key, value, f"default of {NAME} {VERSION}")
-    for key, value in {
-        "precision": "bf16",
-        "sequence_length": 2048,
-        "vp": 1,
-        "sequence_parallel": True,
-        "overlap_dp": True,
-    }.items():
-        facts.assume(key, value)
+    RECORD.assume(facts)
     unsaid(facts, config, all_of=False)
     for helper in HELPERS:
         facts.facts.pop(helper, None)
@@ -163,15 +105,6 @@ def _model(facts: Facts, config: Settings) -> None:
     scale = config.first("global_parameter_scale")
     if scale is not None and whole(scale.value) not in {1, None}:
         facts.miss("model", (f"{scale.place} = {scale.value} scales the model in code: --model",))
-    for key, value in {
-        "gated": True,
-        "bias": False,
-        "normalization": "RMSNorm",
-        "position_embedding_type": "rope",
-        "tie_word_embeddings": False,
-        "head_dim": 128,
-    }.items():
-        facts.assume(key, value)
 
 
 def _layers(facts: Facts, config: Settings) -> None:
@@ -283,9 +216,7 @@ def _product(
             ],
         )
         return
-    product = 1
-    for each in values:
-        product *= each or 1
+    product = prod(each or 1 for each in values)
     if given:
         facts.derive(key, product, f"{', '.join(given)} axes", f"ici_{given[0]}_parallelism")
     else:
@@ -299,9 +230,7 @@ def _total(facts: Facts, axes: dict[str, tuple[int | None, int | None]]) -> None
     if None in slices or None in within or -1 in within:
         facts.miss("num_accelerators", ("the platform: --gpus",))
         return
-    product = 1
-    for each in (*within, *(each for each in slices if each != -1)):
-        product *= each or 1
+    product = prod(each or 1 for each in (*within, *(each for each in slices if each != -1)))
     if slices.count(-1) == 0 or facts.number("num_accelerators") == product:
         facts.derive("num_accelerators", product, "the product of the mesh axes")
     else:
@@ -368,7 +297,11 @@ def _remat(facts: Facts, config: Settings) -> None:
 
 def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
     """Tensors that are kept on the device or the host; all others are computed again."""
-    kept = {name: str(config.value(name)) for name in (*PROJECTIONS, *sum(KEPT.values(), ())) if name in config}
+    kept = {
+        name: str(config.value(name))
+        for name in (*PROJECTIONS, *(name for names in KEPT.values() for name in names))
+        if name in config
+    }
     kept = {name: where for name, where in kept.items() if where in ("device", "offload")}
     if config.value("decoder_layer_input") == "offload" or "offload" in kept.values():
         facts.derive("offload", "activations", f"{setting.place}: tensors that are offloaded", "remat_policy")
@@ -376,7 +309,7 @@ def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
         facts.derive("recompute", "full", f"{setting.place}: projections are computed again", "remat_policy")
         return
     absent = {
-        "mlp": _all_experts(facts),
+        "mlp": "num_experts" in facts and "moe_layer_freq" not in facts,
         "moe": "num_experts" not in facts,
         "mla_up_proj": not facts.value("latent_attention"),
     }
@@ -384,11 +317,6 @@ def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
         name for name, tensors in KEPT.items() if not absent.get(name) and not any(each in kept for each in tensors)
     ]
     facts.derive("recompute", ",".join(["layernorm", "activation", *again]), f"{setting.place}: what is not kept")
-
-
-def _all_experts(facts: Facts) -> bool:
-    """Whether no layer has a dense MLP."""
-    return "num_experts" in facts and "moe_layer_freq" not in facts
 
 
 def _optimizer_offload(facts: Facts, config: Settings) -> None:

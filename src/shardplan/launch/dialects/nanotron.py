@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, words_of
-from shardplan.launch.dialects.unread_names import unsaid
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state
 from shardplan.launch.dialects.values import (
-    degree,
     on_off,
-    optimizer,
-    precision,
-    schedule,
     switch,
-    text,
     whole,
-    zero_stage,
 )
 
 NAME: Final = "nanotron"
 VERSION: Final = "main of 2026-04 (2411b022)"
 
-TABLE: Final[Table] = {
-    "tp": (("parallelism.tp",), degree),
-    "pp": (("parallelism.pp",), degree),
-    "cp": (("parallelism.context_parallel_size",), degree),
-    "ep": (("parallelism.expert_parallel_size",), degree),
-    "dp": (("parallelism.dp",), degree),
-    "schedule": (("parallelism.pp_engine",), lambda value: "gpipe" if value == "afab" else schedule(value)),
-    "overlap_tp": (("parallelism.tp_linear_async_communication",), switch),
-    "recompute": (("parallelism.recompute_layer",), on_off("full", "none")),
-    "cp_comm": (
-        ("model.model_config._attn_implementation",),
-        words_of({"ring": "p2p", "llama3_ring_attention": "allgather"}),
-    ),
-    "sequence_parallel": (("parallelism.tp_mode",), words_of({"reduce_scatter": True, "all_reduce": False})),  # type: ignore[dict-item]
-    "sharding": (("optimizer.zero_stage",), zero_stage),
-    "optimizer": (("optimizer.optimizer_factory.name",), optimizer),
-    "micro_batch_size": (("tokens.micro_batch_size",), degree),
-    "gradient_accumulation": (("tokens.batch_accumulation_per_replica",), degree),
-    "sequence_length": (("tokens.sequence_length",), degree),
-    "precision": (("model.dtype",), precision),
-    "num_hidden_layers": (("model.model_config.num_hidden_layers",), degree),
-    "hidden_size": (("model.model_config.hidden_size",), degree),
-    "intermediate_size": (("model.model_config.intermediate_size",), degree),
-    "num_attention_heads": (("model.model_config.num_attention_heads",), degree),
-    "num_key_value_heads": (("model.model_config.num_key_value_heads",), degree),
-    "vocab_size": (("model.model_config.vocab_size",), degree),
-    "max_position_embeddings": (("model.model_config.max_position_embeddings",), degree),
-    "num_experts": (("model.model_config.moe_num_experts", "model.model_config.moe_config.num_experts"), degree),
-    "num_experts_per_tok": (("model.model_config.num_experts_per_tok", "model.model_config.moe_config.top_k"), degree),
-    "moe_intermediate_size": (("model.model_config.moe_config.moe_intermediate_size",), degree),
-    "tie_word_embeddings": (("model.model_config.tie_word_embeddings",), switch),
-    "tokenizer": (("tokenizer.tokenizer_name_or_path",), text),
-}
+RECORD: Final = Dialect(name=NAME)
 
 
 def is_nanotron(settings: Settings) -> bool:
@@ -64,15 +28,12 @@ def is_nanotron(settings: Settings) -> bool:
 
 def nanotron_facts(facts: Facts, config: Settings) -> None:
     """Reads a configuration into ``facts``."""
-    state_all(facts, config, TABLE)
-    for key in ("cp", "ep"):
-        facts.assume(key, 1)
+    RECORD.state(facts, config)
+    RECORD.assume(facts)
     names = ("dp", "tp", "pp", "cp")
     degrees = [facts.number(key) for key in names]
     if None not in degrees:
-        product = 1
-        for each in degrees:
-            product *= each or 1
+        product = prod(each or 1 for each in degrees)
         total = facts.number("num_accelerators")
         facts.derive("num_accelerators", product, "dp x tp x pp x cp")
         if total is not None and total != product:
@@ -88,28 +49,12 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
             "set expert_parallel_size to 1, or use the version of 2024-04, whose world is dp x pp x tp x ep",
         )
     batch_of(facts)
-    for key, value in {
-        "recompute": "none",
-        "sharding": "ddp",
-        "schedule": "1f1b",
-        "optimizer": "adam",
-        "precision": "bf16",
-        "vp": 1,
-        "offload": "none",
-        "overlap_tp": False,
-        "overlap_dp": True,
-    }.items():
-        facts.assume(key, value)
     if facts.value("sequence_parallel") is None:
         facts.assume("sequence_parallel", value=False, why="tp_mode ALL_REDUCE")
     _kind(facts, config)
     _layers_with_experts(facts, config.first("model.model_config.moe_config.layers"))
     grads = config.first("optimizer.accumulate_grad_in_fp32")
     state(facts, "grad_dtype", grads, on_off("fp32", "bf16"))
-    facts.assume("gated", value=True)
-    facts.assume("bias", value=False)
-    facts.assume("normalization", "RMSNorm")
-    facts.assume("position_embedding_type", "rope")
     positions, length = whole(facts.value("max_position_embeddings")), facts.number("sequence_length")
     if positions and length and positions < length:
         facts.note(f"max_position_embeddings {positions} is below sequence_length {length}")

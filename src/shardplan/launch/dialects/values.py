@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from shardplan.inputs.words import OPTIMIZERS, PRECISIONS, SCHEDULES
@@ -52,6 +52,16 @@ def on_off(on: str, off: str) -> Convert:
     return lambda value: None if (state := switch(value)) is None else on if state else off
 
 
+def opposite(value: object) -> bool | None:
+    """A switch that turns off what is asked for."""
+    return None if (state := switch(value)) is None else not state
+
+
+def words_of(words: Mapping[str, object]) -> Convert:
+    """Reads one of ``words``, in any case of letters."""
+    return lambda value: words.get(str(value).strip().lower())
+
+
 def text(value: object) -> str | None:
     """A text that is not empty; a bare option, which is true, has none."""
     is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
@@ -87,3 +97,18 @@ def schedule(value: object) -> str | None:
 def zero_stage(value: object) -> str | None:
     """The sharding of a stage of ZeRO."""
     return {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}.get(-1 if (stage := whole(value)) is None else stage)
+
+
+def normalization(value: object) -> str:
+    """A norm by its name."""
+    return "RMSNorm" if "rms" in str(value).lower() else "LayerNorm"
+
+
+CONVERTS: Final[Mapping[str, Convert]] = {
+    each.__name__: each
+    for each in (
+        whole, degree, number, switch, opposite, text, precision, optimizer, attention, schedule, zero_stage,
+        normalization, str,
+    )
+}  # fmt: skip
+"""How records of dialects read a value, by name."""

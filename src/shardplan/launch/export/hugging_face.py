@@ -1,14 +1,23 @@
-"""What exports for Hugging Face training scripts share: ``run_clm.py`` and its arguments."""
+"""A plan as files of DeepSpeed or of Accelerate with a launch line that trains a Hugging Face model.
+
+Names: ``deepspeed/runtime/config.py`` and ``deepspeed/runtime/zero/config.py`` at edaa7221; ``TrainingArguments`` and
+``examples/pytorch/language-modeling/run_clm.py`` of Hugging Face transformers.
+
+Names: ``src/accelerate/commands/config/config_args.py``, ``commands/launch.py`` and ``parallelism_config.py`` at
+16cb6eb8; those of the plan are in ``data/launch/accelerate.yaml``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shardplan.launch.export.case import LaunchCase
+import yaml
+
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Word
-from shardplan.launch.export.written import Placeholder
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, blocking, exported, quoted
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, head, keys, losses, nested
 
 MODEL_FEATURES: Final = ("mtp",)
 """Features that the models of transformers lack; all others follow from the named configuration."""
@@ -47,11 +56,6 @@ def placeholders(case: LaunchCase) -> list[Placeholder]:
     ]
 
 
-def blocking(case: LaunchCase) -> dict[str, str]:
-    """The environment where launches are waited for."""
-    return {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
-
-
 def relies_on(case: LaunchCase) -> tuple[str, ...]:
     """What the script and its model take for granted."""
     model = case.model
@@ -60,3 +64,111 @@ def relies_on(case: LaunchCase) -> tuple[str, ...]:
         f"the model is the one that MODEL names ({size})",
         "attention runs as transformers chooses it (scaled_dot_product_attention of PyTorch)",
     )
+
+
+SAID_BY_DEEPSPEED: Final = ("blocking_launches", "sequence_length", "fused_loss")
+_NOT_JSON: Final = ("mixed_precision",)
+"""Keys of Accelerate, not of DeepSpeed."""
+_OF_SCRIPT: Final = ("use_liger_kernel",)
+"""Arguments of the Trainer of transformers."""
+
+
+def export_deepspeed(case: LaunchCase) -> Export:
+    """The JSON file with its launch script, and what they do not express."""
+    features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
+    lost = (*_in_python(case), *losses(case, said=SAID_BY_DEEPSPEED, features=features))
+    relied = relies_on(case)
+    name = f"{case.stem}.json"
+    script = LaunchText(
+        lost=lost,
+        relies_on=relied,
+        placeholders=placeholders(case),
+        environment=blocking(case),
+        options={"DeepSpeed": [["--deepspeed", name]], **training_options(_script_values(case))},
+        program=[Given("TRANSFORMERS", after="/examples/pytorch/language-modeling/run_clm.py")],
+    )
+    return exported(case, script, beside={name: json.dumps(_deepspeed_document(case), indent=2) + "\n"})
+
+
+def _deepspeed_document(case: LaunchCase) -> dict[str, Any]:
+    """The DeepSpeed file. ``auto`` is what the Trainer of transformers fills from its own arguments."""
+    known = keys(case.options.options)
+    values = {name: value for name, value in known.items() if name not in (*_NOT_JSON, *_OF_SCRIPT)}
+    document = nested(values)
+    document["optimizer"]["params"] = {"lr": "auto", "weight_decay": "auto"}
+    if case.job.optimizer == "adam":
+        document["optimizer"]["params"] |= {"betas": "auto", "eps": "auto"}
+    document["gradient_clipping"] = 1.0
+    if document["zero_optimization"]["stage"] == 3:
+        document["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
+    return document
+
+
+def _in_python(case: LaunchCase) -> tuple[str, ...]:
+    """Calls that a training script makes: neither the file nor run_clm.py has them."""
+    calls = [each for each in case.options.options if ": " not in each and "gradient_checkpointing" not in each]
+    moved = [each for each in case.options.options if each.split(":")[0] in _NOT_JSON]
+    return tuple(f"{_field(case, each)}: in the training script, {each}" for each in (*calls, *moved))
+
+
+def _field(case: LaunchCase, call: str) -> str:
+    """The field that a call decides, with its value."""
+    return f"pp {case.plan.pp}" if "num_stages" in call else f"precision {case.job.precision}"
+
+
+def _script_values(case: LaunchCase) -> dict[str, Any]:
+    is_recomputed = "model.gradient_checkpointing_enable()" in case.options.options
+    of_rest = "bf16" if case.job.precision == "fp8" else case.job.precision
+    formats: dict[str, Any] = {} if of_rest == "fp32" else {of_rest: True}
+    return {
+        "block_size": case.job.sequence_length,
+        "per_device_train_batch_size": case.plan.micro_batch_size,
+        "gradient_accumulation_steps": case.num_microbatches,
+        **formats,
+        **({"gradient_checkpointing": True} if is_recomputed else {}),
+        **({"use_liger_kernel": True} if case.job.software.fused_loss else {}),
+    }
+
+
+SAID_BY_ACCELERATE: Final = ("blocking_launches",)
+
+
+def export_accelerate(case: LaunchCase) -> Export:
+    """The YAML file with its launch script, and what they do not express."""
+    features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
+    lost, relied = losses(case, said=SAID_BY_ACCELERATE, features=features), relies_on(case)
+    values = nested(keys(case.options.options))
+    of_script = values.pop("script")
+    script = LaunchText(
+        lost=lost,
+        relies_on=relied,
+        placeholders=placeholders(case),
+        environment=blocking(case),
+        options=training_options(of_script),
+        program=[Given("TRANSFORMERS", after="/examples/pytorch/language-modeling/run_clm.py")],
+    )
+    comment = "".join(f"# {line}\n" for line in head(case, lost, ()))
+    document = yaml.safe_dump(_accelerate_document(case, values), sort_keys=False)
+    return exported(case, script, launcher=_accelerate_launcher(case), beside={f"{case.stem}.yaml": comment + document})
+
+
+def _accelerate_document(case: LaunchCase, values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": values.pop("distributed_type"),
+        "mixed_precision": values.pop("mixed_precision"),
+        "num_machines": case.num_nodes,
+        "num_processes": values.pop("num_processes"),
+        "main_process_port": 29500,
+        "rdzv_backend": "c10d" if case.num_nodes > 1 else "static",
+        "main_training_function": "main",
+        "use_cpu": False,
+        **values,
+    }
+
+
+def _accelerate_launcher(case: LaunchCase) -> Launcher:
+    words = ["accelerate", "launch", "--config_file", quoted(f"{case.stem}.yaml")]
+    if case.num_nodes == 1:
+        return Launcher(words=words)
+    return Launcher(words=["srun", *words, "--main_process_ip", '"$HEAD_NODE"'], environment=("export HEAD_NODE",))

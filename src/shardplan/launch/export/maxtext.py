@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.inputs.layers import Attention, LatentAttention
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import (
     NORM_EPSILON,
     ROTARY_BASE,
@@ -25,9 +24,8 @@ from shardplan.launch.export.details import (
     yarn_of,
 )
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
-from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, head, losses
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, blocking, exported
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 SAID: Final = ("attention", "dropout", "blocking_launches", "fused_loss")
 FEATURES: Final = {
@@ -52,7 +50,8 @@ def export(case: LaunchCase) -> Export:
     )
     relied = unknown_details(case, "SiLU")
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=_placeholders(case),
         environment=_environment(case),
         options={
@@ -62,13 +61,7 @@ def export(case: LaunchCase) -> Export:
         },
         program=["python3", "-m", "maxtext.trainers.pre_train.train", Given("MAXTEXT", after="/configs/base.yml")],
     )
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script, launcher=_launcher(case))},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script, launcher=_launcher(case))
 
 
 def _block(case: LaunchCase) -> str:
@@ -228,7 +221,7 @@ def _placeholders(case: LaunchCase) -> list[Placeholder]:
 
 
 def _environment(case: LaunchCase) -> dict[str, str]:
-    found = {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
+    found = blocking(case)
     if case.cluster.accelerator.vendor == _TPU or case.num_nodes == 1:
         return found
     return found | {"JAX_COORDINATOR_PORT": "29500", "NNODES": str(case.num_nodes)}

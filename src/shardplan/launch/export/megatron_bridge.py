@@ -11,14 +11,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.inputs.layers import LatentAttention
-from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
+from shardplan.launch.export import megatron_lm
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    detail_placeholders,
+    detail_word,
+    scaling_of_bridge,
+    unknown_details,
+)
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.megatron_positions import scaling_of_bridge
-from shardplan.launch.export.shell import Given, LaunchText, Word, bash
-from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, head, losses
+from shardplan.launch.export.shell import Given, LaunchText, Word, exported
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 RECIPE: Final = "vanilla_gpt_pretrain_1gpu_h100_bf16_config"
 """Has the defaults of Megatron-LM and no model of its own."""
@@ -32,14 +36,15 @@ def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
     lost = (
         *_gradients(case),
-        *losses(case, said=SAID, features=core.features(case.decoder)),
-        *core.lost_details(case, _activation(case), states_scaling=scaling_of_bridge(case) is not None),
+        *losses(case, said=SAID, features=megatron_lm.features(case.decoder)),
+        *megatron_lm.lost_details(case, _activation(case), states_scaling=scaling_of_bridge(case) is not None),
     )
     relied = _relies_on(case)
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=_placeholders(case),
-        environment={"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", **core.environment(case)},
+        environment={"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", **megatron_lm.environment(case)},
         options={
             "Recipe": [["--recipe", _recipe(case)], ["--mode", "pretrain"]],
             "Model": _model(case),
@@ -48,13 +53,7 @@ def export(case: LaunchCase) -> Export:
         },
         program=[Given("MEGATRON_BRIDGE", after="/scripts/training/run_recipe.py")],
     )
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script)},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script)
 
 
 def text(value: Any) -> str:
@@ -68,13 +67,13 @@ def model_values(case: LaunchCase) -> dict[str, Any]:
     """Fields of the model as Megatron Core names them, those included that its options derive."""
     d = case.decoder
     return {
-        **core.model_fields(case),
+        **megatron_lm.model_fields(case),
         "gated_linear_unit": d.gated,
         "normalization": "LayerNorm" if case.model.norm_bias else "RMSNorm",
-        "position_embedding_type": core.positions(d),
+        "position_embedding_type": megatron_lm.positions(d),
         "share_embeddings_and_output_weights": case.model.tie_word_embeddings,
         "vocab_size": case.model.vocab_size,
-        **core.kernel_fields(case),
+        **megatron_lm.kernel_fields(case),
     }
 
 

@@ -11,11 +11,9 @@ from typing import Any, Final
 import yaml
 
 from shardplan.inputs.layers import Attention
-from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.details import FILL_IN, unknown_details, unlike_details
-from shardplan.launch.export.shell import Given, LaunchText, bash
-from shardplan.launch.export.words import keys, nested
-from shardplan.launch.export.written import END, START, Export, Placeholder, head, losses
+from shardplan.launch.export.shell import Given, LaunchText, blocking, exported
+from shardplan.launch.export.written import END, START, Export, LaunchCase, Placeholder, head, keys, losses, nested
 
 SAID: Final = ("grad_dtype", "blocking_launches")
 FEATURES: Final = ("tied_embeddings", "qkv_bias", "experts", "some_dense", "shared_experts", "windows")
@@ -36,19 +34,14 @@ def export(case: LaunchCase) -> Export:
     relied = unknown_details(case, "SiLU")
     name = f"{case.stem}.yaml"
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=[Placeholder(name="NANOTRON", value="/path/to/nanotron", about="checkout with run_train.py")],
-        environment=_environment(case),
+        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", **blocking(case)},
         options={"Configuration": [["--config-file", name]]},
         program=[Given("NANOTRON", after="/run_train.py")],
     )
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script), name: _yaml(case, lost)},
-        not_expressed=lost,
-        placeholders=("NANOTRON", *PLACES.values(), *_unknown(case)),
-        relies_on=relied,
-    )
+    return exported(case, script, beside={name: _yaml(case, lost)}, to_fill=(*PLACES.values(), *_unknown(case)))
 
 
 def _unknown(case: LaunchCase) -> tuple[str, ...]:
@@ -60,11 +53,6 @@ def _unknown(case: LaunchCase) -> tuple[str, ...]:
         "model.init_method.std": known.initializer_range,
     }
     return tuple(key for key, value in keys_.items() if value is None)
-
-
-def _environment(case: LaunchCase) -> dict[str, str]:
-    found = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-    return found | ({"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {})
 
 
 def _is_qwen(case: LaunchCase) -> bool:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardplan.inputs.layers import LatentAttention
-from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export import megatron_lm
 from shardplan.launch.export.details import (
     NORM_EPSILON,
     ROTARY_BASE,
@@ -21,9 +20,8 @@ from shardplan.launch.export.details import (
 )
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
-from shardplan.launch.export.words import pairs
-from shardplan.launch.export.written import Export, Placeholder, head, losses
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, exported
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
 _NEWER: Final = ("vocab_size",)
@@ -32,14 +30,17 @@ _NEWER: Final = ("vocab_size",)
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
-    features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
-    unsaid = core.lost_details(case, _activation(case), states_scaling=False)
+    features = [
+        name for name in megatron_lm.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")
+    ]
+    unsaid = megatron_lm.lost_details(case, _activation(case), states_scaling=False)
     lost = (*_vocabulary(case), *losses(case, said=SAID, features=features), *unsaid)
     relied = _relies_on(case)
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=_placeholders(case),
-        environment=core.environment(case),
+        environment=megatron_lm.environment(case),
         options={
             "Model": _model(case),
             "Plan": [[f"{key}={value}"] for key, value in pairs(case.options.options).items()],
@@ -47,14 +48,7 @@ def export(case: LaunchCase) -> Export:
         },
         program=["nemo", "llm", "pretrain", "--yes", "--factory", f"{_recipe(case)}({_nodes(case)})"],
     )
-    launcher = Launcher(words=["srun"], tasks_per_node=case.processes_per_node)
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script, launcher=launcher)},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script, launcher=Launcher(words=["srun"], tasks_per_node=case.processes_per_node))
 
 
 def _vocabulary(case: LaunchCase) -> tuple[str, ...]:

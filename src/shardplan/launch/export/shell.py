@@ -1,14 +1,17 @@
-"""Launch scripts for bash: Slurm directives, one block to fill in, the environment, options, one command."""
+"""Launch scripts for bash: Slurm, one block to fill in, the environment, options, one command; where they go."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
-from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.written import END, START, Placeholder
+from shardplan.launch.export.written import END, START, Export, LaunchCase, Placeholder, head
+from shardplan.outputs.target import JsonTarget, OwnFile
 
 HEAD_NODE: Final = 'HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
 
@@ -29,8 +32,10 @@ Word = str | Given
 class LaunchText:
     """A launch script."""
 
-    head: Sequence[str]
-    """Lines of the comment at its top."""
+    lost: Collection[str]
+    """What the files do not say."""
+    relies_on: Collection[str]
+    """Defaults of the framework that the plan takes for granted."""
     placeholders: Sequence[Placeholder]
     environment: Mapping[str, str]
     options: Mapping[str, Sequence[Sequence[Word]]]
@@ -60,7 +65,7 @@ def bash(case: LaunchCase, script: LaunchText, *, launcher: Launcher | None = No
     """The text of ``script``; by default torchrun starts the processes of every node."""
     head_node = case.num_nodes > 1 and (launcher is None or launcher.environment)
     parts = [
-        ["#!/bin/bash", *(f"# {line}".rstrip() for line in script.head)],
+        ["#!/bin/bash", *(f"# {line}".rstrip() for line in head(case, script.lost, script.relies_on))],
         _slurm(case, 1 if launcher is None else launcher.tasks_per_node),
         ["set -euo pipefail"],
         _block(script.placeholders),
@@ -107,3 +112,68 @@ def _command(case: LaunchCase, script: LaunchText, launcher: Launcher | None) ->
         '    --rdzv-endpoint "$HEAD_NODE:29500" --rdzv-id "${SLURM_JOB_ID:-1}" \\',
         f"    {program}",
     ]
+
+
+def exported(
+    case: LaunchCase,
+    script: LaunchText,
+    *,
+    launcher: Launcher | None = None,
+    beside: Mapping[str, str] | None = None,
+    to_fill: Sequence[str] = (),
+) -> Export:
+    """The export with that script; ``beside``: files that it names, ``to_fill``: their keys that a user fills in."""
+    return Export(
+        framework=case.stack.label,
+        files={f"{case.stem}.sh": bash(case, script, launcher=launcher), **(beside or {})},
+        not_expressed=tuple(script.lost),
+        placeholders=(*(each.name for each in script.placeholders), *to_fill),
+        relies_on=tuple(script.relies_on),
+    )
+
+
+def blocking(case: LaunchCase) -> dict[str, str]:
+    """The environment where launches are waited for."""
+    return {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
+
+
+EXPORTED: Final = OwnFile("empty (an exported file may hold what you filled in)", re.compile(rb"(?!)"))
+"""Nothing that is there is ours to replace."""
+
+
+class ExportTarget:
+    """The file that an export is written to, with those that belong to it next to it."""
+
+    def __init__(self, where: str, flag: str, *, is_forced: bool = False, forced_by: str = "--force") -> None:
+        """``where``: the file that is run; ``flag`` is by what it was given."""
+        self.where, self.flag = where, flag
+        self.is_forced, self.forced_by = is_forced, forced_by
+        if not where or where == "-" or not Path(where).name:
+            raise InputError(
+                f"{flag} is {shown(where)}", rule=f"{flag} names a file", hint=f"set {flag} to a file such as launch.sh"
+            )
+
+    @property
+    def stem(self) -> str:
+        """Name of the files without their ends."""
+        return Path(self.where).stem
+
+    def check(self, *reads: str | Path | None) -> None:
+        """Finds out early whether the file can be written. Raises ``InputError``."""
+        self._target(Path(self.where)).check(*reads)
+
+    def write(self, export: Export) -> tuple[Path, ...]:
+        """Writes all files of ``export`` or, where one cannot be written, none. Raises ``InputError``."""
+        texts = {self._path(at, name): text for at, (name, text) in enumerate(export.files.items())}
+        for path in texts:
+            self._target(path).check_content(b"")
+        for path, text in texts.items():
+            self._target(path).write_text(text)
+        return tuple(texts)
+
+    def _path(self, at: int, name: str) -> Path:
+        first = Path(self.where)
+        return first if at == 0 else first.with_name(name)
+
+    def _target(self, path: Path) -> JsonTarget:
+        return JsonTarget(str(path), self.flag, kind=EXPORTED, is_forced=self.is_forced, forced_by=self.forced_by)

@@ -16,8 +16,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.written import Export
+from shardplan.launch.export.written import Export, LaunchCase
 from shardplan.validity.rules import check_plans
 
 
@@ -27,6 +26,8 @@ class ExportFramework(NamedTuple):
     name: str
     module: str
     """Module next to this one."""
+    call: str = "export"
+    """Its function there."""
     versions: tuple[str, ...] = ()
     """Versions whose files are written; none stated: all on record."""
 
@@ -34,12 +35,12 @@ class ExportFramework(NamedTuple):
 TARGETS: Final = {
     each.name: each
     for each in (
-        ExportFramework("megatron-lm", "megatron_lm", ("main",)),
+        ExportFramework("megatron-lm", "megatron_lm", versions=("main",)),
         ExportFramework("megatron-bridge", "megatron_bridge"),
         ExportFramework("nemo", "nemo"),
-        ExportFramework("torchtitan", "torchtitan", ("main", "0.3.0")),
-        ExportFramework("deepspeed", "deepspeed"),
-        ExportFramework("accelerate", "accelerate"),
+        ExportFramework("torchtitan", "torchtitan", versions=("main", "0.3.0")),
+        ExportFramework("deepspeed", "hugging_face", "export_deepspeed"),
+        ExportFramework("accelerate", "hugging_face", "export_accelerate"),
         ExportFramework("nanotron", "nanotron"),
         ExportFramework("maxtext", "maxtext"),
     )
@@ -79,7 +80,7 @@ def export_plan(
     check_plans((plan,), case.setting)
     case.check()
     module = import_module(f"shardplan.launch.export.{target.module}")
-    export: Export = module.export(case)
+    export: Export = getattr(module, target.call)(case)
     return export
 
 

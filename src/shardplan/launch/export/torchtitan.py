@@ -12,10 +12,8 @@ from shardplan.frameworks.stage_layers import torchtitan_layers
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model
-from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.shell import Given, LaunchText, Word, bash
-from shardplan.launch.export.words import flags
-from shardplan.launch.export.written import Export, Placeholder, head, losses
+from shardplan.launch.export.shell import Given, LaunchText, Word, blocking, exported
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, flags, losses
 from shardplan.launch.named_configurations import NamedConfiguration, named_configurations
 
 _ASYNC: Final = "compile.enable_async_tensor_parallel"
@@ -28,19 +26,14 @@ def export(case: LaunchCase) -> Export:
     lost = (*_losses(case, found), *_of_configuration(case))
     relied = _relies_on(found)
     script = LaunchText(
-        head=head(case, lost, relied),
+        lost=lost,
+        relies_on=relied,
         placeholders=_placeholders(case, found),
-        environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True", **_blocking(case)},
+        environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True", **blocking(case)},
         options=_options(case, found),
         program=["-m", "torchtitan.train"],
     )
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script)},
-        not_expressed=lost,
-        placeholders=tuple(each.name for each in script.placeholders),
-        relies_on=relied,
-    )
+    return exported(case, script)
 
 
 def _configuration(case: LaunchCase) -> NamedConfiguration | None:
@@ -132,10 +125,6 @@ def _kernels(
     if case.plan.offload == "none" and named is None:
         words.append(["--training.no_enable_cpu_offload"])
     return list(words)
-
-
-def _blocking(case: LaunchCase) -> dict[str, str]:
-    return {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
 
 
 def _placeholders(case: LaunchCase, found: NamedConfiguration | None) -> list[Placeholder]:

@@ -1,16 +1,139 @@
-"""What an export is: files, and what they do not say."""
+"""What an exporter writes down: a plan with its question, the files that it becomes, and what they do not say."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
+from functools import cached_property
+from math import ceil
 from typing import Any, Final
 
-from shardplan.errors import visible
+from shardplan.errors import NotRunnableError, visible
 from shardplan.fields import dataclass
+from shardplan.frameworks.options import OptionsOfPlan, options_of
+from shardplan.frameworks.runnable import refusals
+from shardplan.frameworks.stack import Stack
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import OF_EXPERTS, Software
-from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.decoder import Decoder, decoder_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchCase:
+    """One plan for one framework."""
+
+    model: ModelConfig
+    cluster: Cluster
+    num_accelerators: int
+    job: Job
+    plan: Plan
+    stack: Stack
+    """The framework in the version that is meant."""
+    stem: str = "launch"
+    """Name of the files without their ends: a script names the files next to it."""
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What the rules of a framework know besides the plan."""
+        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """The model as exporters write it. Raises ``InputError`` where it is no plain decoder."""
+        return decoder_of(self.model)
+
+    @cached_property
+    def options(self) -> OptionsOfPlan:
+        """The plan in the framework's own option names."""
+        found = options_of(self.stack, self.setting, self.plan)
+        assert found is not None, f"{self.stack.name} has options"
+        return found
+
+    @property
+    def processes_per_node(self) -> int:
+        """Processes on every node, one for an accelerator: the most that gives whole nodes."""
+        most = min(self.cluster.accelerators_per_node, self.num_accelerators)
+        return next(number for number in range(most, 0, -1) if self.num_accelerators % number == 0)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes."""
+        return self.num_accelerators // self.processes_per_node
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel degree."""
+        return self.plan.dp(self.num_accelerators)
+
+    @property
+    def num_microbatches(self) -> int:
+        """Micro-batches of a step on every replica."""
+        return self.job.global_batch_size // (self.plan.micro_batch_size * self.dp)
+
+    @property
+    def num_steps(self) -> int | None:
+        """Optimizer steps, where the job names its tokens."""
+        return None if self.job.tokens is None else ceil(self.job.tokens / self.job.tokens_per_step)
+
+    @property
+    def title(self) -> str:
+        """What is launched, on one line."""
+        where = f"{self.num_accelerators} x {self.cluster.accelerator.name} ({self.cluster.name})"
+        return visible(f"{self.model.name} on {where} with {self.stack.label}").replace("\n", " ")
+
+    def check(self) -> None:
+        """Refuses a plan that the framework cannot run, by its first rule. Raises ``NotRunnableError``."""
+        for each in refusals(self.stack, self.plan, self.setting):
+            values = f" ({each.message})" if each.message else ""
+            message = f"{each.framework} cannot run this plan: {each.rule}{values}"
+            raise NotRunnableError(message, rule=each.rule, hint=each.hint)
+
+
+def flags(options: Iterable[str]) -> list[Sequence[str]]:
+    """Options of a command line, ``--name value ...``, each as its words."""
+    found: list[list[str]] = []
+    for word in (word for option in options for word in shlex.split(option)):
+        if not word.startswith("--") and found and ":" not in word:
+            found[-1].append(word)
+        else:
+            found.append([word])
+    return list(found)
+
+
+def pairs(options: Iterable[str]) -> dict[str, str]:
+    """Options of the form ``key=value``."""
+    words = [word for option in options for word in shlex.split(option)]
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def keys(options: Iterable[str]) -> dict[str, Any]:
+    """Options of the form ``key: value``; switches and whole numbers are read."""
+    parted = [option.partition(": ") for option in options]
+    return {key: _plain_value(value) for key, separator, value in parted if separator}
+
+
+def _plain_value(value: str) -> bool | int | str:
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if value.isdecimal() else value
+
+
+def nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Values by keys with dots, ``{"a.b": 1}``, as mappings in mappings."""
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *folders, name = key.split(".")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[name] = value
+    return tree
+
 
 START: Final = ">>> Fill in"
 END: Final = "<<< All below follows from the plan."

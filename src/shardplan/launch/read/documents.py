@@ -10,10 +10,19 @@ from shardplan.errors import InputError
 from shardplan.files import printable, read_text
 from shardplan.launch.read.bash.text import Text
 from shardplan.launch.read.facts import Document, DocumentKind
-from shardplan.launch.read.includes import Includes, Opener
-from shardplan.launch.read.interpolation import Interpolation
-from shardplan.launch.read.limits import LAUNCH_FILE, LONG_FILE, Budget, check_length, refuse, whole_characters
-from shardplan.launch.read.trees import Branch, Leaf, Tree, document
+from shardplan.launch.read.includes import Includes, Interpolation, Opener
+from shardplan.launch.read.trees import (
+    LAUNCH_FILE,
+    LONG_FILE,
+    Branch,
+    Budget,
+    Leaf,
+    Tree,
+    check_length,
+    document,
+    refuse,
+    whole_characters,
+)
 
 SUFFIXES: Final[Mapping[str, DocumentKind]] = {
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".jsonc": "jsonc", ".toml": "toml", ".ini": "ini", ".cfg": "ini",
@@ -86,7 +95,7 @@ def _read(kind: str, text: str, file: str) -> tuple[Tree, list[str]]:
 
         return yaml_tree(text, file)
     if kind in {"json", "jsonc"}:
-        from shardplan.launch.read.json_tree import json_tree
+        from shardplan.launch.read.tables import json_tree
 
         return json_tree(text, file, is_loose=kind == "jsonc")
     from shardplan.launch.read.tables import ini_tree, toml_tree

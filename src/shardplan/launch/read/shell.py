@@ -9,13 +9,12 @@ from typing import Final
 
 from shardplan.errors import InputError
 from shardplan.files import printable, read_text
-from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.evaluator import Evaluator
-from shardplan.launch.read.bash.state import flat
+from shardplan.launch.read.bash.state import Context, flat
 from shardplan.launch.read.bash.text import Text, literal, unique
 from shardplan.launch.read.documents import document_of_text
 from shardplan.launch.read.facts import ENDS, Document, Need, Script, Word
-from shardplan.launch.read.limits import (
+from shardplan.launch.read.trees import (
     LAUNCH_FILE,
     LONG_FILE,
     MOST_BYTES,

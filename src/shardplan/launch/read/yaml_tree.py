@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shardplan.errors import shortened
 from shardplan.launch.read.facts import Scalar
-from shardplan.launch.read.limits import MOST_LEVELS, MOST_NODES, refuse
-from shardplan.launch.read.trees import Branch, Leaf, Tree, size, undecided_leaf
+from shardplan.launch.read.trees import MOST_LEVELS, MOST_NODES, Branch, Leaf, Tree, refuse, size, undecided_leaf
 
 if TYPE_CHECKING:
     import yaml

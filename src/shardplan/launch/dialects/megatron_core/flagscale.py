@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.launch.dialects.megatron_core.megatron import megatron_facts
-from shardplan.launch.dialects.megatron_core.megatron_names import BARE
-from shardplan.launch.dialects.options import Option, Options
+from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, as_option, state
+from shardplan.launch.dialects.settings import Option, Options, Settings, as_option, state
 from shardplan.launch.dialects.values import degree, switch
 
 NAME: Final = "flagscale"

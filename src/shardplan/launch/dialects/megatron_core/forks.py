@@ -1,84 +1,59 @@
-"""Options that forks of Megatron-LM add: MindSpeed, Megatron-DeepSpeed, Pai, and others that keep its names.
+"""Options that forks of Megatron-LM add or spell otherwise.
 
 MindSpeed-LLM as in ``mindspeed_llm/core/transformer/transformer_block.py`` and its managers of features, Ascend's
 examples of 2026; partitions of DeepSpeed as in ``deepspeed/runtime/pipe/module.py`` 0.19.8.
+
+``megatron/arguments.py`` of epfLLM/Megatron-LLM at 806a8330.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects.adapters import targets_of
-from shardplan.launch.dialects.options import Option, Options, take
+from shardplan.launch.dialects.megatron_core.megatron_options import RECORD
 from shardplan.launch.dialects.reading import Fact, Facts
+from shardplan.launch.dialects.settings import Option, Options, state
+from shardplan.launch.dialects.trainers import targets_of
 from shardplan.launch.dialects.values import degree, whole
 
 ALGORITHMS: Final = {"ulysses_cp_algo": "a2a", "megatron_cp_algo": "p2p", "kvallgather_cp_algo": "allgather"}
 """``--context-parallel-algo``; hybrids of two have no counterpart."""
-SWITCHES: Final[Mapping[str, tuple[str, object]]] = {
-    "swap-optimizer": ("offload", "optimizer"),
-    "checkpoint-in-cpu": ("offload", "activations"),
-    "use-ascend-coc": ("overlap_tp", True),
-    "use-ascend-mc2": ("overlap_tp", True),
-    "moe-fb-overlap": ("overlap_ep", True),
-    "quick-geglu": ("gated", True),
-    "geglu": ("gated", True),
-}
+SWITCHES: Final[Mapping[str, tuple[str, object]]] = RECORD.words("switches")
 """Bare options that say what an option of Megatron-LM says under another name."""
-NOT_PRICED: Final[Mapping[str, str]] = {
-    "reuse-fp32-param": "weights that share memory with their fp32 copy take less than priced",
-    "swap-attention": "activations of attention in host memory are not priced",
-    "recompute-activation-function": "recomputation of the activation function alone is not priced",
-    "recompute-norm": "recomputation of norms alone is not priced",
-    "moe-alltoall-overlap-comm": "exchanges that hide behind experts are priced as they are",
-    "moe-allgather-overlap-comm": "exchanges that hide behind experts are priced as they are",
-    "ds-sequence-parallel-fpdt": "a pipeline over pieces of the sequence is not priced",
-    "kd": "the teacher is not priced",
-    "load-teacher": "the teacher is not priced",
-    "export-kd-teacher-load": "the teacher is not priced",
-    "freeze-LM": "weights that are frozen are priced as trained",
-    "freeze-ViT": "weights that are frozen are priced as trained",
-    "first-last-layers-bf16": "layers in bf16 are priced as the others",
-    "num-layers-at-start-in-bf16": "layers in bf16 are priced as the others",
-    "num-layers-at-end-in-bf16": "layers in bf16 are priced as the others",
-    "perform-rl-step": "the generation of a reinforcement step is not priced",
-    "main-params-dtype": "main weights in another format are priced as fp32",
-}
+NOT_PRICED: Final[Mapping[str, str]] = RECORD.words("not_priced")
 """Options that change memory or time in a way that is not priced."""
-GENERATES: Final = (
-    "num-tokens-to-generate", "max-tokens-to-oom", "text-generate-output-file", "out-seq-length", "sample-input-file",
-    "sample-output-file", "prompt-file",
-)  # fmt: skip
+GENERATES: Final[Sequence[str]] = RECORD.words("generates").split()
 """Options of programs that generate text and do not train."""
 
 
 def fork_rules(facts: Facts, options: Options) -> None:
     """What forks state under other names; before the rules of Megatron-LM."""
     for name, (key, value) in SWITCHES.items():
-        option = options.get(name)
-        if option is not None:
+        option = options.first(name)
+        if option is not None and option.value != "0":
             facts.state(key, value, option.place, name)
     if facts.framework == "megatron-deepspeed" and facts.number("num_experts") == 1:
         del facts.facts["num_experts"]  # one expert is a dense layer there
     for name, text in NOT_PRICED.items():
-        option = options.get(name)
+        option = options.first(name)
         if option is not None and option.value not in {"0", "false", "False"}:
             facts.doubt(f"{option.place}: {text}")
-    take(facts, "cp_comm", options.get("context-parallel-algo"), lambda value: ALGORITHMS.get(str(value)))
+    state(facts, "cp_comm", options.first("context-parallel-algo"), lambda value: ALGORITHMS.get(str(value)))
     attention = {"flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
-    backend = options.get("attention-backend")
+    backend = options.first("attention-backend")
     if backend is not None and backend.value != "auto":
-        take(facts, "attention", backend, lambda value: attention.get(str(value)))
-    take(facts, "gated", options.get("glu-activation"), lambda value: str(value) not in {"", "None"})
+        state(facts, "attention", backend, lambda value: attention.get(str(value)))
+    state(facts, "gated", options.first("glu-activation"), lambda value: str(value) not in {"", "None"})
     _adapters(facts, options)
     _of_slime(facts, options)
     _moments(facts, options)
     _experts(facts, options)
-    generates = options.get(*GENERATES)
+    generates = options.first(*GENERATES)
     if generates is not None:
         facts.note(f"{generates.place}: the program generates text; it is priced as if it trained")
-    task = options.get("task")
+    task = options.first("task")
     if task is not None and "ZEROSHOT" in (task.value or "").upper():
         facts.note(f"{task.place} {task.value}: the program evaluates; it is priced as if it trained")
     elif task is not None and generates is None:
@@ -88,10 +63,10 @@ def fork_rules(facts: Facts, options: Options) -> None:
 def _adapters(facts: Facts, options: Options) -> None:
     """Low-rank adapters: their rank turns them on in MindSpeed-LLM, a switch in others."""
     rank, on = (
-        options.get("lora-r", "lora-rank", "lora_rank", "lora-dim"),
-        options.get("use-lora", "use_lora", "use-qlora", "use_qlora"),
+        options.first("lora-r", "lora-rank", "lora_rank", "lora-dim"),
+        options.first("use-lora", "use_lora", "use-qlora", "use_qlora"),
     )
-    targets = options.get("lora-target-modules", "lora_target_modules")
+    targets = options.first("lora-target-modules", "lora_target_modules")
     if rank is None or degree(rank.value) is None:
         return
     if on is None and rank.name != "lora-r":
@@ -100,24 +75,24 @@ def _adapters(facts: Facts, options: Options) -> None:
     if on is not None and "q" in on.name:
         facts.doubt(f"{on.place}: quantised weights are not priced")
     facts.state("train", "lora", rank.place, rank.name)
-    take(facts, "lora_rank", rank, degree)
-    take(facts, "lora_targets", targets, targets_of)
+    state(facts, "lora_rank", rank, degree)
+    state(facts, "lora_targets", targets, targets_of)
     facts.miss("lora_targets", ("--lora-target-modules",))
 
 
 def _of_slime(facts: Facts, options: Options) -> None:
     """Slime trains in 16 bits with the distributed optimizer (``backends/megatron_utils/arguments.py`` at 624b824a)."""
-    each = options.get("actor-num-gpus-per-node")
+    each = options.first("actor-num-gpus-per-node")
     if each is None:
         return
-    take(facts, "per_node", each, degree)
-    take(facts, "nodes", options.get("actor-num-nodes"), degree)
+    state(facts, "per_node", each, degree)
+    state(facts, "nodes", options.first("actor-num-nodes"), degree)
     facts.assume("nodes", 1)
     nodes, size = facts.number("nodes"), facts.number("per_node")
     if nodes and size:
         facts.derive("num_accelerators", nodes * size, f"{nodes} nodes x {size} accelerators")
     facts.derive("sharding", "zero1", "slime turns the distributed optimizer on")
-    if "fp16" not in options and options.get("fp8-format", "fp4-format") is None:
+    if "fp16" not in options and options.first("fp8-format", "fp4-format") is None:
         facts.derive("precision", "bf16", "slime trains in bf16 without --fp16")
     if "use-dynamic-batch-size" in options:
         facts.miss("micro_batch_size", ("--max-tokens-per-gpu: as many sequences as have these tokens",))
@@ -128,20 +103,24 @@ def _of_slime(facts: Facts, options: Options) -> None:
 def _moments(facts: Facts, options: Options) -> None:
     """Formats of the optimizer's moments and of gradients, which ``--use-precision-aware-optimizer`` allows."""
     formats = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
-    take(facts, "grad_dtype", options.get("main-grads-dtype"), lambda value: formats.get(str(value)))
-    both = [options.get(name) for name in ("exp-avg-dtype", "exp-avg-sq-dtype")]
+    state(facts, "grad_dtype", options.first("main-grads-dtype"), lambda value: formats.get(str(value)))
+    if (short := options.first("grad-reduce-in-bf16")) is not None:
+        facts.state("grad_dtype", "bf16", short.place, short.name)
+    both = [options.first(name) for name in ("exp-avg-dtype", "exp-avg-sq-dtype")]
     if any(each is not None for each in both):
         values = {"fp32" if each is None else each.value for each in both}
         first = next(each for each in both if each is not None)
-        take(facts, "moment_dtype", first, lambda _: formats.get(str(next(iter(values)))) if len(values) == 1 else None)
-    share = options.get("optimizer-offload-fraction")
+        state(
+            facts, "moment_dtype", first, lambda _: formats.get(str(next(iter(values)))) if len(values) == 1 else None
+        )
+    share = options.first("optimizer-offload-fraction")
     if share is not None and share.value not in {"1", "1.0"} and "optimizer-cpu-offload" in options:
         facts.doubt(f"{share.place} {share.value}: a share of the states in host memory is priced as all of them")
 
 
 def _experts(facts: Facts, options: Options) -> None:
     """Dense layers in front, shared experts by number, tensor-parallel ranks that hold experts of their own."""
-    shared, width = options.get("n-shared-experts"), facts.number("moe_intermediate_size")
+    shared, width = options.first("n-shared-experts"), facts.number("moe_intermediate_size")
     count = None if shared is None else whole(shared.value)
     if shared is not None and count and width:
         facts.derive(
@@ -149,13 +128,13 @@ def _experts(facts: Facts, options: Options) -> None:
         )
     elif shared is not None and shared.needs:
         facts.miss("shared_expert_intermediate_size", shared.needs)
-    extended, tp, ep = options.get("moe-tp-extend-ep"), facts.number("tp") or 1, facts.number("ep") or 1
+    extended, tp, ep = options.first("moe-tp-extend-ep"), facts.number("tp") or 1, facts.number("ep") or 1
     if extended is not None and "tp" not in facts.missing and "ep" not in facts.missing:
         rule = f"{extended.place}: ranks of tensor parallelism hold whole experts"
         facts.replace("ep", Fact(value=ep * tp, origin="derived", why=rule))
         facts.derive("etp", 1, rule, extended.name)
-    _over_replicas(facts, options.get("moe-expert-model-parallelism"))
-    _dense_first(facts, options.get("first-k-dense-replace"), options.get("moe-layer-freq"), options)
+    _over_replicas(facts, options.first("moe-expert-model-parallelism"))
+    _dense_first(facts, options.first("first-k-dense-replace"), options.first("moe-layer-freq"), options)
 
 
 def _over_replicas(facts: Facts, option: Option | None) -> None:
@@ -186,7 +165,7 @@ def _dense_first(facts: Facts, first: Option | None, every: Option | None, optio
 
 def _empty(options: Options) -> tuple[int, ...] | None:
     """Places of layers that do nothing (``--noop-layers 62,63``)."""
-    option = options.get("noop-layers")
+    option = options.first("noop-layers")
     if option is None or option.value is None:
         return None
     places = [whole(each) for each in option.value.replace("\uff0c", ",").split(",")]
@@ -195,7 +174,7 @@ def _empty(options: Options) -> tuple[int, ...] | None:
 
 def fork_stages(facts: Facts, options: Options) -> None:
     """Stages of forks, before those of Megatron-LM: a list of layers, a partition by the types of modules."""
-    listed, partition = options.get("num-layer-list"), options.get("pp-partition-method")
+    listed, partition = options.first("num-layer-list"), options.first("pp-partition-method")
     layers, pp = facts.number("num_hidden_layers"), facts.number("pp")
     if listed is not None:
         counts = [whole(each) for each in (listed.value or "").split(",")]
@@ -214,15 +193,15 @@ def fork_stages(facts: Facts, options: Options) -> None:
         elif ends:
             counts = [each - 1, *[each] * (pp - 2), each - 1]
             facts.derive("stage_layers", tuple(counts), f"{partition.place}: both ends count", partition.name)
-    if options.get("schedules-method") is not None:
+    if options.first("schedules-method") is not None:
         schedule = options.given["schedules-method"]
-        take(facts, "schedule", schedule, lambda value: "dualpipe-v" if value == "dualpipev" else None)
+        state(facts, "schedule", schedule, lambda value: "dualpipe-v" if value == "dualpipev" else None)
         facts.derive("vp", 2, schedule.place)
 
 
 def leave_out_empty(facts: Facts, options: Options) -> None:
     """Layers that do nothing are no layers of the model; the stages that hold them have fewer."""
-    option, places = options.get("noop-layers"), _empty(options)
+    option, places = options.first("noop-layers"), _empty(options)
     layers, pp, vp = (facts.number(key) for key in ("num_hidden_layers", "pp", "vp"))
     if option is None:
         return
@@ -239,3 +218,39 @@ def leave_out_empty(facts: Facts, options: Options) -> None:
     for each in places:
         counts[each // size] -= 1
     facts.derive("stage_layers", tuple(counts), rule, option.name)
+
+
+EPFL: Final = "Megatron-LLM of 2024 (806a8330)"
+EPFL_RENAMED: Final = {"no-tie-embed-logits": "untie-embeddings-and-output-weights"}
+"""Options that Megatron-LM has under another name."""
+
+EPFL_PLANS: Final = frozenset(f"--{name}" for name in RECORD.words("plans_of_epfl").split())
+"""Options of plans that Megatron-LM has and the fork too."""
+
+
+def is_underscored(options: Options) -> bool:
+    """Whether options, with hyphens, are of the fork."""
+    own = options.first("num-layers", "use-checkpoint-args", "lr-decay-style")
+    return own is not None and "micro-batch-size" in options and "tensor-model-parallel-size" in options
+
+
+def epfl_facts(facts: Facts, options: Options) -> None:
+    """What it states otherwise, before the rules of Megatron-LM."""
+    bias, norm = options.first("use-bias"), options.first("use-rms-norm")
+    facts.derive("bias", bias is not None, bias.place if bias is not None else "without --use_bias", "use_bias")
+    if norm is not None:
+        facts.state("normalization", "RMSNorm", norm.place, norm.name)
+    state(facts, "num_key_value_heads", options.first("num-attention-heads-kv"), degree)
+    kinds = {"absolute": "learned_absolute", "rotary": "rope"}
+    state(facts, "position_embedding_type", options.first("position-embedding-type"), lambda word: kinds.get(str(word)))
+    if (beside := options.first("parallel-attn")) is not None:
+        facts.note(f"{beside.place}: attention beside the MLP is priced as in front of it")
+
+
+def with_underscores(options: str) -> tuple[str, ...]:
+    """Options of Megatron-LM as the fork spells them.
+
+    >>> with_underscores("--micro-batch-size 2")
+    ('--micro_batch_size 2',)
+    """
+    return (re.sub(r"(?<=--)[a-z][a-z0-9-]*", lambda name: name[0].replace("-", "_"), options),)

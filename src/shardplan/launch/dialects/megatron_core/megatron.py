@@ -7,16 +7,21 @@ from collections.abc import Callable
 from typing import Final
 
 from shardplan.launch.dialects.megatron_core.forks import fork_rules, fork_stages, leave_out_empty
-from shardplan.launch.dialects.megatron_core.megatron_dispatch import dispatch
-from shardplan.launch.dialects.megatron_core.megatron_model import model_rules, sequence_of_images
-from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
-from shardplan.launch.dialects.megatron_core.megatron_recompute import recompute
+from shardplan.launch.dialects.megatron_core.megatron_options import (
+    BARE,
+    OLD,
+    RECORD,
+    SHARDINGS,
+    VERSION,
+    dispatch,
+    model_rules,
+    recompute,
+    sequence_of_images,
+)
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
-from shardplan.launch.dialects.options import Option, Options, take, take_open
-from shardplan.launch.dialects.own_words import own_degrees
+from shardplan.launch.dialects.own_names import own_degrees, unread_names
 from shardplan.launch.dialects.reading import Fact, Facts
-from shardplan.launch.dialects.settings import Settings
-from shardplan.launch.dialects.unread_names import unread_names
+from shardplan.launch.dialects.settings import Option, Options, Settings, state, take_open
 from shardplan.launch.dialects.values import number, whole
 
 NAME: Final = "megatron-lm"
@@ -65,8 +70,7 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
     """Reads ``options`` into ``facts``, which may know the world size already."""
     take_open(facts, options)
     sequence_of_images(facts, options)
-    for key, (names, convert) in VALUES.items():
-        take(facts, key, options.get(*names), convert)
+    RECORD.state(facts, options)
     if fragment and not any(name in options for name in _DEGREES):
         open_ = ("tp", "pp", "cp", "ep", "etp", "vp") + (
             () if "use-distributed-optimizer" in options else ("sharding",)
@@ -91,7 +95,7 @@ _DEGREES: Final = ("tensor-model-parallel-size", "pipeline-model-parallel-size",
 
 def _switch(facts: Facts, options: Options, key: str, name: str) -> None:
     """A bare option that sets ``key``; its default where it is not given."""
-    option = options.get(name)
+    option = options.first(name)
     if option is None:
         facts.assume(key, value=False, why=f"without --{name}")
     else:
@@ -100,14 +104,14 @@ def _switch(facts: Facts, options: Options, key: str, name: str) -> None:
 
 def _precision(facts: Facts, options: Options) -> None:
     """``--bf16`` or ``--fp16``, and the formats of low precision on top; fp32 without any."""
-    low = options.get("fp4-format"), options.get("fp8-format", "fp8-hybrid", "fp8-e4m3")
+    low = options.first("fp4-format"), options.first("fp8-format", "fp8-hybrid", "fp8-e4m3")
     if low[0] is not None:
         facts.state("precision", "nvfp4", low[0].place, "fp4-format")
     elif low[1] is not None:
-        _fp8(facts, low[1], options.get("fp8-recipe"))
+        _fp8(facts, low[1], options.first("fp8-recipe"))
         _switch(facts, options, "software.quantised_weights", "fp8-param-gather")
     for name in ("bf16", "fp16"):
-        option = options.get(name)
+        option = options.first(name)
         if option is not None:
             facts.state("precision", name, option.place, name)
     if not _in_file(facts, options):
@@ -126,25 +130,28 @@ def _fp8(facts: Facts, option: Option, recipe: Option | None) -> None:
 
 def _sharding(facts: Facts, options: Options) -> None:
     """``--use-megatron-fsdp`` with its strategy, ``--use-torch-fsdp2``, ``--zero-stage``, the distributed optimizer."""
-    fsdp, strategy = options.get("use-megatron-fsdp", "use-custom-fsdp"), options.get("data-parallel-sharding-strategy")
+    fsdp, strategy = (
+        options.first("use-megatron-fsdp", "use-custom-fsdp"),
+        options.first("data-parallel-sharding-strategy"),
+    )
     if fsdp is not None and strategy is not None:
-        take(facts, "sharding", strategy, lambda value: SHARDINGS.get(str(value)))
+        state(facts, "sharding", strategy, lambda value: SHARDINGS.get(str(value)))
     elif fsdp is not None:
         facts.derive("sharding", "zero3", f"{fsdp.place}: optim_grads_params is its default strategy", fsdp.name)
-    torch = options.get("use-torch-fsdp2")
+    torch = options.first("use-torch-fsdp2")
     if torch is not None:
         facts.state("sharding", "zero3", torch.place, torch.name)
-    optimizer = options.get("use-distributed-optimizer", "use-dist-ckpt-optimizer")
+    optimizer = options.first("use-distributed-optimizer", "use-dist-ckpt-optimizer")
     if optimizer is not None:
         facts.state("sharding", "zero1", optimizer.place, optimizer.name)
-    take(facts, "sharding", options.get("zero-stage"), _stage)
+    state(facts, "sharding", options.first("zero-stage"), _stage)
     if "sharding" not in facts and "deepspeed_config" not in options and "deepspeed-config" not in options:
         facts.assume("sharding", "ddp", "without --use-distributed-optimizer")
 
 
 def _instances(facts: Facts, options: Options) -> None:
     """Copies of the sharded states: ranks over which they are shared are the replicas over their number."""
-    option = options.get("num-distributed-optimizer-instances")
+    option = options.first("num-distributed-optimizer-instances")
     total, count = facts.number("num_accelerators"), None if option is None else whole(option.value)
     if option is None or count == 1:
         return
@@ -164,36 +171,19 @@ def _stage(value: object) -> str | None:
 
 def _in_file(facts: Facts, options: Options) -> bool:
     """Whether a configuration of DeepSpeed decides what the options of Megatron-LM decide otherwise."""
-    return facts.framework == "megatron-deepspeed" and options.get("deepspeed_config", "deepspeed-config") is not None
+    return facts.framework == "megatron-deepspeed" and options.first("deepspeed_config", "deepspeed-config") is not None
 
 
-def _overlap(facts: Facts, options: Options) -> None:
+def _overlap_and_offload(facts: Facts, options: Options) -> None:
+    """What a configuration of DeepSpeed decides where there is one."""
     if not _in_file(facts, options):
         _switch(facts, options, "overlap_dp", "overlap-grad-reduce")
-    _switch(facts, options, "overlap_tp", "tp-comm-overlap")
-    _switch(facts, options, "overlap_ep", "overlap-moe-expert-parallel-comm")
-    option = options.get("no-overlap-p2p-communication")
-    if option is not None:
-        facts.state("overlap_pp", value=False, place=option.place, option=option.name)
-
-
-def _offload(facts: Facts, options: Options) -> None:
-    for name, value in {
-        "optimizer-cpu-offload": "optimizer",
-        "cpu-optimizer": "optimizer",
-        "fine-grained-activation-offloading": "activations",
-        "cpu-offloading-num-layers": "activations",
-    }.items():
-        option = options.get(name)
-        if option is not None and option.value != "0":
-            facts.state("offload", value, option.place, name)
-    if not _in_file(facts, options):
         facts.assume("offload", "none")
 
 
 def _dropout(facts: Facts, options: Options) -> None:
     """Both rates are 0.1 where they are not given."""
-    rates = [options.get(name) for name in ("hidden-dropout", "attention-dropout")]
+    rates = [options.first(name) for name in ("hidden-dropout", "attention-dropout")]
     known = [0.1 if each is None else number(each.value) for each in rates]
     if None in known:
         facts.miss("dropout", [need for each in rates if each is not None for need in each.needs])
@@ -205,30 +195,24 @@ def _dropout(facts: Facts, options: Options) -> None:
 
 def _batch_schedule(facts: Facts, options: Options) -> None:
     """A batch that grows: the plan is judged at the last size."""
-    schedule = options.get("step-batch-size-schedule")
+    schedule = options.first("step-batch-size-schedule")
     if schedule is not None and schedule.value is not None:
         words = schedule.value.replace(",", " ").split()
         sizes = [whole(word.rpartition(":")[2]) for word in words]
         if sizes and None not in sizes:
             facts.derive("global_batch_size", sizes[-1], f"{schedule.place}: the last size", schedule.name)
         facts.note(f"the batch grows: {schedule.value}; the plan is judged at the last size")
-    ramp = options.get("rampup-batch-size")
+    ramp = options.first("rampup-batch-size")
     if ramp is not None:
         facts.note(f"{ramp.place} {ramp.value or ''}: the batch grows; the plan is judged at the full size")
 
 
-def _mixed(facts: Facts, options: Options) -> None:
-    """Formats of gradients, dispatch, placement."""
-    short = options.get("grad-reduce-in-bf16")
-    if short is not None:
-        facts.state("grad_dtype", "bf16", short.place, short.name)
+def _experts(facts: Facts, options: Options) -> None:
+    """How tokens reach experts, and how these are run."""
     if facts.value("num_experts"):
         dispatch(facts, options)
         if "moe-grouped-gemm" not in options:
             facts.note("without --moe-grouped-gemm the experts run one after the other; priced as grouped products")
-    order = options.get("use-tp-pp-dp-mapping")
-    if order is not None:
-        facts.state("placement", "tp-cp-ep-pp-dp", order.place, order.name)
 
 
 GRAPHS: Final = {"none": "none", "local": "partial", "transformer_engine": "partial", "full_iteration": "full"}
@@ -239,48 +223,28 @@ ROUTER_PARTS: Final = {"moe_router", "moe_preprocess"}
 
 def _graphs(facts: Facts, options: Options) -> None:
     """CUDA graphs, by today's option and by those of older versions."""
-    scope = options.get("cuda-graph-scope", "cuda-graph-modules")
+    scope = options.first("cuda-graph-scope", "cuda-graph-modules")
     parts = set(str(scope.value or "").split()) if scope is not None else set()
     captured = "full" if "full_iteration" in parts else "router" if parts and parts <= ROUTER_PARTS else "partial"
     kinds = {name: captured if kind == "partial" else kind for name, kind in GRAPHS.items()}
-    old = options.get("enable-cuda-graph", "external-cuda-graph")
+    old = options.first("enable-cuda-graph", "external-cuda-graph")
     if (
-        not take(facts, "software.cuda_graphs", options.get("cuda-graph-impl"), lambda value: kinds.get(str(value)))
+        not state(facts, "software.cuda_graphs", options.first("cuda-graph-impl"), lambda value: kinds.get(str(value)))
         and old is not None
     ):
         facts.state("software.cuda_graphs", captured, old.place, old.name)
     facts.assume("software.cuda_graphs", "none")
 
 
-CHECKPOINTS: Final = {
-    "dist-ckpt-optim-fully-reshardable": ("fully_reshardable", True),
-    "no-save-optim": ("saves_optimizer", False),
-    "no-load-optim": ("loads_optimizer", False),
-    "finetune": ("loads_optimizer", False),
-}
-"""Bare options that decide what a checkpoint holds or what of it is loaded."""
-
-
-def _checkpoints(facts: Facts, options: Options) -> None:
-    """What a checkpoint of this run holds, and what it loads of another's."""
-    take(facts, "checkpoint.format", options.get("ckpt-format"), str)
-    for name, (key, value) in CHECKPOINTS.items():
-        option = options.get(name)
-        if option is not None:
-            facts.state(f"checkpoint.{key}", value, option.place, name)
-
-
 RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _precision,
     _sharding,
     recompute,
-    _overlap,
-    _offload,
+    _overlap_and_offload,
     _dropout,
     _batch_schedule,
-    _mixed,
+    _experts,
     _graphs,
-    _checkpoints,
 )
 
 
@@ -313,16 +277,8 @@ def _late_rules(facts: Facts, options: Options, *, fragment: bool) -> None:
     vp = facts.number("vp")
     if chunk is not None and vp is not None:
         facts.derive("recompute_num_layers", chunk * vp, "method block counts the layers of a chunk")
-    if "cp_comm" not in facts:
-        take(facts, "cp_comm", options.get("cp-comm-type"), lambda value: _cp_comm(str(value)))
     if fragment:
         facts.note("a fragment: no launch line; options are read from variables")
-
-
-def _cp_comm(value: str) -> str | None:
-    return {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}.get(
-        value
-    )
 
 
 def _oddities(facts: Facts, options: Options) -> None:

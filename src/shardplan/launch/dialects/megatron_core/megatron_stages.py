@@ -1,17 +1,83 @@
-"""Virtual stages and uneven stages in Megatron's options."""
+"""Virtual stages and uneven stages in Megatron's options, and the patterns that they write as text."""
 
 from __future__ import annotations
 
-from shardplan.launch.dialects.options import Option, Options, take
-from shardplan.launch.dialects.patterns import pipeline_layout
+import ast
+import re
+from typing import Final
+
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Option, Options, state
 from shardplan.launch.dialects.values import degree, whole
+
+MOST: Final = 100_000
+"""Elements of a pattern that are accepted."""
+
+
+def layer_pattern(text: str) -> int | tuple[int, ...] | None:
+    """A number, or a list written as ``[0]*3+[1]*58``; None where it is neither.
+
+    >>> layer_pattern("([0]*2+[1]*3)")
+    (0, 0, 1, 1, 1)
+    """
+    if len(text) > MOST:
+        return None
+    try:
+        found = _value(ast.parse(text.strip(), mode="eval").body, 0)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tuple(found) if isinstance(found, list) else found
+
+
+def _value(node: ast.expr, depth: int) -> int | list[int]:
+    """A sum or product of lists and whole numbers."""
+    if depth > 50:
+        raise ValueError
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        return node.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [each for part in node.elts for each in _numbers(_value(part, depth + 1))]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
+        return _combined(node.op, _value(node.left, depth + 1), _value(node.right, depth + 1))
+    raise ValueError
+
+
+def _numbers(value: int | list[int]) -> list[int]:
+    return value if isinstance(value, list) else [value]
+
+
+def _combined(operator: ast.operator, left: int | list[int], right: int | list[int]) -> int | list[int]:
+    if isinstance(operator, ast.Add):
+        if isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= MOST:
+            return left + right
+    elif isinstance(left, list) and isinstance(right, int) and 0 <= right * len(left) <= MOST:
+        return left * right
+    elif isinstance(left, int) and isinstance(right, list) and 0 <= left * len(right) <= MOST:
+        return right * left
+    raise ValueError
+
+
+_REPEATED: Final = r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})"
+
+
+def pipeline_layout(text: str) -> tuple[int, ...] | None:
+    """Layers of each virtual stage in Megatron's layout string: ``E`` embedding, ``t`` layer, ``m`` MTP, ``L`` loss.
+
+    >>> pipeline_layout("Et*3|(tt|)*2tL")
+    (3, 2, 2, 1)
+    """
+    pattern = text.strip().strip("'\"").replace(",", "")
+    while re.search(_REPEATED, pattern) and len(pattern) <= MOST:
+        pattern = re.sub(_REPEATED, lambda m: (m[1] if m[1] is not None else m[3]) * int(m[2] or m[4]), pattern)
+    if len(pattern) > MOST or not re.fullmatch(r"[EtmL|]+", pattern):
+        return None
+    return tuple(stage.count("t") for stage in pattern.split("|"))
 
 
 def stages(facts: Facts, options: Options) -> None:
     """``vp`` and ``stage_layers``, from layers per virtual stage, a number of them, or a layout."""
-    layout, pattern = options.get("pipeline-model-parallel-layout"), options.get("hybrid-layer-pattern")
-    chunk = options.get("num-layers-per-virtual-pipeline-stage")
+    layout, pattern = options.first("pipeline-model-parallel-layout"), options.first("hybrid-layer-pattern")
+    chunk = options.first("num-layers-per-virtual-pipeline-stage")
     if "pp" not in facts:
         facts.assume("pp", 1)
     if layout is not None:
@@ -21,10 +87,10 @@ def stages(facts: Facts, options: Options) -> None:
     elif chunk is not None:
         _layers_per_chunk(facts, options)
     else:
-        take(
+        state(
             facts,
             "vp",
-            options.get("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size"),
+            options.first("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size"),
             degree,
         )
     facts.assume("vp", 1)
@@ -77,7 +143,7 @@ def _layers_per_chunk(facts: Facts, options: Options) -> None:
 
 def _uneven(facts: Facts, options: Options) -> None:
     """Fewer layers on the first or last rank, or places for embedding and loss."""
-    first, last = options.get("decoder-first-pipeline-num-layers"), options.get("decoder-last-pipeline-num-layers")
+    first, last = options.first("decoder-first-pipeline-num-layers"), options.first("decoder-last-pipeline-num-layers")
     embedding, loss = "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"
     layers, pp, vp = facts.number("num_hidden_layers"), facts.number("pp"), facts.number("vp")
     ends = [each for each in (first, last) if each is not None]

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.launch.dialects.adapters import adapter_facts
-from shardplan.launch.dialects.objectives import objective_facts
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
-from shardplan.launch.dialects.tabled.table_dialect import PLAIN, TableDialect
-from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, text
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings, state
+from shardplan.launch.dialects.trainers import adapter_facts, objective_facts
+from shardplan.launch.dialects.values import degree, number, precision, switch, words_of
 
 GATED: Final = ("swiglu", "geglu", "reglu")
 """Ends of the names of activations whose MLPs have three matrices."""
 STRATEGIES: Final = words_of({"full": "zero3", "hybrid": "hsdp", "grad": "zero2"})
 """``fsdp_sharding_strategy``."""
-
-
-def _normalization(value: object) -> str:
-    return "RMSNorm" if "rms" in str(value).lower() else "LayerNorm"
 
 
 def _rules(facts: Facts, config: Settings) -> None:
@@ -104,69 +99,4 @@ def _adapters(facts: Facts, config: Settings) -> None:
     adapter_facts(facts, config, ranks=(f"{own}.adapter_dim",), targets=(f"{own}.target_modules",), source=own)
 
 
-NEMO: Final = TableDialect(
-    name="nemo",
-    version="1.x (hydra)",
-    marks=("trainer.devices", "trainer.num_nodes", "model.micro_batch_size", "model.tensor_model_parallel_size"),
-    least_marks=2,
-    must=(
-        "model.micro_batch_size",
-        "model.tensor_model_parallel_size",
-        "model.encoder_seq_length",
-        "model.mcore_gpt",
-        "model.num_layers",
-    ),
-    table={
-        "nodes": (("trainer.num_nodes",), degree),
-        "per_node": (("trainer.devices",), degree),
-        "tp": (("model.tensor_model_parallel_size",), degree),
-        "pp": (("model.pipeline_model_parallel_size",), degree),
-        "vp": (("model.virtual_pipeline_model_parallel_size",), degree),
-        "cp": (("model.context_parallel_size",), degree),
-        "ep": (("model.expert_model_parallel_size",), degree),
-        "micro_batch_size": (("model.micro_batch_size",), degree),
-        "global_batch_size": (("model.global_batch_size",), degree),
-        "sequence_length": (("model.encoder_seq_length", "model.data.seq_length"), degree),
-        "sequence_parallel": (("model.sequence_parallel",), switch),
-        "recompute": (
-            ("model.activations_checkpoint_granularity",),
-            words_of({"selective": "selective", "full": "full"}),
-        ),
-        "num_hidden_layers": (("model.num_layers",), degree),
-        "hidden_size": (("model.hidden_size",), degree),
-        "intermediate_size": (("model.ffn_hidden_size",), degree),
-        "num_attention_heads": (("model.num_attention_heads",), degree),
-        "num_key_value_heads": (("model.num_query_groups",), degree),
-        "head_dim": (("model.kv_channels",), degree),
-        "vocab_size": (("model.override_vocab_size",), degree),
-        "num_experts": (("model.num_moe_experts",), degree),
-        "num_experts_per_tok": (("model.moe_router_topk",), degree),
-        "moe_intermediate_size": (("model.moe_ffn_hidden_size",), degree),
-        "bias": (("model.bias",), switch),
-        "tie_word_embeddings": (("model.share_embeddings_and_output_weights",), switch),
-        "position_embedding_type": (("model.position_embedding_type",), text),
-        "normalization": (("model.normalization",), _normalization),
-        "overlap_tp": (("model.ub_tp_comm_overlap",), switch),
-        "overlap_dp": (("model.optim.overlap_grad_sync",), switch),
-        "grad_dtype": (("model.optim.grad_sync_dtype",), precision),
-        "max_position_embeddings": (("model.max_position_embeddings",), degree),
-        "optimizer": (("model.optim.name",), optimizer),
-    },
-    defaults={
-        **PLAIN,
-        "tp": 1,
-        "recompute": "none",
-        "sequence_parallel": False,
-        "offload": "none",
-        "overlap_tp": False,
-        "gated": False,
-        "bias": True,
-        "tie_word_embeddings": True,
-        "normalization": "LayerNorm",
-        "position_embedding_type": "learned_absolute",
-    },
-    rule=_rules,
-    watched=r"model\..*",
-    spelled_out=True,
-    open={"vocab_size": "the tokenizer", "num_accelerators": "trainer.num_nodes x trainer.devices"},
-)
+NEMO: Final = Dialect(name="nemo", rule=_rules)

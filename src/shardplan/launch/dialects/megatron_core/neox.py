@@ -6,29 +6,16 @@ import re
 from typing import Final
 
 from shardplan.launch.dialects.deepspeed import deepspeed_facts
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import Settings, batch_of, state, world_of
+from shardplan.launch.dialects.values import degree, on_off, switch, whole
 
 NAME: Final = "gpt-neox"
 VERSION: Final = "main of 2025 (ea7aefd8)"
 
-TABLE: Final[Table] = {
-    "tp": (("model_parallel_size",), degree),
-    "cp": (("context_parallel_size",), degree),
-    "num_hidden_layers": (("num_layers",), degree),
-    "hidden_size": (("hidden_size",), degree),
-    "num_attention_heads": (("num_attention_heads",), degree),
-    "num_key_value_heads": (("num_kv_heads",), degree),
-    "sequence_length": (("seq_length",), degree),
-    "max_position_embeddings": (("max_position_embeddings",), degree),
-    "num_experts": (("moe_num_experts",), degree),
-    "num_experts_per_tok": (("moe_top_k",), degree),
-    "sequence_parallel": (("sequence_parallel",), switch),
-    "precision": (("precision",), precision),
-    "tokenizer_type": (("tokenizer_type",), text),
-}
+RECORD: Final = Dialect(name=NAME)
 
 
 def is_neox(settings: Settings) -> bool:
@@ -57,7 +44,7 @@ def _folded(settings: Settings) -> Settings:
 def neox_facts(facts: Facts, settings: Settings) -> None:
     """Reads a configuration into ``facts``."""
     config = _folded(settings)
-    state_all(facts, config, TABLE)
+    RECORD.state(facts, config)
     _stages(facts, config)
     _width(facts, config)
     _recompute(facts, config)
@@ -86,8 +73,7 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
     if kind is not None and facts.value("precision") == "fp16" and str(kind.value) != "fp16":
         facts.note(f"{kind.place} = {kind.value} is read by DeeperSpeed of 2022 alone; since then it trains in fp16")
     _switches(facts, config)
-    for key in ("tp", "pp", "cp", "ep", "vp"):
-        facts.assume(key, 1)
+    RECORD.assume(facts)
     world_of(facts)
     batch_of(facts)
     unsaid(facts, config, all_of=False)
@@ -146,10 +132,8 @@ def _recompute(facts: Facts, config: Settings) -> None:
 def _switches(facts: Facts, config: Settings) -> None:
     rates = [config.value("hidden_dropout"), config.value("attention_dropout")]
     facts.derive("dropout", any(rate not in {0, None} for rate in rates), "hidden_dropout, attention_dropout")
-    facts.assume("sequence_parallel", value=False)
     tied = config.first("no_weight_tying")
     state(facts, "tie_word_embeddings", tied, lambda value: None if switch(value) is None else not switch(value))
-    facts.assume("tie_word_embeddings", value=True)
     norm = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}.get(str(config.value("norm") or "layernorm"))
     facts.assume("normalization", norm or "LayerNorm")
     position = "rope" if config.value("pos_emb") == "rotary" else "learned_absolute"

@@ -7,17 +7,16 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
-from shardplan.launch.dialects.adapters import adapter_facts
 from shardplan.launch.dialects.megatron_core.megatron import GRAPHS
-from shardplan.launch.dialects.megatron_core.megatron_dispatch import BACKENDS, KEY, dispatch
-from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS
+from shardplan.launch.dialects.megatron_core.megatron_options import BACKENDS, KEY, SHARDINGS, dispatch
+from shardplan.launch.dialects.megatron_core.megatron_stages import pipeline_layout
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.options import Option, Options
-from shardplan.launch.dialects.patterns import pipeline_layout
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Fact, Facts
-from shardplan.launch.dialects.settings import Settings, Table, as_option, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.unread_names import unsaid
-from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import Option, Options, Settings, as_option, batch_of, state, world_of
+from shardplan.launch.dialects.trainers import adapter_facts
+from shardplan.launch.dialects.values import degree, on_off, precision, switch
 from shardplan.words import folded
 
 _CODE: Final = r"(?:code:)?(?:\w+\.)*(\w+)\(\)"
@@ -32,99 +31,12 @@ def _precision_of(value: object) -> str | None:
     return precision(word)
 
 
-TABLE: Final[Table] = {
-    "tp": (
-        (
-            "model.tensor_model_parallel_size",
-            "tensor_model_parallel_size",
-            "tensor_parallelism",
-            "trainer.tensor_parallelism",
-            "trainer.strategy.tensor_model_parallel_size",
-        ),
-        degree,
-    ),
-    "pp": (
-        (
-            "model.pipeline_model_parallel_size",
-            "pipeline_model_parallel_size",
-            "pipeline_parallelism",
-            "trainer.pipeline_parallelism",
-            "trainer.strategy.pipeline_model_parallel_size",
-        ),
-        degree,
-    ),
-    "vp": (
-        (
-            "model.virtual_pipeline_model_parallel_size",
-            "virtual_pipeline_model_parallel_size",
-            "virtual_pipeline_parallelism",
-            "trainer.virtual_pipeline_parallelism",
-            "trainer.strategy.virtual_pipeline_model_parallel_size",
-        ),
-        degree,
-    ),
-    "cp": (
-        (
-            "model.context_parallel_size",
-            "context_parallel_size",
-            "context_parallelism",
-            "trainer.context_parallelism",
-            "trainer.strategy.context_parallel_size",
-        ),
-        degree,
-    ),
-    "ep": (
-        (
-            "model.expert_model_parallel_size",
-            "expert_model_parallel_size",
-            "expert_parallelism",
-            "trainer.expert_parallelism",
-            "trainer.strategy.expert_model_parallel_size",
-        ),
-        degree,
-    ),
-    "etp": (
-        (
-            "model.expert_tensor_parallel_size",
-            "expert_tensor_parallel_size",
-            "trainer.strategy.expert_tensor_parallel_size",
-        ),
-        degree,
-    ),
-    "sequence_parallel": (
-        (
-            "model.sequence_parallel",
-            "sequence_parallel",
-            "sequence_parallelism",
-            "trainer.sequence_parallelism",
-            "trainer.strategy.sequence_parallel",
-        ),
-        switch,
-    ),
-    "micro_batch_size": (("train.micro_batch_size", "micro_batch_size", "data.micro_batch_size"), degree),
-    "global_batch_size": (("train.global_batch_size", "global_batch_size", "data.global_batch_size"), degree),
-    "sequence_length": (
-        ("dataset.seq_length", "dataset.sequence_length", "model.seq_length", "seq_length", "data.seq_length"),
-        degree,
-    ),
-    "overlap_dp": (("ddp.overlap_grad_reduce", "trainer.strategy.ddp.overlap_grad_reduce"), switch),
-    "overlap_tp": (("comm_overlap.tp_comm_overlap",), switch),
-    "overlap_ep": (("comm_overlap.overlap_moe_expert_parallel_comm",), switch),
-    "grad_dtype": (
-        ("ddp.grad_reduce_in_fp32", "trainer.strategy.ddp.grad_reduce_in_fp32"),
-        on_off("fp32", "bf16"),
-    ),
-    "num_mtp_layers": (("model.mtp_num_layers", "mtp_num_layers"), whole),
-    "precision": (("mixed_precision", "precision_config", "trainer.plugins"), _precision_of),
-    "nodes": (("num_nodes", "trainer.num_nodes"), degree),
-    "per_node": (("num_gpus_per_node", "trainer.devices", "trainer.num_gpus_per_node"), degree),
-    "model": (("hf_path",), text),
-}
+RECORD: Final = Dialect(name="recipes", converts={"precision_of": _precision_of})
 
 
 def is_recipe(settings: Settings) -> bool:
     """Whether a configuration in Python is a recipe on Megatron Core."""
-    own = [name for key in ("tp", "pp", "cp", "ep") for name in TABLE[key][0]]
+    own = [name for row in RECORD.rows if row.field in {"tp", "pp", "cp", "ep"} for name in row.names]
     return any(name in settings for name in own)
 
 
@@ -134,7 +46,7 @@ def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
     facts.framework = "megatron-bridge" if is_bridge else "nemo"
     facts.version = "recipes of 2026"
     settings = _with_calls(settings)
-    state_all(facts, settings, TABLE)
+    RECORD.state(facts, settings)
     _recompute(facts, settings)
     _sharding(facts, settings)
     _software(facts, settings)

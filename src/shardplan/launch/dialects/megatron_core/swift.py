@@ -12,12 +12,12 @@ from math import ceil
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
-from shardplan.launch.dialects.adapters import adapter_facts, copy_facts, frozen_facts, packed_facts
-from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS, VALUES
-from shardplan.launch.dialects.objectives import objective_facts
+from shardplan.launch.dialects.megatron_core.megatron_options import RECORD, SHARDINGS
+from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.unread_names import unsaid
+from shardplan.launch.dialects.trainers import adapter_facts, copy_facts, frozen_facts, objective_facts, packed_facts
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
 from shardplan.words import folded
 
@@ -38,19 +38,7 @@ INSTEAD: Final[Mapping[tuple[str, object], str]] = {
 """What is written for a value that is Megatron-LM's default and not that of ms-swift."""
 
 
-OF_PLANS: Final = frozenset(
-    {
-        "--bf16", "--context-parallel-size", "--cp-comm-type", "--data-parallel-sharding-strategy",
-        "--expert-model-parallel-size", "--expert-tensor-parallel-size", "--fp16", "--fp4-format", "--fp4-recipe",
-        "--fp8-format", "--fp8-recipe", "--global-batch-size", "--micro-batch-size",
-        "--microbatch-group-size-per-virtual-pipeline-stage", "--moe-grouped-gemm", "--moe-token-dispatcher-type",
-        "--num-virtual-stages-per-pipeline-rank", "--optimizer", "--optimizer-cpu-offload", "--overlap-grad-reduce",
-        "--overlap-param-gather", "--pipeline-model-parallel-layout", "--pipeline-model-parallel-size",
-        "--recompute-granularity", "--recompute-method", "--recompute-modules", "--recompute-num-layers",
-        "--sequence-parallel", "--tensor-model-parallel-size", "--tp-comm-overlap", "--use-distributed-optimizer",
-        "--use-megatron-fsdp", "--use-precision-aware-optimizer",
-    }
-)  # fmt: skip
+OF_PLANS: Final = frozenset(f"--{name}" for name in RECORD.words("plans_of_swift").split())
 """Options of plans that Megatron-LM has and ms-swift too: no CUDA graphs, no overlap of experts, no other placement."""
 GROUP_SIZE: Final = "microbatch-group-size-per-virtual-pipeline-stage"
 RENAMED: Final = {
@@ -73,8 +61,9 @@ def as_options(options: str) -> tuple[str, ...]:
 
 def swift_facts(facts: Facts, settings: Settings) -> None:
     """Reads options of ``megatron sft``, whose names have hyphens here."""
-    for key, (names, convert) in VALUES.items():
-        state(facts, key, settings.first(*names), convert)
+    for row in RECORD.rows:
+        if row.value is None:  # switches have values here
+            row.state(facts, settings)
     for name, key in (("num-virtual-stages-per-pipeline-rank", "vp"), (GROUP_SIZE, "microbatch_group_size")):
         state(facts, key, settings.first(RENAMED[name], name), degree)
     state(facts, "model", settings.first("model", "load"), text)
@@ -93,12 +82,7 @@ def swift_facts(facts: Facts, settings: Settings) -> None:
     _precision(facts, settings)
     state(facts, "overlap_dp", settings.first("overlap-grad-reduce"), switch)
     state(facts, "offload", settings.first("optimizer-cpu-offload"), on_off("optimizer", "none"))
-    facts.assume("sequence_parallel", value=False)
-    for key in ("tp", "pp", "cp", "ep", "vp"):
-        facts.assume(key, 1)
-    facts.assume("optimizer", "adam")
-    facts.assume("micro_batch_size", 1)
-    facts.assume("global_batch_size", LEAST_BATCH)
+    Dialect(name=NAME).assume(facts)
     world_of(facts)
     batch_of(facts)
     unsaid(facts, settings, sign="--")

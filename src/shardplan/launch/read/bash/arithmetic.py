@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from shardplan.launch.read.limits import MOST_LEVELS
+from shardplan.launch.read.trees import MOST_LEVELS
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(\d+#[0-9a-zA-Z@_]+|0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*(?:\[[^\]\[]*\])?)"

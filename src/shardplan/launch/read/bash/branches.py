@@ -8,12 +8,11 @@ from typing import Final
 
 from shardplan.errors import shortened
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Conditions, Truth
-from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import Expansion
-from shardplan.launch.read.bash.state import State, Variable, merge
+from shardplan.launch.read.bash.state import Context, State, Variable, merge
 from shardplan.launch.read.bash.text import Text, undecided, unique
 from shardplan.launch.read.facts import Command
-from shardplan.launch.read.limits import MOST_ITERATIONS
+from shardplan.launch.read.trees import MOST_ITERATIONS
 
 _MOST_LABEL: Final = 120
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.launch.read.bash.branches import Branches
 from shardplan.launch.read.bash.conditions import HOLDS, Truth
-from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import ExpandedWord
-from shardplan.launch.read.bash.lexing import braces
-from shardplan.launch.read.bash.state import Variable, flat
-from shardplan.launch.read.bash.syntax import Source, children
+from shardplan.launch.read.bash.state import Context, Variable, flat
+from shardplan.launch.read.bash.syntax import Source, braces, children
 from shardplan.launch.read.bash.text import EMPTY, Text, joined, literal, undecided
 from shardplan.launch.read.facts import Command, Word
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
-from shardplan.launch.read.bash.shell_files import ShellFiles
+from shardplan.launch.read.bash.shell_files import ShellFiles, filled
 from shardplan.launch.read.bash.syntax import arguments, children
-from shardplan.launch.read.bash.templates import filled
 from shardplan.launch.read.bash.text import Text, joined, literal, undecided
 
 if TYPE_CHECKING:

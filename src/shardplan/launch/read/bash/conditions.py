@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from shardplan.launch.read.bash import patterns
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.expansion import Expansion
-from shardplan.launch.read.bash.lexing import split_words
-from shardplan.launch.read.bash.text import Text, unique
+from shardplan.launch.read.bash.syntax import split_words
+from shardplan.launch.read.bash.text import Text, pattern_atoms, pattern_matches, unique
 
 _NUMERIC: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _FILES: Final = frozenset("-" + letter for letter in "abcdefghkprstuwxGLNOS")
@@ -212,7 +211,7 @@ class Conditions:
         self._context.budget.spend(2)
         parts = self._expansion.pattern(source, line)
         pattern = self._expansion.single(source, line)
-        atoms = None if parts is None else patterns.atoms(parts)
+        atoms = None if parts is None else pattern_atoms(parts)
         assumes = unique((*subject.assumes, *pattern.assumes))
         if atoms is not None and atoms and all(atom.kind == "star" for atom in atoms):
             return HOLDS
@@ -221,7 +220,7 @@ class Conditions:
         if atoms is None or subject.known is None:
             return Truth(None, unique((*subject.needs, *pattern.needs)) or (f"code:{source}",), assumes)
         self._context.budget.spend(1 + len(subject.known) * len(atoms) // 256)
-        return Truth(patterns.matches(atoms, subject.known), (), assumes)
+        return Truth(pattern_matches(atoms, subject.known), (), assumes)
 
     def _regex(self, left: _Operand, right: _Operand) -> Truth:
         text, source = left.text.known, right.source

@@ -11,10 +11,16 @@ from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.commands import ShellCommands
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
-from shardplan.launch.read.bash.lexing import split_words
-from shardplan.launch.read.bash.placeholders import quoted_placeholders, without_comment_words
-from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, more_words, parse
-from shardplan.launch.read.bash.text import EMPTY, Text, joined, undecided, without_end
+from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, more_words, parse, split_words
+from shardplan.launch.read.bash.text import (
+    EMPTY,
+    Text,
+    joined,
+    quoted_placeholders,
+    undecided,
+    without_comment_words,
+    without_end,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from shardplan.launch.read.bash import lexing
+from shardplan.launch.read.bash import syntax
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
-from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.parameters import ParameterExpansion
 from shardplan.launch.read.bash.segments import Segment, of_text, to_text
+from shardplan.launch.read.bash.state import Context
 from shardplan.launch.read.bash.text import Text, TextPiece, literal, undecided, unique
 
 _PLAIN: Final = {
@@ -46,7 +46,7 @@ class Expansion(ParameterExpansion):
     def fields(self, source: str, line: int) -> list[ExpandedWord]:
         """The words that ``source`` becomes."""
         self.context.budget.spend()
-        made = lexing.braces(source) if "{" in source else None
+        made = syntax.braces(source) if "{" in source else None
         if made is None:
             return self.split(self.segments(source, line))
         self.context.budget.spend(len(made))
@@ -111,10 +111,10 @@ class Expansion(ParameterExpansion):
             if text:
                 found.append(Segment(text, quoted=True, line=line, file=file))
         elif char == "'":
-            end = lexing.end_of_single(source, start)
+            end = syntax.end_of_single(source, start)
             found.append(Segment(source[start + 1 : end - 1], quoted=True, line=line, file=file))
         elif char == "`":
-            end = lexing.end_of_backticks(source, start)
+            end = syntax.end_of_backticks(source, start)
             inner = re.sub(r"\\([$`\\])", r"\1", source[start + 1 : end - 1])
             found.extend(of_text(self.context.capture(inner, line), quoted=mode != "word", splits=mode == "word"))
         elif char == "$" and following:
@@ -127,19 +127,19 @@ class Expansion(ParameterExpansion):
         following = source[start + 1]
         quoted = mode != "word"
         if following == "(":
-            end = lexing.end_of_parentheses(source, start + 1)
+            end = syntax.end_of_parentheses(source, start + 1)
             inner = source[start + 2 : end - 1]
-            is_sum = inner[:1] == "(" and inner[-1:] == ")" and lexing.end_of_parentheses(inner, 0) == len(inner)
+            is_sum = inner[:1] == "(" and inner[-1:] == ")" and syntax.end_of_parentheses(inner, 0) == len(inner)
             text = self.arithmetic(inner[1:-1], line) if is_sum else self.context.capture(inner, line)
             found.extend(of_text(text, quoted=quoted, splits=not quoted))
         elif following == "{":
-            end = lexing.end_of_braces(source, start, in_double=quoted)
+            end = syntax.end_of_braces(source, start, in_double=quoted)
             found.extend(self.braced(source[start + 2 : end - 1], line, mode))
         elif following == "[" and (stop := source.find("]", start, start + _LONGEST_OLD)) > 0:
             end = stop + 1
             found.extend(of_text(self.arithmetic(source[start + 2 : stop], line), quoted=quoted, splits=not quoted))
         elif following == "'" and not quoted:
-            end = lexing.end_of_ansi(source, start + 1)
+            end = syntax.end_of_ansi(source, start + 1)
             found.append(
                 Segment(_unescaped(source[start + 2 : end - 1]), quoted=True, line=line, file=self.context.file)
             )

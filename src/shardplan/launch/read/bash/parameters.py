@@ -6,14 +6,22 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from shardplan.launch.read.bash import patterns
-from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.segments import BREAK, GONE, Segment, of_text, to_text
-from shardplan.launch.read.bash.state import Variable
-from shardplan.launch.read.bash.text import EMPTY, Text, TextPiece, joined, literal, undecided, unique
+from shardplan.launch.read.bash.state import Context, Variable
+from shardplan.launch.read.bash.text import (
+    EMPTY,
+    Text,
+    TextPiece,
+    joined,
+    literal,
+    pattern_atoms,
+    pattern_matches,
+    undecided,
+    unique,
+)
 
 if TYPE_CHECKING:
-    from shardplan.launch.read.bash.patterns import Atom
+    from shardplan.launch.read.bash.text import Atom
 
 _BRACED: Final = re.compile(
     r"(?P<mark>[!#](?=[A-Za-z_0-9@*]))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<index>[^\]]*(?:\[[^\]]*\][^\]]*)*)\])?"
@@ -165,7 +173,7 @@ class ParameterExpansion:
         if is_set is None and (text.is_unset or not text.pieces):
             is_used, assumes = False, (*(need + "=" for need in text.needs), *assumes)
         elif operator[0] == ":":
-            is_used, vague = text.known != "", text.known is None and not _surely_some(text)
+            is_used, vague = text.known != "", text.known is None and not any(piece.text for piece in text.pieces)
         else:
             is_used = bool(is_set)
         sign = operator[-1]
@@ -248,7 +256,7 @@ class ParameterExpansion:
         source, replacement = _split_slash(word, operator) if operator[0] == "/" else (word, "")
         found = self.segments(source, line)
         parts = [(each.text, each.quoted) for each in found]
-        atoms = None if any(each.undecided for each in found) else patterns.atoms(parts)
+        atoms = None if any(each.undecided for each in found) else pattern_atoms(parts)
         new = to_text(self.segments(replacement, line)).known
         if atoms is None or new is None:
             return None
@@ -256,10 +264,6 @@ class ParameterExpansion:
         if operator[0] in "#%":
             return _trimmed(known, operator, atoms)
         return _replaced(known, operator, atoms, new, self.context.budget.spend)
-
-
-def _surely_some(text: Text) -> bool:
-    return any(piece.text for piece in text.pieces)
 
 
 def _colon_parts(word: str) -> list[str]:
@@ -303,9 +307,9 @@ def _trimmed(known: str, operator: str, atoms: list[Atom]) -> str:
     """Without the shortest or longest head or tail that matches."""
     lengths = range(len(known) + 1) if len(operator) == 1 else range(len(known), -1, -1)
     for length in lengths:
-        if operator[0] == "#" and patterns.matches(atoms, known[:length]):
+        if operator[0] == "#" and pattern_matches(atoms, known[:length]):
             return known[length:]
-        if operator[0] == "%" and patterns.matches(atoms, known[len(known) - length :]):
+        if operator[0] == "%" and pattern_matches(atoms, known[len(known) - length :]):
             return known[: len(known) - length]
     return known
 
@@ -323,7 +327,7 @@ def _replaced(known: str, operator: str, atoms: list[Atom], new: str, spend: Cal
         spend(1 if is_fixed else 1 + rest * rest // 64)
         ends = (position + length for length in lengths if 0 < length <= rest)
         found = (end for end in ends if operator != "/%" or end == len(known))
-        end = next((end for end in found if patterns.matches(atoms, known[position:end])), None)
+        end = next((end for end in found if pattern_matches(atoms, known[position:end])), None)
         if end is None:
             made.append(known[position : position + 1])
             position += 1

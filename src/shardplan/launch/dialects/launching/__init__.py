@@ -1,1 +1,0 @@
-"""Launch lines, and the accelerators that they name."""

@@ -1,1 +1,0 @@
-"""Frameworks whose configurations are read by a table of names and a few rules."""

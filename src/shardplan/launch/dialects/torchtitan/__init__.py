@@ -1,1 +1,0 @@
-"""Files and launch lines of torchtitan."""
