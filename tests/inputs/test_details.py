@@ -9,7 +9,7 @@ import pytest
 
 from shardplan import load_model
 from shardplan.inputs.details import ModelDetails
-from shardplan.inputs.readers.hf.details import details_of
+from shardplan.inputs.readers.hf.config import details_of
 
 
 def test_a_built_in_model_has_those_of_its_file() -> None:

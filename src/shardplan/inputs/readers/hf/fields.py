@@ -81,8 +81,8 @@ class ConfigFields:
     """Defaults that were read."""
     read: set[str] = field(default_factory=set)
     """Names in the file that were read, or that the family understands and these layers do not need."""
-    parts: list[ConfigFields] = field(default_factory=list)
-    """Objects in the file whose fields were read."""
+    parts: dict[str, ConfigFields] = field(default_factory=dict)
+    """Objects in the file whose fields were read, by their keys."""
 
     @property
     def num_layers(self) -> int:
@@ -213,6 +213,8 @@ class ConfigFields:
 
     def part(self, key: str) -> ConfigFields:
         """Fields of the object under ``key``; none where it is absent or null."""
+        if key in self.parts:
+            return self.parts[key]
         found = self._find(key)
         values = {} if found is None or found.value is None else found.value
         if not isinstance(values, Mapping):
@@ -222,7 +224,7 @@ class ConfigFields:
                 hint=f"correct {key} in the configuration",
             )
         part = ConfigFields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
-        self.parts.append(part)
+        self.parts[key] = part
         return part
 
     def require(self, key: str, expected: object) -> None:
