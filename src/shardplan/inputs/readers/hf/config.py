@@ -20,14 +20,14 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.decoders import GEMMA, GPT, LLAMA
 from shardplan.inputs.readers.hf.encoders import ENCODERS
 from shardplan.inputs.readers.hf.experts import EXPERTS
-from shardplan.inputs.readers.hf.family import Family
+from shardplan.inputs.readers.hf.family import ModelFamily
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
 from shardplan.inputs.readers.hf.hybrids import HYBRIDS
 from shardplan.inputs.readers.hf.refusals import refuse_other_files, refuse_unread, refuse_unsupported
 from shardplan.inputs.readers.model_index import MODELS, model_sources
 
-FAMILIES: Final[Mapping[str, Family]] = {**GPT, **LLAMA, **GEMMA, **EXPERTS, **HYBRIDS, **ENCODERS}
+FAMILIES: Final[Mapping[str, ModelFamily]] = {**GPT, **LLAMA, **GEMMA, **EXPERTS, **HYBRIDS, **ENCODERS}
 """``model_type`` to what its layers are."""
 
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
@@ -217,7 +217,7 @@ def _text_part(config: Mapping[str, object], name: str) -> _TextPart:
 
 
 def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
-    """Family of the text model, and a note where it had to be inferred."""
+    """ModelFamily of the text model, and a note where it had to be inferred."""
     stated = text.values.get("model_type", f"{text.outer_type}_text" if text.prefix and text.outer_type else None)
     if stated is not None and not isinstance(stated, str):
         raise InputError(

@@ -10,7 +10,7 @@ from shardplan.inputs.layers import MLP, Attention, MixtureOfExperts
 from shardplan.inputs.readers.hf.family import (
     ALL_HEADS,
     ROUTING,
-    Family,
+    ModelFamily,
     all_but_every,
     attention,
     count,
@@ -109,7 +109,7 @@ _LAYER_NORM: Final[dict[str, Any]] = {"norm_bias": True}
 _PARALLEL: Final = flag("use_parallel_residual")
 _USE_BIAS: Final = flag("use_bias", default=True)
 
-_GPT2: Final = Family("GPT-2, GPT-3: LayerNorm, biases, learned positions, tied head.")._replace(
+_GPT2: Final = ModelFamily("GPT-2, GPT-3: LayerNorm, biases, learned positions, tied head.")._replace(
     qkv_bias=True,
     kv_heads=ALL_HEADS,
     attention={"rotary": False},
@@ -119,7 +119,9 @@ _GPT2: Final = Family("GPT-2, GPT-3: LayerNorm, biases, learned positions, tied 
     tie=True,
     model=_LAYER_NORM | {"num_position_embeddings": count("max_position_embeddings")},
 )
-_GPTJ: Final = Family("GPT-J, CodeGen: attention and MLP in parallel behind one norm, a bias on the head.")._replace(
+_GPTJ: Final = ModelFamily(
+    "GPT-J, CodeGen: attention and MLP in parallel behind one norm, a bias on the head."
+)._replace(
     kv_heads=ALL_HEADS,
     gated=False,
     mlp_bias=True,
@@ -129,7 +131,7 @@ _GPTJ: Final = Family("GPT-J, CodeGen: attention and MLP in parallel behind one 
     model=_LAYER_NORM | {"head_bias": True},
 )
 
-GPT: Final[Mapping[str, Family]] = {
+GPT: Final[Mapping[str, ModelFamily]] = {
     "bloom": _GPT2.called("BLOOM: ALiBi instead of positions, a norm behind the embedding.")._replace(
         mlps=_wide_mlp, model=_LAYER_NORM | {"has_embedding_norm": True}
     ),
@@ -159,7 +161,7 @@ GPT: Final[Mapping[str, Family]] = {
         model=_LAYER_NORM,
     ),
     "gptj": _GPTJ,
-    "mpt": Family(
+    "mpt": ModelFamily(
         "MPT and llm-foundry: no biases; learned positions where neither ALiBi nor rotary positions are asked for."
     )._replace(
         mixers=_mpt_mixer,
@@ -167,7 +169,7 @@ GPT: Final[Mapping[str, Family]] = {
         tie=True,
         model={"norm_bias": _mpt_has_bias, "num_position_embeddings": _mpt_positions},
     ),
-    "nemotron": Family("Nemotron-4: squared ReLU without a gate, LayerNorm, no other biases.")._replace(
+    "nemotron": ModelFamily("Nemotron-4: squared ReLU without a gate, LayerNorm, no other biases.")._replace(
         qkv_bias=ATTENTION_BIAS, gated=False, mlp_bias=MLP_BIAS, model=_LAYER_NORM
     ),
     "opt": _GPT2.called("OPT: GPT-2 with two unused rows of positions.")._replace(
@@ -180,7 +182,7 @@ GPT: Final[Mapping[str, Family]] = {
     "phi": _GPTJ.called("Phi-1.5, Phi-2: biases everywhere, attention and MLP in parallel behind one norm.")._replace(
         required={"qk_layernorm": False}, qkv_bias=True, kv_heads=None
     ),
-    "stablelm": Family("StableLM: Llama with LayerNorm.")._replace(
+    "stablelm": ModelFamily("StableLM: Llama with LayerNorm.")._replace(
         required={"qk_layernorm": False},
         qkv_bias=flag("use_qkv_bias"),
         output_bias=False,
@@ -188,7 +190,7 @@ GPT: Final[Mapping[str, Family]] = {
         parallel_residual=_PARALLEL,
         model=_LAYER_NORM,
     ),
-    "starcoder2": Family("StarCoder2: grouped queries, biases, MLP without a gate.")._replace(
+    "starcoder2": ModelFamily("StarCoder2: grouped queries, biases, MLP without a gate.")._replace(
         qkv_bias=_USE_BIAS,
         kv_required=True,
         slides=every_layer,
@@ -256,28 +258,28 @@ HUNYUAN: Final[Mapping[str, Any]] = {"use_cla": False, "use_qk_norm": True, "moe
 HUNYUAN_PASSED: Final = ("cla_share_factor", "num_media_embeds", "attention_head_dim")
 """Fields of Hunyuan files about parts that their layers do not use."""
 
-_INTERNLM: Final = Family("InternLM 1 and 2: Llama, with biases on attention where ``bias`` says.")._replace(
+_INTERNLM: Final = ModelFamily("InternLM 1 and 2: Llama, with biases on attention where ``bias`` says.")._replace(
     qkv_bias=flag("bias"), mlp_bias=MLP_BIAS
 )
-_LLAMA: Final = Family(
+_LLAMA: Final = ModelFamily(
     "Llama 2 and 3, and the many that have its layers: RMSNorm, rotary positions, gated MLP, no biases by default."
 )._replace(qkv_bias=ATTENTION_BIAS, mlp_bias=MLP_BIAS)
-_MINISTRAL: Final = Family("Ministral: Mistral whose ``layer_types`` say which layers slide.")._replace(
+_MINISTRAL: Final = ModelFamily("Ministral: Mistral whose ``layer_types`` say which layers slide.")._replace(
     kv_required=True, slides=lambda fields: sliding(fields, lambda _: fields.has("sliding_window"))
 )
-_QWEN2: Final = Family("Qwen2, Qwen2.5: Llama with biases on queries, keys and values, which no field says.")._replace(
-    qkv_bias=True, output_bias=False, kv_required=True, slides=qwen_slides
-)
-_QWEN3: Final = Family("Qwen3: Llama with norms on queries and keys, which no field says.")._replace(
+_QWEN2: Final = ModelFamily(
+    "Qwen2, Qwen2.5: Llama with biases on queries, keys and values, which no field says."
+)._replace(qkv_bias=True, output_bias=False, kv_required=True, slides=qwen_slides)
+_QWEN3: Final = ModelFamily("Qwen3: Llama with norms on queries and keys, which no field says.")._replace(
     qkv_bias=ATTENTION_BIAS, head_dim=128, kv_required=True, attention={"qk_norm": "head"}, slides=qwen_slides
 )
-_GLM: Final = Family("GLM-4 of 2024: Llama with biases on queries, keys and values.")._replace(
+_GLM: Final = ModelFamily("GLM-4 of 2024: Llama with biases on queries, keys and values.")._replace(
     qkv_bias=flag("attention_bias", default=True), output_bias=False, kv_required=True, head_dim=128
 )
 _OLMO2: Final = _LLAMA.called(
     "OLMo 2: norms behind attention and MLP, and on all projected queries and keys."
 )._replace(attention={"qk_norm": "full"})
-_COHERE: Final = Family("Command R: attention and MLP in parallel behind one norm, tied.")._replace(
+_COHERE: Final = ModelFamily("Command R: attention and MLP in parallel behind one norm, tied.")._replace(
     qkv_bias=ATTENTION_BIAS,
     kv_required=True,
     attention={"qk_norm": norm_if("use_qk_norm", "full")},
@@ -286,8 +288,10 @@ _COHERE: Final = Family("Command R: attention and MLP in parallel behind one nor
     tie=True,
 )
 
-LLAMA: Final[Mapping[str, Family]] = {
-    "apertus": Family("Apertus: norms on queries and keys, and a learned activation (xIELU) without a gate.")._replace(
+LLAMA: Final[Mapping[str, ModelFamily]] = {
+    "apertus": ModelFamily(
+        "Apertus: norms on queries and keys, and a learned activation (xIELU) without a gate."
+    )._replace(
         required={"qk_norm": True, "post_norm": False},
         qkv_bias=ATTENTION_BIAS,
         attention={"qk_norm": "head"},
@@ -295,7 +299,7 @@ LLAMA: Final[Mapping[str, Family]] = {
     ),
     "aquila": _LLAMA,
     "arcee": _LLAMA.called("Arcee: Llama with a squared ReLU and no gate.")._replace(gated=False),
-    "baichuan": Family(
+    "baichuan": ModelFamily(
         "Baichuan 1 and 2: Llama; the files of the 13B, which uses ALiBi, state ``model_max_length`` only."
     )._replace(attention={"rotary": lambda fields: "max_position_embeddings" in fields.values}, mlp_bias=MLP_BIAS),
     "code_llama": _LLAMA,
@@ -309,10 +313,10 @@ LLAMA: Final[Mapping[str, Family]] = {
         window=4096,
         rotates_only_where_it_slides=True,
     ),
-    "ernie4_5": Family("ERNIE 4.5 without experts: Llama, tied, with one switch for all biases.")._replace(
+    "ernie4_5": ModelFamily("ERNIE 4.5 without experts: Llama, tied, with one switch for all biases.")._replace(
         qkv_bias=flag("use_bias"), head_dim=128, kv_required=True, mlp_bias=flag("use_bias"), tie=True
     ),
-    "exaone4": Family(
+    "exaone4": ModelFamily(
         "EXAONE 4: norms behind attention and MLP, and on queries and keys; "
         "three of four layers slide in the large one."
     )._replace(mixers=_exaone_mixers, mlp_bias=lambda fields: not fields.has("sliding_window") and MLP_BIAS(fields)),
@@ -329,7 +333,7 @@ LLAMA: Final[Mapping[str, Family]] = {
     "llama": _LLAMA,
     "ministral": _MINISTRAL,
     "ministral3": _MINISTRAL,
-    "mistral": Family(
+    "mistral": ModelFamily(
         "Mistral: Llama with a sliding window in every layer (4,096 in version 0.1; null in later ones)."
     )._replace(kv_required=True, slides=every_layer, window=4096),
     "olmo": _LLAMA.called("OLMo 1: Llama whose norms have no weights.")._replace(model={"norm_weight": False}),
@@ -337,7 +341,9 @@ LLAMA: Final[Mapping[str, Family]] = {
     "olmo3": _OLMO2.called("OLMo 3: OLMo 2 with a sliding window in three of four layers.")._replace(
         slides=all_but_every(4), window=4096, mlp_bias=False
     ),
-    "phi3": Family("Phi-3, Phi-4: Llama with a sliding window where the file gives one.")._replace(slides=every_layer),
+    "phi3": ModelFamily("Phi-3, Phi-4: Llama with a sliding window where the file gives one.")._replace(
+        slides=every_layer
+    ),
     "qwen2": _QWEN2,
     "qwen2_5_vl": _QWEN2,
     "qwen2_5_vl_text": _QWEN2,
@@ -345,14 +351,14 @@ LLAMA: Final[Mapping[str, Family]] = {
     "qwen2_vl_text": _QWEN2,
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
-    "seed_oss": Family("Seed-OSS: Llama with biases on queries, keys and values.")._replace(
+    "seed_oss": ModelFamily("Seed-OSS: Llama with biases on queries, keys and values.")._replace(
         qkv_bias=flag("attention_bias", default=True),
         output_bias=flag("attention_out_bias"),
         head_dim=128,
         kv_required=True,
         mlp_bias=MLP_BIAS,
     ),
-    "smollm3": Family("SmolLM3: Llama, every fourth layer without positions.")._replace(
+    "smollm3": ModelFamily("SmolLM3: Llama, every fourth layer without positions.")._replace(
         mixers=_smollm3_mixers, mlp_bias=MLP_BIAS, tie=True
     ),
 }
@@ -423,13 +429,13 @@ def _overridden(fields: ConfigFields, mixers: list[Attention]) -> list[Attention
     return changed
 
 
-_GEMMA: Final = Family("Gemma 1: Llama with heads of 256, tied.")._replace(
+_GEMMA: Final = ModelFamily("Gemma 1: Llama with heads of 256, tied.")._replace(
     qkv_bias=ATTENTION_BIAS, head_dim=256, kv_required=True, mlp_bias=MLP_BIAS, tie=True
 )
 _GEMMA2: Final = _GEMMA.called(
     "Gemma 2: four norms per layer, every other layer slides, the first one included."
 )._replace(slides=all_but_every(2), window=4096, mlp_bias=False, num_norms=4)
-_GEMMA4: Final = Family(
+_GEMMA4: Final = ModelFamily(
     "Gemma 4 (not E2B and E4B): Gemma 3 with larger heads where a layer sees all keys; experts next to the MLP."
 )._replace(
     mixers=_gemma4_mixers,
@@ -438,7 +444,7 @@ _GEMMA4: Final = Family(
     tie=True,
 )
 
-GEMMA: Final[Mapping[str, Family]] = {
+GEMMA: Final[Mapping[str, ModelFamily]] = {
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA2.called(

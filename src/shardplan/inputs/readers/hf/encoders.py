@@ -9,7 +9,7 @@ from typing import Any, Final
 from shardplan.inputs.layers import MLP, Attention
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
 from shardplan.inputs.readers.hf.decoders import ATTENTION_BIAS, MLP_BIAS
-from shardplan.inputs.readers.hf.family import ALL_HEADS, Family, attention, count, flag, mlp, sliding, stack
+from shardplan.inputs.readers.hf.family import ALL_HEADS, ModelFamily, attention, count, flag, mlp, sliding, stack
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 
 
@@ -115,7 +115,7 @@ _TOKENS: Final[dict[str, Any]] = {
     "has_head_transform": True,
 }
 """What models of masked tokens have in common."""
-_BERT: Final = Family(
+_BERT: Final = ModelFamily(
     "BERT with its masked-language head: norms behind each part, a norm behind the embeddings."
 )._replace(
     required={"position_embedding_type": "absolute"},
@@ -135,16 +135,16 @@ _BERT: Final = Family(
 _ROBERTA: Final = _BERT.called(
     "RoBERTa: BERT whose positions start behind the padding token, so that some rows are never used."
 )._replace(model={**_BERT.model, "max_position_embeddings": _used_positions})
-_DINOV2: Final = Family(
+_DINOV2: Final = ModelFamily(
     "DINOv2: a vision transformer whose layers scale their outputs, with a SwiGLU MLP in the largest."
 )._replace(whole=_dinov2)
 
-ENCODERS: Final[Mapping[str, Family]] = {
+ENCODERS: Final[Mapping[str, ModelFamily]] = {
     "bert": _BERT,
     "camembert": _ROBERTA,
     "dinov2": _DINOV2,
     "dinov2_with_registers": _DINOV2,
-    "modernbert": Family(
+    "modernbert": ModelFamily(
         "ModernBERT: rotary positions, gated MLPs, windows in two of three layers, no norm before the first."
     )._replace(
         understood=("sliding_window",),
@@ -160,7 +160,7 @@ ENCODERS: Final[Mapping[str, Family]] = {
         adjusted=lambda _, model: replace(model, layers=(replace(model.layers[0], num_norms=1), *model.layers[1:])),
     ),
     "roberta": _ROBERTA,
-    "vit": Family("Vision transformer with a linear classifier.")._replace(whole=_vit),
+    "vit": ModelFamily("Vision transformer with a linear classifier.")._replace(whole=_vit),
     "xlm-roberta": _ROBERTA,
 }
 """``model_type`` to the row of its family."""

@@ -10,7 +10,7 @@ from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixt
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.decoders import ATTENTION_BIAS, HUNYUAN, HUNYUAN_PASSED, qwen_slides
 from shardplan.inputs.readers.hf.family import (
-    Family,
+    ModelFamily,
     all_but_every,
     attention,
     every_layer,
@@ -196,16 +196,16 @@ def _grok_experts(fields: ConfigFields) -> MixtureOfExperts:
     )
 
 
-_DEEPSEEK_V2: Final = Family("DeepSeek-V2 and V2-Lite: latent attention.")._replace(
+_DEEPSEEK_V2: Final = ModelFamily("DeepSeek-V2 and V2-Lite: latent attention.")._replace(
     mixers=latent_attention, sparse=_dense_first(0), experts=_with_shared(2)
 )
-_DEEPSEEK_V3: Final = Family(
+_DEEPSEEK_V3: Final = ModelFamily(
     "DeepSeek-V3, Kimi K2, Moonlight, GLM-5: latent attention, three dense layers where the file does not say."
 )._replace(mixers=latent_attention, sparse=_dense_first(3), experts=_with_shared(1, (8, 4)))
 _DEEPSEEK_V32: Final = _DEEPSEEK_V3.called(
     "DeepSeek-V3.2, GLM-5: DeepSeek-V3 with an indexer; a layer may reuse the keys that an earlier one selected."
 )._replace(mixers=_indexed, understood=("index_topk_freq", "index_skip_topk_offset", "layer_types"))
-_GLM4: Final = Family(
+_GLM4: Final = ModelFamily(
     "GLM-4.5: grouped queries with biases, experts as in DeepSeek-V3, one dense layer where the file does not say."
 )._replace(
     qkv_bias=ATTENTION_BIAS,
@@ -215,10 +215,10 @@ _GLM4: Final = Family(
     sparse=_dense_first(1),
     experts=_with_shared(1),
 )
-_GRANITE: Final = Family("Granite 3 MoE, with a shared expert where the file gives its width.")._replace(
+_GRANITE: Final = ModelFamily("Granite 3 MoE, with a shared expert where the file gives its width.")._replace(
     qkv_bias=ATTENTION_BIAS, experts=_granite_experts
 )
-_QWEN3: Final = Family("Qwen3-MoE: norms on queries and keys, no shared expert.")._replace(
+_QWEN3: Final = ModelFamily("Qwen3-MoE: norms on queries and keys, no shared expert.")._replace(
     required={"use_qk_norm": True},
     qkv_bias=ATTENTION_BIAS,
     kv_required=True,
@@ -228,14 +228,14 @@ _QWEN3: Final = Family("Qwen3-MoE: norms on queries and keys, no shared expert."
     experts=experts,
 )
 
-EXPERTS: Final[Mapping[str, Family]] = {
-    "arctic": Family(
+EXPERTS: Final[Mapping[str, ModelFamily]] = {
+    "arctic": ModelFamily(
         "Arctic: experts next to a dense MLP as wide as the hidden size, which has a norm of its own."
     )._replace(
         understood=("intermediate_size", "moe_min_capacity", "moe_train_capacity_factor", "moe_eval_capacity_factor"),
         layers=_arctic_layers,
     ),
-    "bailing_moe": Family(
+    "bailing_moe": ModelFamily(
         "Ling, Ring: grouped queries, experts with shared ones; Ling 2.0 normalises queries and keys."
     )._replace(
         required=dict.fromkeys(("use_bias", "norm_softmax", "multi_gate", "use_sliding_window"), False),
@@ -246,16 +246,16 @@ EXPERTS: Final[Mapping[str, Family]] = {
         sparse=lambda fields: first_k_dense(fields, 0),
         experts=_bailing_experts,
     ),
-    "dbrx": Family("DBRX: dimensions of attention and experts in objects of their own.")._replace(
+    "dbrx": ModelFamily("DBRX: dimensions of attention and experts in objects of their own.")._replace(
         kv_heads=lambda fields: fields.part("attn_config").count("kv_n_heads"), experts=_dbrx_experts
     ),
-    "deepseek": Family("DeepSeek-MoE 16B: Llama attention.")._replace(
+    "deepseek": ModelFamily("DeepSeek-MoE 16B: Llama attention.")._replace(
         qkv_bias=ATTENTION_BIAS, sparse=_dense_first(0), experts=_with_shared(0)
     ),
     "deepseek_v2": _DEEPSEEK_V2,
     "deepseek_v3": _DEEPSEEK_V3,
     "deepseek_v32": _DEEPSEEK_V32,
-    "dots1": Family("dots.llm1: norms on queries and keys, experts as in DeepSeek-V3.")._replace(
+    "dots1": ModelFamily("dots.llm1: norms on queries and keys, experts as in DeepSeek-V3.")._replace(
         qkv_bias=ATTENTION_BIAS,
         attention={"qk_norm": "head"},
         slides=_dots_slides,
@@ -263,16 +263,16 @@ EXPERTS: Final[Mapping[str, Family]] = {
         sparse=_dense_first(0),
         experts=_with_shared(0),
     ),
-    "ernie4_5_moe": Family("ERNIE 4.5: experts from one layer to another, with shared ones.")._replace(
+    "ernie4_5_moe": ModelFamily("ERNIE 4.5: experts from one layer to another, with shared ones.")._replace(
         required={"use_bias": False}, kv_required=True, sparse=_ernie_sparse, experts=_ernie_experts, tie=True
     ),
     "glm4_moe": _GLM4,
-    "glm4_moe_lite": Family("GLM-4.7-Flash: DeepSeek-V3 with one dense layer.")._replace(
+    "glm4_moe_lite": ModelFamily("GLM-4.7-Flash: DeepSeek-V3 with one dense layer.")._replace(
         mixers=latent_attention, sparse=_dense_first(1), experts=_with_shared(1)
     ),
     "glm4v_moe_text": _GLM4._replace(qkv_bias=flag("attention_bias", default=True)),
     "glm_moe_dsa": _DEEPSEEK_V32._replace(experts=_with_shared(1)),
-    "gpt_oss": Family(
+    "gpt_oss": ModelFamily(
         "GPT-OSS: biases everywhere, attention sinks, every other layer slides, the first one included."
     )._replace(
         qkv_bias=flag("attention_bias", default=True),
@@ -285,10 +285,10 @@ EXPERTS: Final[Mapping[str, Family]] = {
     ),
     "granitemoe": _GRANITE,
     "granitemoeshared": _GRANITE,
-    "grok-1": Family(
+    "grok-1": ModelFamily(
         "Grok-1: four norms per layer, gated experts in every layer, tied. Also read in the names of its own run.py."
     )._replace(head_dim=128, kv_required=True, experts=_grok_experts, num_norms=4, tie=True),
-    "hunyuan_v1_moe": Family(
+    "hunyuan_v1_moe": ModelFamily(
         "Hunyuan-A13B: norms on queries and keys, experts next to an MLP of their width that all tokens visit."
     )._replace(
         required={**HUNYUAN, "use_mixed_mlp_moe": True},
@@ -298,12 +298,12 @@ EXPERTS: Final[Mapping[str, Family]] = {
         experts=_hunyuan_experts,
     ),
     "kimi_k2": _DEEPSEEK_V3,
-    "llama4_text": Family(
+    "llama4_text": ModelFamily(
         "Llama 4: one shared expert always; three of four layers attend in chunks, the fourth to all without positions."
     )._replace(
         understood=("interleave_moe_layer_step", "no_rope_layer_interval"), mixers=_llama4_mixers, mlps=_llama4_mlps
     ),
-    "minimax_m2": Family(
+    "minimax_m2": ModelFamily(
         "MiniMax-M2: norms on all projected queries and keys, narrow experts, several multi-token-prediction modules."
     )._replace(
         head_dim=128,
@@ -313,20 +313,20 @@ EXPERTS: Final[Mapping[str, Family]] = {
         adjusted=_minimax_m2_model,
     ),
     "mistral4": _DEEPSEEK_V2,
-    "mixtral": Family("Mixtral: Mistral with experts in every layer.")._replace(
+    "mixtral": ModelFamily("Mixtral: Mistral with experts in every layer.")._replace(
         kv_required=True, slides=every_layer, experts=wide_experts
     ),
-    "olmoe": Family("OLMoE: norms on all projected queries and keys.")._replace(
+    "olmoe": ModelFamily("OLMoE: norms on all projected queries and keys.")._replace(
         qkv_bias=ATTENTION_BIAS, attention={"qk_norm": "full"}, experts=wide_experts
     ),
-    "phimoe": Family("Phi-3.5-MoE: Mixtral with LayerNorm and biases.")._replace(
+    "phimoe": ModelFamily("Phi-3.5-MoE: Mixtral with LayerNorm and biases.")._replace(
         qkv_bias=ATTENTION_BIAS,
         kv_required=True,
         slides=every_layer,
         experts=wide_experts,
         model={"norm_bias": True, "head_bias": flag("lm_head_bias")},
     ),
-    "qwen2_moe": Family("Qwen1.5-MoE, Qwen2-MoE: shared experts of their own width behind a gate.")._replace(
+    "qwen2_moe": ModelFamily("Qwen1.5-MoE, Qwen2-MoE: shared experts of their own width behind a gate.")._replace(
         qkv_bias=flag("qkv_bias", default=True),
         output_bias=False,
         kv_required=True,

@@ -1,6 +1,6 @@
 """What a row of the table of model families says, and the model that is read by it.
 
-A row (:class:`Family`) states in what the layers of a family differ from Llama's. A value of a row is fixed, or a
+A row (:class:`ModelFamily`) states in what the layers of a family differ from Llama's. A value of a row is fixed, or a
 function of the fields of a file where the file decides: ``flag("attention_bias")``. What no row can say (which layers
 attend within a window, how wide experts are) is a function of the fields, too, in the file of the family's table.
 """
@@ -48,7 +48,7 @@ def count(key: str) -> Callable[[ConfigFields], int]:
 ALL_HEADS: Final = count("num_attention_heads")
 
 
-class Family(NamedTuple):
+class ModelFamily(NamedTuple):
     """The layers of a family; what a row leaves out is as in Llama without biases."""
 
     about: str
@@ -97,7 +97,7 @@ class Family(NamedTuple):
     whole: Callable[[ConfigFields], ModelConfig] | None = None
     """The model, where it reads no tokens."""
 
-    def called(self, about: str) -> Family:
+    def called(self, about: str) -> ModelFamily:
         """A family of the same layers; ``_replace`` states in what it differs."""
         return self._replace(about=about)
 

@@ -70,7 +70,7 @@ class ConfigFields:
     name: str
     """Name of the model."""
     model_type: str
-    """Family, as the file spells it."""
+    """ModelFamily, as the file spells it."""
     values: Mapping[str, object]
     """What the file holds."""
     defaults: Mapping[str, object] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from shardplan.inputs.readers.hf.decoders import ATTENTION_BIAS, MLP_BIAS
 from shardplan.inputs.readers.hf.experts import qwen_experts, wide_experts
 from shardplan.inputs.readers.hf.family import (
     ROUTING,
-    Family,
+    ModelFamily,
     attention,
     experts,
     first_k_dense,
@@ -360,10 +360,10 @@ def _lfm2_sparse(fields: ConfigFields) -> Sequence[bool]:
     return [i >= dense for i in range(fields.num_layers)]
 
 
-_MAMBA1: Final = Family("Mamba: layers of one Mamba-1 mixer behind one norm, tied.")._replace(
+_MAMBA1: Final = ModelFamily("Mamba: layers of one Mamba-1 mixer behind one norm, tied.")._replace(
     mixers=_mamba1, mlps=lambda _: None, num_norms=1, tie=True
 )
-_MINIMAX: Final = Family(
+_MINIMAX: Final = ModelFamily(
     "MiniMax-01, MiniMax-M1: lightning attention but for some layers, experts in every layer."
 )._replace(
     required={"shared_intermediate_size": 0},
@@ -371,31 +371,31 @@ _MINIMAX: Final = Family(
     mixers=_minimax_mixers,
     experts=wide_experts,
 )
-_LFM2: Final = Family(
+_LFM2: Final = ModelFamily(
     "LFM2: gated short convolutions, attention with norms on queries and keys in some layers, tied."
 )._replace(mixers=_lfm2_mixers, tie=flag("tie_embedding", default=True))
-_QWEN: Final = Family("Qwen3.5 without experts: the mixers of Qwen3-Next.")._replace(
+_QWEN: Final = ModelFamily("Qwen3.5 without experts: the mixers of Qwen3-Next.")._replace(
     mixers=_qwen_mixers, adjusted=_qwen_model
 )
 
-HYBRIDS: Final[Mapping[str, Family]] = {
-    "bamba": Family("Bamba: Mamba-2, attention in the listed layers, a gated MLP in each.")._replace(
+HYBRIDS: Final[Mapping[str, ModelFamily]] = {
+    "bamba": ModelFamily("Bamba: Mamba-2, attention in the listed layers, a gated MLP in each.")._replace(
         mixers=_bamba_mixers, mlp_bias=MLP_BIAS
     ),
-    "falcon_h1": Family("Falcon-H1: Mamba-2 and attention in parallel in every layer, then a gated MLP.")._replace(
+    "falcon_h1": ModelFamily("Falcon-H1: Mamba-2 and attention in parallel in every layer, then a gated MLP.")._replace(
         required={"projectors_bias": flag("mamba_proj_bias"), "mamba_use_mlp": True},
         understood=("layer_types", "mlp_expansion_factor"),
         layers=_falcon_h1_layers,
     ),
-    "granitemoehybrid": Family(
+    "granitemoehybrid": ModelFamily(
         "Granite 4: Mamba-2 or attention, then a shared MLP, next to experts where there are any."
     )._replace(understood=("intermediate_size", "num_experts_per_tok"), mixers=_granite_mixers, mlps=_granite_mlp),
-    "jamba": Family(
+    "jamba": ModelFamily(
         "Jamba: Mamba-1 with norms inside, or attention without positions; experts in every other layer."
     )._replace(
         required={"mamba_inner_layernorms": True}, mixers=_jamba_mixers, sparse=_jamba_sparse, experts=wide_experts
     ),
-    "nemotron_h": Family(
+    "nemotron_h": ModelFamily(
         "Nemotron-H, Nemotron 3: each layer is one of a Mamba-2 mixer, attention, an MLP or experts, behind one norm."
     )._replace(
         understood=(
@@ -413,7 +413,7 @@ HYBRIDS: Final[Mapping[str, Family]] = {
         "Qwen3-Next: gated delta networks, every fourth layer gated attention, experts with a gated shared one."
     )._replace(sparse=_qwen_sparse, experts=qwen_experts),
     "falcon_mamba": _MAMBA1,
-    "kimi_linear": Family(
+    "kimi_linear": ModelFamily(
         "Kimi Linear: delta attention, latent attention without positions in some layers, DeepSeek's experts."
     )._replace(mixers=_kimi_mixers, sparse=lambda fields: first_k_dense(fields, 1), experts=_kimi_experts),
     "lfm2": _LFM2._replace(understood=("intermediate_size",), mlps=_lfm2_mlp),
@@ -421,7 +421,7 @@ HYBRIDS: Final[Mapping[str, Family]] = {
         sparse=_lfm2_sparse, experts=experts
     ),
     "mamba": _MAMBA1,
-    "mamba2": Family("Mamba-2: layers of one Mamba-2 mixer behind one norm.")._replace(
+    "mamba2": ModelFamily("Mamba-2: layers of one Mamba-2 mixer behind one norm.")._replace(
         understood=("time_step_rank", "intermediate_size"), mixers=_mamba2, mlps=lambda _: None, num_norms=1
     ),
     "minimax": _MINIMAX,
