@@ -9,8 +9,8 @@ from shardplan import estimate
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import with_positions
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardplan import load_model
-from shardplan.inputs.details import ModelDetails
+from shardplan.inputs.model import ModelDetails
 from shardplan.inputs.readers.hf.config import details_of
 
 

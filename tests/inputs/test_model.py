@@ -9,7 +9,7 @@ from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixt
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
 from shardplan.inputs.readers.catalog import list_models, load_model
 from shardplan.inputs.readers.hf.config import model_from_config
-from shardplan.inputs.readers.model_index import MODELS, ModelSource, model_sources
+from shardplan.inputs.readers.names import MODELS, ModelSource, model_sources
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 FEW = st.integers(1, 12)

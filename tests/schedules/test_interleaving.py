@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tests.schedules.executor import run
 
 from shardplan.arrays import Numbers
-from shardplan.inputs.chunks import chunk_layers
+from shardplan.inputs.plan import chunk_layers
 from shardplan.schedules.base import Passes, Pipeline
 from shardplan.schedules.interleaved import Interleaved
 

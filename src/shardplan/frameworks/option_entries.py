@@ -18,9 +18,8 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.conditions import FACTS, Condition, Fact, Facts, parse_condition
 from shardplan.frameworks.reading import wrong
 from shardplan.frameworks.stage_layers import hybrid_pattern, is_hybrid, megatron_layout
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.degrees import Degrees, Setting
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, chunk_layers
 
 OF_JOB: Final = ("sequence_length", "global_batch_size", "precision", "optimizer")
 """Fields of a job that options say besides those of a plan."""

@@ -9,8 +9,7 @@ import pytest
 from shardplan.errors import InputError
 from shardplan.files import DATA
 from shardplan.inputs.readers.catalog import list_accelerators, list_models, load_accelerator
-from shardplan.inputs.readers.model_index import model_sources
-from shardplan.inputs.readers.names import name_meant, taken_as
+from shardplan.inputs.readers.names import model_sources, name_meant, taken_as
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, get_args
 from shardplan.errors import InputError, shown
 from shardplan.files import DATA
 from shardplan.inputs.cluster import Generation
-from shardplan.inputs.plan import Plan
-from shardplan.inputs.plan_text import plan_cell, plan_from_cell
+from shardplan.inputs.plan import Plan, plan_cell, plan_from_cell
 
 RESIDUALS = DATA / "profiles" / "residuals.csv"
 """Errors of the shipped runs."""

@@ -11,7 +11,7 @@ from shardplan.errors import InputError
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf import file as reader
 from shardplan.inputs.readers.hf.config import read_model_file
-from shardplan.inputs.readers.model_index import MODELS
+from shardplan.inputs.readers.names import MODELS
 
 ROOT = Path(__file__).parents[4]
 CONFIG = {

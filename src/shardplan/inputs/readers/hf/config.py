@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
-from shardplan.inputs.details import ModelDetails
-from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.model import ModelConfig, ModelDetails
 from shardplan.inputs.readers.hf.decoders import GEMMA, GPT, LLAMA
 from shardplan.inputs.readers.hf.encoders import ENCODERS
 from shardplan.inputs.readers.hf.experts import EXPERTS
@@ -25,7 +24,7 @@ from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
 from shardplan.inputs.readers.hf.hybrids import HYBRIDS
 from shardplan.inputs.readers.hf.refusals import refuse_other_files, refuse_unread, refuse_unsupported
-from shardplan.inputs.readers.model_index import MODELS, model_sources
+from shardplan.inputs.readers.names import MODELS, model_sources
 
 FAMILIES: Final[Mapping[str, ModelFamily]] = {**GPT, **LLAMA, **GEMMA, **EXPERTS, **HYBRIDS, **ENCODERS}
 """``model_type`` to what its layers are."""
