@@ -105,6 +105,7 @@ class _Reader:
 def accelerator_from(document: Document, label: str) -> Accelerator:
     """The accelerator that a file describes. Raises InputError."""
     read = _Reader(document, label)
+    optional = read.optional(document, _OF_AN_ACCELERATOR)
     return Accelerator(
         name=document["name"],
         full_name=document.get("full_name") or document["name"],
@@ -117,7 +118,7 @@ def accelerator_from(document: Document, label: str) -> Accelerator:
         sources=read.sources,
         marks=read.marks,
         notes=document.get("notes") or "",
-        **read.optional(document, _OF_AN_ACCELERATOR),
+        **optional,
     )
 
 
@@ -137,6 +138,7 @@ def domain_from(raw: Document, label: str, *, name: str, legend: Mapping[str, st
 def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cluster:
     """The cluster that a file describes, of ``accelerator``. Raises InputError."""
     read = _Reader(document, label)
+    optional = read.optional(document, _OF_A_CLUSTER)
     tiers = [_tier_from(raw, read) for raw in document["tiers"]]
     return Cluster(
         name=document["name"],
@@ -148,7 +150,7 @@ def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cl
         marks=read.marks,
         notes=document.get("notes") or "",
         assumptions=tuple(line for _, lines in tiers for line in lines),
-        **read.optional(document, _OF_A_CLUSTER),
+        **optional,
     )
 
 
