@@ -243,7 +243,9 @@ def build() -> list[Path]:
         path.unlink()
     for path in changed:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(made[path])
+        beside = path.with_suffix(f".{os.getpid()}.tmp")
+        beside.write_bytes(made[path])
+        beside.replace(path)  # another process reads the one or the other
     return [*changed, *gone]
 
 

@@ -91,8 +91,7 @@ class ConfigFields:
 
     def has(self, key: str) -> bool:
         """Whether the file gives ``key``, under any spelling, a value other than null."""
-        found = self._find(key)
-        return found is not None and found.value is not None
+        return self._given(key) is not None
 
     def word(self, key: str) -> object:
         """Whatever stands under ``key`` itself; None where it is absent."""
@@ -106,12 +105,11 @@ class ConfigFields:
 
     def count(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_DIMENSION) -> int:
         """Whole number under ``key``; ``default`` where it is absent or null, and an error without one."""
-        found = self._find(key)
-        if found is not None and found.value is not None:
+        if (found := self._given(key)) is not None:
             return self._whole(found, minimum, maximum)
         if default is not None:
             return default
-        raise self._missing(key, found)
+        raise self._missing(key, self._find(key))
 
     def same_count(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
         """Whole number under ``key``, or a list of one number for every layer."""
@@ -136,8 +134,7 @@ class ConfigFields:
 
     def flag(self, key: str, default: bool) -> bool:  # noqa: FBT001 - reads as the file does: key, then what holds without it
         """Truth value under ``key``; ``default`` where it is absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return default
         if not isinstance(found.value, bool):
             raise self.error(
@@ -149,8 +146,7 @@ class ConfigFields:
 
     def ratio(self, key: str, default: int) -> int | float:
         """Positive finite number under ``key``; ``default`` where it is absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return default
         value = found.value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_DIMENSION:
@@ -163,8 +159,7 @@ class ConfigFields:
 
     def counts(self, key: str, *, maximum: int, length: int | None = None) -> tuple[int, ...]:
         """List of whole numbers from 0 under ``key``; empty where it is absent, null or empty."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return ()
         if not isinstance(found.value, list | tuple):
             raise self._not_a_list(found)
@@ -174,8 +169,7 @@ class ConfigFields:
 
     def kinds(self, key: str, known: Collection[str], *, length: int | None = None) -> tuple[str, ...] | None:
         """List under ``key`` with one of the ``known`` words per layer; None where it is absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return None
         if not isinstance(found.value, list | tuple):
             raise self._not_a_list(found)
@@ -191,8 +185,7 @@ class ConfigFields:
 
     def letters(self, key: str, known: Mapping[str, str]) -> tuple[str, ...] | None:
         """Text under ``key``, one letter per layer, as the words that ``known`` gives; None where absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return None
         if not isinstance(found.value, str):
             raise self.error(
@@ -215,8 +208,8 @@ class ConfigFields:
         """Fields of the object under ``key``; none where it is absent or null."""
         if key in self.parts:
             return self.parts[key]
-        found = self._find(key)
-        values = {} if found is None or found.value is None else found.value
+        found = self._given(key)
+        values = {} if found is None else found.value
         if not isinstance(values, Mapping):
             raise self.error(
                 f"{key} is {shown(values)}",
@@ -253,6 +246,11 @@ class ConfigFields:
             self.taken[key] = self.defaults[key]
             return _Found(key, self.defaults[key])
         return None
+
+    def _given(self, key: str) -> _Found | None:
+        """As ``_find``, where the value is not null."""
+        found = self._find(key)
+        return None if found is None or found.value is None else found
 
     def _check_agree(self, first: _Found, other: _Found) -> None:
         nested = isinstance(first.value, list | dict)  # wrong anyway; comparing it may not end
