@@ -78,51 +78,19 @@ _ARCHITECTURES: Final[Mapping[str, str]] = {
 }
 """Model class to family, for files whose ``model_type`` is missing or of their own making."""
 
+_DIMENSIONS: Final = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "max_position_embeddings", "num_key_value_heads",
+)  # fmt: skip
 _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
-    "gemma": {
-        "vocab_size": 256000,
-        "hidden_size": 3072,
-        "intermediate_size": 24576,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 16,
-        "max_position_embeddings": 8192,
-    },
-    "gemma2": {
-        "vocab_size": 256000,
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 8192,
-    },
-    "gemma3_text": {
-        "vocab_size": 262208,
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 131072,
-    },
-    "llama": {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 2048,
-    },
-    "mistral": {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-    },
+    family: dict(zip(_DIMENSIONS, sizes, strict=False))
+    for family, sizes in {
+        "gemma": (256000, 3072, 24576, 28, 16, 8192, 16),
+        "gemma2": (256000, 2304, 9216, 26, 8, 8192, 4),
+        "gemma3_text": (262208, 2304, 9216, 26, 8, 131072, 4),
+        "llama": (32000, 4096, 11008, 32, 32, 2048),
+        "mistral": (32000, 4096, 14336, 32, 32, 131072, 8),
+    }.items()
 }
 """Dimensions of the classes in ``transformers``: multimodal files state of their text model only what differs."""
 
