@@ -2,7 +2,7 @@
 
 Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
 reader leaves out (a vision tower, quantised weights) is named in ``notes``. Each family is a row of the tables in
-``decoders``, ``experts``, ``hybrids`` and ``encoders``; :data:`FAMILIES` is all of them.
+``gpt``, ``decoders``, ``experts``, ``hybrids`` and ``encoders``; :data:`FAMILIES` is all of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
 from shardplan.inputs.model import ModelConfig, ModelDetails
-from shardplan.inputs.readers.hf.decoders import GEMMA, GPT, LLAMA
+from shardplan.inputs.readers.hf.decoders import GEMMA, LLAMA
 from shardplan.inputs.readers.hf.encoders import ENCODERS
 from shardplan.inputs.readers.hf.experts import EXPERTS
 from shardplan.inputs.readers.hf.family import ModelFamily
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
+from shardplan.inputs.readers.hf.gpt import GPT
 from shardplan.inputs.readers.hf.hybrids import HYBRIDS
 from shardplan.inputs.readers.hf.refusals import refuse_other_files, refuse_unread, refuse_unsupported
 from shardplan.inputs.readers.names import MODELS, model_sources

@@ -8,8 +8,18 @@ from typing import Any, Final
 
 from shardplan.inputs.layers import MLP, Attention
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
-from shardplan.inputs.readers.hf.decoders import ATTENTION_BIAS, MLP_BIAS
-from shardplan.inputs.readers.hf.family import ALL_HEADS, ModelFamily, attention, count, flag, mlp, sliding, stack
+from shardplan.inputs.readers.hf.family import (
+    ALL_HEADS,
+    ATTENTION_BIAS,
+    MLP_BIAS,
+    ModelFamily,
+    attention,
+    count,
+    flag,
+    mlp,
+    sliding,
+    stack,
+)
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 
 

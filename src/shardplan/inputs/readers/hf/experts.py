@@ -8,8 +8,9 @@ from typing import Final
 
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts, QKNorm
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.decoders import ATTENTION_BIAS, HUNYUAN, HUNYUAN_PASSED, qwen_slides
+from shardplan.inputs.readers.hf.decoders import HUNYUAN, HUNYUAN_PASSED, qwen_slides
 from shardplan.inputs.readers.hf.family import (
+    ATTENTION_BIAS,
     ModelFamily,
     all_but_every,
     attention,

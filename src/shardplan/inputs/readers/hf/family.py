@@ -46,6 +46,8 @@ def count(key: str) -> Callable[[ConfigFields], int]:
 
 
 ALL_HEADS: Final = count("num_attention_heads")
+ATTENTION_BIAS: Final = flag("attention_bias")
+MLP_BIAS: Final = flag("mlp_bias")
 
 
 class ModelFamily(NamedTuple):

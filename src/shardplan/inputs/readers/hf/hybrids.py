@@ -8,9 +8,10 @@ from typing import Final
 
 from shardplan.inputs.layers import MLP, Attention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.decoders import ATTENTION_BIAS, MLP_BIAS
 from shardplan.inputs.readers.hf.experts import qwen_experts, wide_experts
 from shardplan.inputs.readers.hf.family import (
+    ATTENTION_BIAS,
+    MLP_BIAS,
     ROUTING,
     ModelFamily,
     attention,
