@@ -25,9 +25,10 @@ from shardplan.frameworks.option_entries import VALUES
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.readers import catalog, hardware_files, model_index
+from shardplan.inputs.readers import catalog, hardware_files
 from shardplan.inputs.readers.hf import config as hf_config
-from shardplan.inputs.readers.hf import unsupported as hf_unsupported
+from shardplan.inputs.readers.hf import refusals as hf_refusals
+from shardplan.inputs.readers.names import model_sources
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import FIELD_NAMES, LORA_MATRICES, RECOMPUTE_WORDS
 from shardplan.inputs.words import SCHEDULES as SCHEDULE_WORDS
@@ -146,17 +147,16 @@ def _one_line(docstring: griffe.Docstring | None) -> str:
 
 
 def families() -> str:
-    """Model families that are read: every ``model_type`` with the text of its reader."""
-    readers: dict[Callable[..., Any], list[str]] = {}
-    for model_type, reader in hf_config.FAMILIES.items():
-        readers.setdefault(reader, []).append(f"`{model_type}`")
-    texts = {reader: (reader.__doc__ or "").splitlines()[0] for reader in readers}
-    return _rows(["`model_type`", "layers"], [[", ".join(types), texts[reader]] for reader, types in readers.items()])
+    """Model families that are read: every ``model_type`` with what its layers are."""
+    readers: dict[str, list[str]] = {}
+    for model_type, family in hf_config.FAMILIES.items():
+        readers.setdefault(family.about, []).append(f"`{model_type}`")
+    return _rows(["`model_type`", "layers"], [[", ".join(types), about] for about, types in readers.items()])
 
 
 def unsupported() -> str:
     """Model families that are refused, and why."""
-    return _rows(["`model_type`", "why"], [[f"`{name}`", why] for name, why in hf_unsupported.UNSUPPORTED.items()])
+    return _rows(["`model_type`", "why"], [[f"`{name}`", why] for name, why in hf_refusals.UNSUPPORTED.items()])
 
 
 def models() -> str:
@@ -169,7 +169,7 @@ def _model_cells(name: str) -> list[str]:
     model = catalog.load_model(name)
     active = units.format_count(model.num_active_parameters) if model.is_moe else ""
     sizes = (model.num_hidden_layers, model.hidden_size, model.max_position_embeddings)
-    origin = model_index.model_sources()[name]
+    origin = model_sources()[name]
     counts = [units.format_count(model.num_parameters), active, *(f"{size:,}" for size in sizes)]
     return [f"`{name}`", *counts, origin.source, origin.mark]
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, tier
 
 from shardplan.estimation.question import Question
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Sharding
+from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Sharding, chunk_layers
 from shardplan.inputs.recurrent import (
     DeltaAttention,
     LightningAttention,

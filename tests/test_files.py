@@ -25,9 +25,13 @@ from shardplan.files import (
 SMALL = FileKind("the note", 10, "a note is short")
 
 
-def test_built_files_are_those_of_the_sources() -> None:
-    assert list(build()) == [], "run python -m shardplan.files"
-    assert {path.stem for path in files.BUILT.rglob("*.json")} == {path.stem for path in built_sources()}
+def test_built_files_hold_what_their_sources_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BUILT", tmp_path)
+    sources = built_sources()
+    without = [shipped_document(source) for source in sources]
+    assert len(build()) == len(sources)
+    assert [shipped_document(source) for source in sources] == without
+    assert build() == []
 
 
 def test_a_changed_source_is_read_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +45,9 @@ def test_a_changed_source_is_read_itself(tmp_path: Path, monkeypatch: pytest.Mon
     assert shipped_document(source) == {"a": 2}
     source.write_text("a: 3\n", encoding="utf-8")
     assert shipped_document(source) == {"a": 3}
+    source.unlink()
+    assert build() == [made]
+    assert not made.exists()
 
 
 def test_a_file_in_pieces_is_the_file(tmp_path: Path) -> None:

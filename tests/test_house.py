@@ -54,7 +54,8 @@ def test_one_version() -> None:
 def test_packages_hold_the_examples() -> None:
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
     assert targets["wheel"]["force-include"] == {"examples": "shardplan/examples"}
-    needed = {"/src", "/tests", "/docs", "/examples", "/.ci"}
+    assert "custom" in targets["wheel"]["hooks"]  # hatch_build.py
+    needed = {"/hatch_build.py", "/src", "/tests", "/docs", "/examples", "/.ci"}
     assert needed <= set(targets["sdist"]["include"])
     assert all((ROOT / name.lstrip("/")).exists() for name in targets["sdist"]["include"])
 

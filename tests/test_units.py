@@ -222,7 +222,7 @@ def test_a_time_that_is_written_is_read_again(value: float) -> None:
 
 def test_every_kind_has_its_examples_and_they_are_understood() -> None:
     for kind in KINDS:
-        examples = units._UNDERSTOOD[kind]
+        examples = units._KINDS[kind].examples
         for example in examples.replace(" (", ", ").replace(")", "").split(", "):
             text = example if any(sign.isdigit() for sign in example) else f"1 {example}"
             assert parse_quantity(text, kind, field=kind) > 0

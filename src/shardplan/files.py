@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 DATA: Final = Path(__file__).parent / "data"
 """Accelerators, clusters, models, stacks, profiles and measured runs."""
 BUILT: Final = DATA / "built"
-"""The YAML files of the package as JSON, which is read ten times faster; ``python -m shardplan.files`` makes them."""
+"""The YAML files of the package as JSON, which is read ten times faster: made when the package is built or
+installed, or by ``python -m shardplan.files``. Without them, or where they are of another text, the YAML is read."""
 EXAMPLES: Final = (Path(__file__).parent / "examples", Path(__file__).parents[2] / "examples")
 """Where the example files are: in an installed package, and in the source tree."""
 EXAMPLE_KINDS: Final = (".csv", ".ipynb", ".json", ".md", ".sh", ".yaml")
@@ -233,16 +234,25 @@ def shipped_text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def build() -> Iterator[Path]:
-    """Writes the JSON of every YAML file that estimates read, and yields what has changed."""
-    for source in built_sources():
-        text, target = source.read_bytes(), _built_path(source)
-        made = {"crc32": crc32(text), "document": _from_yaml(text.decode("utf-8"))}
-        content = json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
-        if not target.exists() or target.read_text(encoding="utf-8") != content:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(content, encoding="utf-8")
-            yield target
+def build() -> list[Path]:
+    """Writes the JSON of every YAML file that estimates read, removes that of others, and returns what has changed."""
+    made = {_built_path(source): _built(source) for source in built_sources()}
+    gone = [path for path in BUILT.rglob("*.json") if path not in made]
+    changed = [path for path, content in made.items() if not has_content(path, content)]
+    for path in gone:
+        path.unlink()
+    for path in changed:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(f".{os.getpid()}.tmp")
+        beside.write_bytes(made[path])
+        beside.replace(path)  # another process reads the one or the other
+    return [*changed, *gone]
+
+
+def _built(source: Path) -> bytes:
+    text = source.read_bytes()
+    made = {"crc32": crc32(text), "document": _from_yaml(text.decode("utf-8"))}
+    return f"{json.dumps(made, ensure_ascii=False, separators=(',', ':'))}\n".encode()
 
 
 def built_sources() -> list[Path]:
@@ -394,5 +404,4 @@ def _refuse(label: str, why: str, rule: str, hint: str = "") -> NoReturn:
 
 
 if __name__ == "__main__":
-    for _path in build():
-        pass
+    build()

@@ -1,7 +1,7 @@
 """Quantities at the edges: text with a unit in, SI floats inside, readable text out.
 
-Inside shardplan every quantity is in SI units (bytes, seconds, FLOP, bytes/s). A bare number takes the unit that
-:data:`DEFAULT_UNITS` names for its kind; a time has none and must say its unit. Prefixes are decimal (``GB`` is 1e9
+Inside shardplan every quantity is in SI units (bytes, seconds, FLOP, bytes/s). A bare number takes the unit that is
+usual for its kind; a time has none and must say its unit. Prefixes are decimal (``GB`` is 1e9
 bytes), ``Gi`` and its like are binary. ``B`` is a byte and ``b`` is a bit, so case matters in units of data.
 """
 
@@ -12,61 +12,37 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from shardplan.errors import UnitError
 
 Kind = Literal["bandwidth", "bytes", "time", "count", "flop rate", "power", "energy", "price", "fraction"]
 
-DEFAULT_UNITS: Final[Mapping[Kind, str]] = {
-    "bandwidth": "GB/s",
-    "bytes": "GB",
-    "count": "",
-    "flop rate": "TFLOP/s",
-    "power": "W",
-    "energy": "kWh",
-    "price": "USD/h",
-    "fraction": "1",
-}
-"""Unit of a bare number, by kind."""
 
-_UNDERSTOOD: Final[Mapping[Kind, str]] = {
-    "bandwidth": "25 (GB/s), 25GB/s, 200Gb/s, 200Gbps, 25GiB/s",
-    "bytes": "80 (GB), 80GB, 80GiB, 512MB",
-    "time": "2us, 1.5ms, 3s, 2h, 5days",
-    "count": "16384, 15.6e12, 15.6T, 4M, 100k",
-    "flop rate": "989 (TFLOP/s), 989TFLOP/s, 1.2PFLOP/s",
-    "power": "700 (W), 700W, 0.7kW",
-    "energy": "5000 (kWh), 5000kWh, 5MWh, 0.005GWh",
-    "price": "3.99 (USD/h), 3.99USD/h",
-    "fraction": "0.8, 80%",
-}
+class _Facts(NamedTuple):
+    """What is known of a kind of quantity."""
 
-_NAMES: Final[Mapping[Kind, str]] = {
-    "bandwidth": "a bandwidth",
-    "bytes": "an amount of data",
-    "time": "a time",
-    "count": "a count",
-    "flop rate": "a compute rate",
-    "power": "a power",
-    "energy": "an energy",
-    "price": "a price per hour",
-    "fraction": "a fraction",
-}
+    name: str
+    """With its article, as errors call it."""
+    unit: str | None
+    """Of a bare number; None: a number must say its unit."""
+    examples: str
+    largest: float
+    """In SI units."""
+    may_be_zero: bool = False
 
-_LARGEST: Final[Mapping[Kind, float]] = {
-    "bandwidth": 1e18,
-    "bytes": 1e18,
-    "time": 1e12,
-    "count": 1e18,
-    "flop rate": 1e24,
-    "power": 1e9,
-    "energy": 1e21,
-    "price": 1e9,
-    "fraction": 1.0,
-}
 
-_ABOVE_ZERO: Final = ("bandwidth", "bytes", "flop rate", "power", "energy")
+_KINDS: Final[Mapping[Kind, _Facts]] = {
+    "bandwidth": _Facts("a bandwidth", "GB/s", "25 (GB/s), 25GB/s, 200Gb/s, 200Gbps, 25GiB/s", 1e18),
+    "bytes": _Facts("an amount of data", "GB", "80 (GB), 80GB, 80GiB, 512MB", 1e18),
+    "time": _Facts("a time", None, "2us, 1.5ms, 3s, 2h, 5days", 1e12, may_be_zero=True),
+    "count": _Facts("a count", "", "16384, 15.6e12, 15.6T, 4M, 100k", 1e18, may_be_zero=True),
+    "flop rate": _Facts("a compute rate", "TFLOP/s", "989 (TFLOP/s), 989TFLOP/s, 1.2PFLOP/s", 1e24),
+    "power": _Facts("a power", "W", "700 (W), 700W, 0.7kW", 1e9),
+    "energy": _Facts("an energy", "kWh", "5000 (kWh), 5000kWh, 5MWh, 0.005GWh", 1e21),
+    "price": _Facts("a price per hour", "USD/h", "3.99 (USD/h), 3.99USD/h", 1e9, may_be_zero=True),
+    "fraction": _Facts("a fraction", "1", "0.8, 80%", 1.0, may_be_zero=True),
+}
 
 _DECIMAL: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -144,9 +120,10 @@ _WHOLE: Final = re.compile(
 def parse_quantity(value: str | float, kind: Kind, *, field: str, is_unit_required: bool = False) -> float:
     """``value`` in SI units of its ``kind``; a bare number takes the default unit. Raises UnitError."""
     number, unit = _split(value, kind, field)
-    if not unit and (is_unit_required or kind not in DEFAULT_UNITS):
-        raise _refusal(value, kind, field, f"has no unit; {_NAMES[kind]} needs one here", is_unit_required=True)
-    return float(_in_si(number, unit or DEFAULT_UNITS[kind], kind, field, value))
+    usual = _KINDS[kind].unit
+    if not unit and (is_unit_required or usual is None):
+        raise _refusal(value, kind, field, f"has no unit; {_KINDS[kind].name} needs one here", is_unit_required=True)
+    return float(_in_si(number, unit or usual or "", kind, field, value))
 
 
 def to_si(value: float, unit: str, kind: Kind, *, field: str) -> float:
@@ -238,17 +215,18 @@ def _in_si(number: Fraction, unit: str, kind: Kind, field: str, value: object) -
     factor = _units(kind).get(unit)
     if factor is None:
         raise _refusal(value, kind, field, _why_unknown(unit, kind))
-    if number == 0 and kind in _ABOVE_ZERO:
+    name, _, _, largest, may_be_zero = _KINDS[kind]
+    if number == 0 and not may_be_zero:
         raise _refusal(value, kind, field, "is zero")
-    if number * factor > _LARGEST[kind]:
-        raise _refusal(value, kind, field, f"is too much for {_NAMES[kind]} (at most {_LARGEST[kind]:g} in SI units)")
+    if number * factor > largest:
+        raise _refusal(value, kind, field, f"is too much for {name} (at most {largest:g} in SI units)")
     return number * factor
 
 
 def _why_unknown(unit: str, kind: Kind) -> str:
-    others = [other for other in _UNDERSTOOD if other != kind and unit in _units(other)]
+    others = [other for other in _KINDS if other != kind and unit in _units(other)]
     if others:
-        return f"has the unit '{unit}' of {_NAMES[others[0]]}, not of {_NAMES[kind]}"
+        return f"has the unit '{unit}' of {_KINDS[others[0]].name}, not of {_KINDS[kind].name}"
     spelt = [known for known in _units(kind) if known and known.lower() == unit.lower()]
     if spelt:
         return f"has the unit '{unit}', which differs in case from {' and '.join(spelt)} (B is a byte, b is a bit)"
@@ -282,12 +260,12 @@ def _prefixed(prefixes: Mapping[str, int], units: tuple[str, ...], size: Fractio
 def _refusal(value: object, kind: Kind, field: str, why: str, *, is_unit_required: bool = False) -> UnitError:
     shown = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "the value"
     shown = shown if len(shown) <= _LONGEST_TEXT else shown[:_LONGEST_TEXT] + "..."
-    examples = _UNDERSTOOD[kind]
+    examples = _KINDS[kind].examples
     if is_unit_required and " (" in examples:
         examples = examples.split(", ", maxsplit=1)[1]
     return UnitError(
         f"{field}: {shown} {why}",
-        rule=f"{_NAMES[kind]} is a plausible number in a unit that is understood",
+        rule=f"{_KINDS[kind].name} is a plausible number in a unit that is understood",
         hint=f"write it like one of {examples}",
     )
 

@@ -28,8 +28,7 @@ from shardplan.estimation.evidence import (
     spread,
 )
 from shardplan.estimation.question import Question
-from shardplan.inputs.plan import Plan
-from shardplan.inputs.plan_text import plan_cell, plan_from_cell, plan_summary
+from shardplan.inputs.plan import Plan, plan_cell, plan_from_cell, plan_summary
 from shardplan.inputs.profile import load_profile
 from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record

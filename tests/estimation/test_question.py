@@ -17,8 +17,8 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.flops import FLOPS_CONVENTION, flops_convention, model_flops_per_token
 from shardplan.estimation.question import put_question
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import with_positions
 from shardplan.inputs.plan import CpComm, Plan
-from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
 
 

@@ -22,7 +22,7 @@ from shardplan.inputs.defaults import (
     usual_tokens,
 )
 from shardplan.inputs.job import Job
-from shardplan.inputs.readers.model_index import makers_batches, model_sources
+from shardplan.inputs.readers.names import makers_batches, model_sources
 
 PUBLISHED = {
     "deepseek-v2": (4096, 9216),  # arXiv 2405.04434, section 3.1.2

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shardplan import load_model
-from shardplan.inputs.details import ModelDetails
-from shardplan.inputs.readers.hf.details import details_of
+from shardplan.inputs.model import ModelDetails
+from shardplan.inputs.readers.hf.config import details_of
 
 
 def test_a_built_in_model_has_those_of_its_file() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import Any
 
 import pytest
 
@@ -23,15 +24,17 @@ def chart(*panels: Panel | None, num_columns: int = 1, note: str = "") -> Chart:
     return Chart(name="test", title="A <title> & more", panels=panels, num_columns=num_columns, note=note)
 
 
+def panel(*series: Series, **fields: Any) -> Panel:
+    return Panel(**{"title": "p", "x": Axis(title="x"), "y": Axis(title="y"), "series": series, **fields})
+
+
 def data_of(page: str) -> str:
     """What the page gives plotly to draw, without the library."""
     return page[page.rindex("Plotly.newPlot(") :]
 
 
 def test_a_page_needs_nothing_else_and_uploads_nothing() -> None:
-    page = html_page(
-        chart(Panel(title="p", x=Axis(title="x"), y=Axis(title="y"), series=(Series(name="s", x=[1], y=[2]),)))
-    )
+    page = html_page(chart(panel(Series(name="s", x=[1], y=[2]))))
     assert re.findall(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=", page) == []
     assert "sendChartToCloud" in data_of(page)  # among the buttons to remove
     assert "modeBarButtonsToRemove" in data_of(page)
@@ -39,8 +42,8 @@ def test_a_page_needs_nothing_else_and_uploads_nothing() -> None:
 
 
 def test_notes_are_escaped() -> None:
-    panel = Panel(title="p", x=Axis(title="x"), y=Axis(title="y"), series=(Series(name="s", x=[1], y=[2]),))
-    assert "a &lt;b&gt; &amp; c</p>" in html_page(chart(panel, note="a <b> & c"))
+    one = panel(Series(name="s", x=[1], y=[2]))
+    assert "a &lt;b&gt; &amp; c</p>" in html_page(chart(one, note="a <b> & c"))
 
 
 def test_stacked_bars_stand_on_each_other_and_others_beside() -> None:
@@ -55,47 +58,41 @@ def test_stacked_bars_stand_on_each_other_and_others_beside() -> None:
 
 
 def test_an_empty_place_is_left_empty() -> None:
-    panel = Panel(title="p", x=Axis(title="x"), y=Axis(title="y"), series=(Series(name="s", x=[1, 2], y=[2, 3]),))
-    both = chart(None, panel, num_columns=2)
+    both = chart(None, panel(Series(name="s", x=[1, 2], y=[2, 3])), num_columns=2)
     assert both.num_rows == 1
     assert [(row, column) for _, row, column in both.placed] == [(0, 1)]
     assert png_picture(both).startswith(b"\x89PNG")
     assert data_of(html_page(both)).count('"legendgroup":"s"') == 1
 
 
-def test_powers_of_two_stand_on_the_axis() -> None:
-    sizes = Axis(title="n", scale="log2")
-    panel = Panel(
-        title="p",
-        x=sizes,
-        y=Axis(title="y", scale="log10", limits=(1, 100)),
-        series=(Series(name="s", x=[4, 16], y=[2, 3]),),
-    )
-    page = data_of(html_page(chart(panel)))
-    assert '"ticktext":["4","8","16"]' in page
-    assert '"range":[0.0,2.0]' in page
-    assert png_picture(chart(panel)).startswith(b"\x89PNG")
+LINE = Series(name="memory", x=["a", "b"], y=[100.0, 50.0], is_on_right=True, marker="circle", is_dashed=True)
+POINTS = Series(name="", x=[1.5], y=[1.5], kind="points", labels=["here"], label_sides=["bottom left"])
+FIELD = Field(title="days", x=[1, 2], y=[1, 2], z=[[1.0, 2.0], [None, 3.0]])
 
 
-def test_a_field_has_its_points_labelled() -> None:
-    field = Field(title="days", x=[1, 2], y=[1, 2], z=[[1.0, 2.0], [None, 3.0]])
-    points = Series(name="", x=[1.5], y=[1.5], kind="points", labels=["here"], label_sides=["bottom left"])
-    panel = Panel(title="p", x=Axis(title="x"), y=Axis(title="y"), series=(points,), field=field)
-    page = data_of(html_page(chart(panel)))
-    assert '"text":"here"' in page
-    assert '"xanchor":"right"' in page
-    assert '"type":"contour"' in page
-    assert png_picture(chart(panel)).startswith(b"\x89PNG")
-
-
-def test_a_second_axis_stands_on_the_right() -> None:
-    line = Series(name="memory", x=["a", "b"], y=[100.0, 50.0], is_on_right=True, marker="circle", is_dashed=True)
-    panel = Panel(title="p", x=NAMES, y=Axis(title="y"), series=(*BARS, line), right=Axis(title="GB", limits=(0, 200)))
-    page = data_of(html_page(chart(panel)))
-    assert '"side":"right"' in page
-    assert '"range":[0,200]' in page
-    assert '"dash":"dash"' in page
-    assert png_picture(chart(panel)).startswith(b"\x89PNG")
+@pytest.mark.parametrize(
+    ("drawn", "parts"),
+    [
+        (
+            panel(
+                Series(name="s", x=[4, 16], y=[2, 3]),
+                x=Axis(title="n", scale="log2"),
+                y=Axis(title="y", scale="log10", limits=(1, 100)),
+            ),
+            ('"ticktext":["4","8","16"]', '"range":[0.0,2.0]'),
+        ),
+        (panel(POINTS, field=FIELD), ('"text":"here"', '"xanchor":"right"', '"type":"contour"')),
+        (
+            panel(*BARS, LINE, x=NAMES, right=Axis(title="GB", limits=(0, 200))),
+            ('"side":"right"', '"range":[0,200]', '"dash":"dash"'),
+        ),
+    ],
+    ids=["powers of two on the axis", "a field with labelled points", "a second axis on the right"],
+)
+def test_parts_of_a_panel_are_drawn(drawn: Panel, parts: tuple[str, ...]) -> None:
+    page = data_of(html_page(chart(drawn)))
+    assert all(part in page for part in parts)
+    assert png_picture(chart(drawn)).startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(("module", "draw"), [("plotly.graph_objects", html_page), ("matplotlib.figure", png_picture)])

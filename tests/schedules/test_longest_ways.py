@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.schedules.executor import run
 
-from shardplan.inputs.chunks import chunk_layers
+from shardplan.inputs.plan import chunk_layers
 from shardplan.schedules.base import Pipeline
 from shardplan.schedules.interleaved import BreadthFirst, Interleaved
 from shardplan.schedules.longest_ways import BACKWARD_SHARE, breadth_first_way, interleaved_ways, pace_of

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from tests.schedules.executor import equal, run
 
 from shardplan.arrays import Numbers
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, PipelineSchedule, RankPasses
 from shardplan.schedules.dualpipe import folded_idle_time

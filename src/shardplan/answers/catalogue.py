@@ -31,8 +31,7 @@ from shardplan.inputs.readers.catalog import (
     load_cluster,
     load_model,
 )
-from shardplan.inputs.readers.model_index import model_sources
-from shardplan.inputs.readers.names import name_meant
+from shardplan.inputs.readers.names import model_sources, name_meant
 from shardplan.records import plain
 from shardplan.reports.model_record import PARTS, model_record
 from shardplan.reports.texts.answer import percent

@@ -24,8 +24,8 @@ from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.tested import untested_aspects
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import beyond_positions
 from shardplan.inputs.plan import Plan, StatedPlan
-from shardplan.inputs.positions import beyond_positions
 from shardplan.inputs.readers.residuals import Features
 from shardplan.memory.knobs import knobs
 from shardplan.units import format_bytes, format_count

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.fields import dataclass, in_files
-from shardplan.inputs.plan import Plan, recompute_modules
-from shardplan.inputs.plan_text import plan_summary
+from shardplan.inputs.plan import Plan, plan_summary, recompute_modules
 from shardplan.inputs.readers.residuals import Features, Residual
 from shardplan.inputs.sharding import kinds_that
 

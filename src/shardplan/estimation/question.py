@@ -30,9 +30,8 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job, in_full
-from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.model import ModelConfig, check_positions
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.positions import check_positions
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.inputs.software import CHOSEN
 from shardplan.inputs.trained import trained_model

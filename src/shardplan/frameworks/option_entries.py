@@ -21,9 +21,8 @@ from shardplan.files import DATA, shipped_document
 from shardplan.frameworks.conditions import FACTS, SWITCHES, Condition, Fact, Facts, parse_condition
 from shardplan.frameworks.reading import wrong
 from shardplan.frameworks.stage_layers import hybrid_pattern, is_hybrid, megatron_layout
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.degrees import Degrees, Setting
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, chunk_layers
 
 OF_JOB: Final = ("sequence_length", "global_batch_size", "precision", "optimizer")
 """Fields of a job that options say besides those of a plan."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass, in_files
@@ -78,17 +78,13 @@ class Accelerator:
             _one_of(owner, "precision", precision, get_args(Precision))
         for name in ("memory_bytes", "memory_bandwidth"):
             _check_number(owner, name, getattr(self, name))
-        for name in ("vector_flops", "host_link_bandwidth", "power"):
-            if getattr(self, name) is not None:
-                _check_number(owner, name, getattr(self, name))
+        _check_numbers(owner, self, "vector_flops", "host_link_bandwidth", "power")
         for precision, peak in self.peak_flops.items():
             _check_number(owner, f"peak_flops.{precision}", peak)
         for precision, fraction in self.gemm_efficiency.items():
             _check_number(owner, f"gemm_efficiency.{precision}", fraction, most=1.0)
-        if self.memory_efficiency is not None:
-            _check_number(owner, "memory_efficiency", self.memory_efficiency, most=1.0)
-        if self.price_per_hour is not None:
-            _check_number(owner, "price_per_hour", self.price_per_hour, is_least_allowed=True)
+        _check_numbers(owner, self, "memory_efficiency", most=1.0)
+        _check_numbers(owner, self, "price_per_hour", is_least_allowed=True)
         if self.num_cores is not None:
             _check_count(owner, "num_cores", self.num_cores)
         _own_copies(self, "peak_flops", "gemm_efficiency", "sources", "marks")
@@ -191,11 +187,8 @@ class Cluster:
         _check_count(owner, "accelerators_per_node", self.accelerators_per_node)
         if self.max_num_accelerators is not None:
             _check_count(owner, "max_num_accelerators", self.max_num_accelerators)
-        for name in ("host_memory_bytes", "host_memory_bandwidth"):
-            if getattr(self, name) is not None:
-                _check_number(owner, name, getattr(self, name))
-        if self.price_per_hour is not None:
-            _check_number(owner, "price_per_hour", self.price_per_hour, is_least_allowed=True)
+        _check_numbers(owner, self, "host_memory_bytes", "host_memory_bandwidth")
+        _check_numbers(owner, self, "price_per_hour", is_least_allowed=True)
         _own_copies(self, "sources", "marks")
 
     def __repr__(self) -> str:
@@ -254,6 +247,13 @@ def _check_tiers(owner: str, tiers: tuple[NetworkTier, ...]) -> None:
 def _one_of(owner: str, name: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
         raise UnknownNameError(f"{name} of {owner}", f"{value!s:.60}", known, hint=f"known: {', '.join(known)}")
+
+
+def _check_numbers(owner: str, record: object, *names: str, **bounds: Any) -> None:
+    """Checks fields that may be left out."""
+    for name in names:
+        if (value := getattr(record, name)) is not None:
+            _check_number(owner, name, value, **bounds)
 
 
 def _check_number(

@@ -21,7 +21,7 @@ from shardplan.errors import InputError, check_kind, shown
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import MOST_COUNT, Job, Precision
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.model_index import MakersBatch, makers_batches, model_sources
+from shardplan.inputs.readers.names import MakersBatch, makers_batches, model_sources
 
 LONGEST_SEQUENCE = 8192
 """Pre-training rarely uses longer sequences, even where the model allows them (Llama 3: 8192, arXiv 2407.21783)."""

@@ -6,15 +6,42 @@ Nothing that reads a :class:`ModelConfig` asks which family it comes from. The p
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
-from shardplan.inputs.details import ModelDetails
-from shardplan.inputs.layers import Layer, MixtureOfExperts
+from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.units import format_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDetails:
+    """Values of a ``config.json`` that leave time and memory as they are. None: the file does not state it."""
+
+    rope_theta: float | None = None
+    """Base of rotary positions."""
+    partial_rotary_factor: float | None = None
+    """Share of a head's channels that are rotated."""
+    rope_scaling: tuple[tuple[str, bool | float | str], ...] = ()
+    """Scaling of rotary positions, by name in ``config.json``; empty: none, or none stated."""
+    norm_eps: float | None = None
+    """Number that norms add below the root."""
+    hidden_act: str | None = None
+    """Activation function, or that of the gate: ``silu``, ``gelu`` ..."""
+    initializer_range: float | None = None
+    """Standard deviation of initial weights."""
+    scoring_func: str | None = None
+    """How the router turns its outputs into scores: ``softmax`` or ``sigmoid``."""
+    routed_scaling_factor: float | None = None
+    """Factor of the routed experts' outputs."""
+
+    @property
+    def scaling_kind(self) -> str:
+        """Kind of scaling of rotary positions, such as ``llama3`` or ``yarn``; empty: none is stated."""
+        known = dict(self.rope_scaling)
+        return str(known.get("rope_type", known.get("type", ""))) if known else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,3 +261,36 @@ class ModelConfig:
         layers = sum(counts[i] for i in self.layer_pattern)
         final_norm = self.norm_parameters * self.has_final_norm
         return self.num_input_parameters + layers + final_norm + self.num_head_parameters
+
+
+def check_positions(model: ModelConfig, sequence_length: int) -> None:
+    """Refuse sequences for which a model has no learned positions. Raises InputError."""
+    if not model.num_position_embeddings or sequence_length <= model.max_position_embeddings:
+        return
+    lower = f"set --sequence-length to at most {model.max_position_embeddings:,}"
+    field = "image_size" if model.patch else "the number of positions (max_position_embeddings, n_positions)"
+    raise InputError(
+        f"sequences of {sequence_length:,} tokens, and {model.name} has learned positions for "
+        f"{model.max_position_embeddings:,}",
+        rule="a sequence is no longer than a model's learned positions",
+        hint=f"{lower}, or raise {field} in the model's file",
+    )
+
+
+def beyond_positions(model: ModelConfig, sequence_length: int) -> str:
+    """What to say of sequences longer than a model with rotary positions is made for; empty where they are not."""
+    mixers = (mixer for kind in model.layer_kinds for mixer in kind.mixers)
+    rotates = any(isinstance(mixer, Attention | LatentAttention) and mixer.rotary for mixer in mixers)
+    if not rotates or sequence_length <= model.max_position_embeddings:
+        return ""
+    return (
+        f"sequences of {sequence_length:,} tokens are longer than the {model.max_position_embeddings:,} that "
+        f"{model.name} is made for (max_position_embeddings): time and memory are right, rotary positions need scaling"
+    )
+
+
+def with_positions(model: ModelConfig, sequence_length: int) -> ModelConfig:
+    """``model`` as made for sequences that it was measured to read; its table of positions stays as the file has it."""
+    if not model.num_position_embeddings or model.patch or sequence_length <= model.max_position_embeddings:
+        return model
+    return replace(model, max_position_embeddings=sequence_length)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, field, fields
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import about, check, dataclass
+from shardplan.fields import about, check, dataclass, described
 from shardplan.inputs.software import CudaGraphs, MoeDispatcher
 from shardplan.inputs.words import (
     CP_COMMS,
@@ -311,3 +311,85 @@ class StatedPlan(Plan):
 
     def __repr__(self) -> str:
         return f"Plan({super().__repr__().partition('(')[2]}"
+
+
+def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> tuple[int, ...]:
+    """Layers of every model chunk in order, as even as can be.
+
+    Where they do not divide, the first and the last chunk, which hold embedding and head, stay short: 126 layers on 16
+    stages are 7, 8, ..., 8, 7 as in Llama 3 405B (arXiv 2407.21783, section 3.3.2); among the others later ones are
+    filled first, since earlier stages keep more micro-batches in memory. A multi-token-prediction block and its head
+    weigh about two layers, which the last chunk has fewer: 61 layers and a block on 16 stages are 4, ..., 4, 1.
+    """
+    if num_mtp_layers and num_chunks > 1:
+        weight = 2 * num_mtp_layers
+        last = max((num_layers + weight) // num_chunks - weight, 0)
+        return (*_spread(num_layers - last, num_chunks - 1, [*range(num_chunks - 2, 0, -1), 0]), last)
+    return _spread(num_layers, num_chunks, [*range(num_chunks - 2, 0, -1), 0, num_chunks - 1])
+
+
+def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ...]:
+    """Equal shares; what is left over goes to chunks in this order."""
+    base, extra = divmod(num_layers, num_chunks)
+    sizes = [base] * num_chunks
+    for chunk in order[:extra]:
+        sizes[chunk] += 1
+    return tuple(sizes)
+
+
+FLAGS = {True: "on", False: "off"}
+WORDS = {word: flag for flag, word in FLAGS.items()}
+DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp")
+
+
+def plan_cell(plan: Plan) -> str:
+    """The fields of a plan that differ from their defaults: ``tp=4 pp=8 sharding=zero3``.
+
+    ``plan_from_cell(plan_cell(plan)) == plan``.
+    """
+    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    changed = {field.name: values[field.name] for field in fields(plan) if values[field.name] != field.default}
+    return " ".join(f"{name}={_text(value)}" for name, value in changed.items())
+
+
+@lru_cache(maxsize=4096)
+def plan_from_cell(text: str) -> Plan:
+    """The plan of :func:`plan_cell`. Raises ``ValueError`` for what is none."""
+    known = described(Plan)
+    values: dict[str, Any] = {}
+    for part in text.split():
+        name, _, value = part.partition("=")
+        if name not in known or name in values:
+            raise ValueError(f"plan has {shown(part)}; it must be fields of a plan, each once, such as tp=4 pp=8")
+        values[name] = _value(known[name].kind.base, value)
+    try:
+        return Plan(**values)
+    except InputError as error:
+        raise ValueError(f"plan: {error.message}") from None
+
+
+def _text(value: object) -> str:
+    """A field as text: flags as on and off, numbers and names as they are."""
+    if isinstance(value, bool):
+        return FLAGS[value]
+    return ",".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+
+
+def _value(base: type, text: str) -> object:
+    """A field of type ``base``; a text that is none of it is refused by the plan itself."""
+    if base is bool:
+        return WORDS.get(text, text)
+    if base is int:
+        return int(text) if text.isdecimal() else text
+    if base is tuple:
+        return tuple(int(part) if part.isdecimal() else part for part in text.split(","))
+    return text
+
+
+def plan_summary(plan: Plan) -> str:
+    """The fields that most define a plan, in one line: ``tp 4, pp 8, micro-batch 1, zero1, recompute full``."""
+    words = [f"{name} {getattr(plan, name)}" for name in DEGREES if getattr(plan, name) > 1]
+    words += [f"micro-batch {plan.micro_batch_size}", plan.sharding]
+    words += [f"recompute {plan.recompute}"] if plan.recompute != "none" else []
+    words += [f"offload {plan.offload}"] if plan.offload != "none" else []
+    return ", ".join(words)

@@ -118,9 +118,3 @@ class Chart:
         return tuple(
             (panel, *divmod(index, self.num_columns)) for index, panel in enumerate(self.panels) if panel is not None
         )
-
-    def _repr_png_(self) -> bytes:
-        """The picture that a notebook shows. Raises ``InputError`` where matplotlib is not installed."""
-        from shardplan.plotting.picture import png_picture
-
-        return png_picture(self)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, any_holds, gather, is_zero, plus, scaled
 from shardplan.fields import dataclass
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import chunk_layers
 
 Part = TypeVar("Part")
 Held: TypeAlias = tuple[Numbers, ...]

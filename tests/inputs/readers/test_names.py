@@ -9,59 +9,44 @@ import pytest
 from shardplan.errors import InputError
 from shardplan.files import DATA
 from shardplan.inputs.readers.catalog import list_accelerators, list_models, load_accelerator
-from shardplan.inputs.readers.model_index import model_sources
-from shardplan.inputs.readers.names import name_meant, taken_as
+from shardplan.inputs.readers.names import model_sources, name_meant, taken_as
+
+ACCELERATORS = [
+    ("mi300x", "mi300x-192gb"), ("AMD Instinct MI300X", "mi300x-192gb"), ("h200", "h200-sxm-141gb"),
+    ("H200-NVL", "h200-nvl-141gb"), ("NVIDIA B200", "b200-sxm-180gb"), ("H100-SXM5-80GB", "h100-sxm-80gb"),
+    ("h100_sxm_80gb", "h100-sxm-80gb"), ("v100-32gb", "v100-sxm2-32gb"), ("l4", "l4-24gb"), ("v5p", "tpu-v5p"),
+    ("a100", None), ("v100", None), ("gh200", None), ("mi250x", None), ("tpu", None), ("nvidia", None),
+    ("", None), ("h100-sxm-80gb", None), ("H100-SXM-80GB", None), ("parts/h200.yaml", None),
+    # as nvidia-smi, rocm-smi and JAX's device_kind print them
+    ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"), ("NVIDIA H100 PCIe", "h100-pcie-80gb"),
+    ("NVIDIA H100 NVL", "h100-nvl-94gb"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+    ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+    ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"), ("NVIDIA H200", "h200-sxm-141gb"),
+    ("NVIDIA H200 NVL", "h200-nvl-141gb"), ("NVIDIA B200", "b200-sxm-180gb"), ("NVIDIA GB200", "gb200-186gb"),
+    ("NVIDIA B300 SXM6 AC", "b300-sxm-288gb"), ("NVIDIA GH200 480GB", "gh200-96gb"),
+    ("NVIDIA GH200 144G HBM3e", "gh200-144gb"), ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+    ("NVIDIA L4", "l4-24gb"), ("NVIDIA L40S", "l40s-48gb"), ("NVIDIA A10G", "a10g-24gb"),
+    ("NVIDIA RTX A6000", "a6000-48gb"), ("NVIDIA GeForce RTX 4090", "rtx4090-24gb"),
+    ("NVIDIA RTX 6000 Ada Generation", "rtx6000-ada-48gb"), ("NVIDIA H20", "h20-sxm-96gb"),
+    ("AMD Instinct MI300X OAM", "mi300x-192gb"), ("TPU v5 lite", "tpu-v5e"), ("TPU v5", "tpu-v5p"),
+    ("TPU v4", "tpu-v4"), ("TPU v6 lite", "tpu-v6e"),
+]  # fmt: skip
+MODELS = [
+    ("llama-3-8b", "llama-3.1-8b"), ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+    ("meta-llama/Meta-Llama-3-70B-Instruct", "llama-3.1-70b"), ("llama31_8b", "llama-3.1-8b"),
+    ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"), ("qwen3-235b", "qwen3-235b-a22b"), ("gpt3_175b", "gpt3-175b"),
+    ("google/gemma-3-27b-it", "gemma-3-27b-text"), ("Mixtral_8x7B", "mixtral-8x7b"),
+    ("llama-3.1", None), ("mixtral", None), ("8b", None), ("llama-3.1-9b", None), ("nobody/nothing-7b", None),
+    ("", None), ("llama-3.1-8b", None), ("models/llama-3.1-8b.json", None),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("mi300x", "mi300x-192gb"), ("AMD Instinct MI300X", "mi300x-192gb"), ("h200", "h200-sxm-141gb"),
-        ("H200-NVL", "h200-nvl-141gb"), ("NVIDIA B200", "b200-sxm-180gb"), ("H100-SXM5-80GB", "h100-sxm-80gb"),
-        ("h100_sxm_80gb", "h100-sxm-80gb"), ("v100-32gb", "v100-sxm2-32gb"), ("l4", "l4-24gb"), ("v5p", "tpu-v5p"),
-        ("a100", None), ("v100", None), ("gh200", None), ("mi250x", None), ("tpu", None), ("nvidia", None),
-        ("", None), ("h100-sxm-80gb", None), ("H100-SXM-80GB", None), ("parts/h200.yaml", None),
-    ],
-)  # fmt: skip
-def test_accelerators(name: str, meant: str | None) -> None:
-    assert name_meant("accelerator", name) == meant
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("llama-3-8b", "llama-3.1-8b"), ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
-        ("meta-llama/Meta-Llama-3-70B-Instruct", "llama-3.1-70b"), ("llama31_8b", "llama-3.1-8b"),
-        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"), ("qwen3-235b", "qwen3-235b-a22b"), ("gpt3_175b", "gpt3-175b"),
-        ("google/gemma-3-27b-it", "gemma-3-27b-text"), ("Mixtral_8x7B", "mixtral-8x7b"),
-        ("llama-3.1", None), ("mixtral", None), ("8b", None), ("llama-3.1-9b", None), ("nobody/nothing-7b", None),
-        ("", None), ("llama-3.1-8b", None), ("models/llama-3.1-8b.json", None),
-    ],
-)  # fmt: skip
-def test_models(name: str, meant: str | None) -> None:
-    assert name_meant("model", name) == meant
-
-
-@pytest.mark.parametrize(
-    ("printed", "meant"),
-    [
-        ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"), ("NVIDIA H100 PCIe", "h100-pcie-80gb"),
-        ("NVIDIA H100 NVL", "h100-nvl-94gb"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
-        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
-        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"), ("NVIDIA H200", "h200-sxm-141gb"),
-        ("NVIDIA H200 NVL", "h200-nvl-141gb"), ("NVIDIA B200", "b200-sxm-180gb"), ("NVIDIA GB200", "gb200-186gb"),
-        ("NVIDIA B300 SXM6 AC", "b300-sxm-288gb"), ("NVIDIA GH200 480GB", "gh200-96gb"),
-        ("NVIDIA GH200 144G HBM3e", "gh200-144gb"), ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
-        ("NVIDIA L4", "l4-24gb"), ("NVIDIA L40S", "l40s-48gb"), ("NVIDIA A10G", "a10g-24gb"),
-        ("NVIDIA RTX A6000", "a6000-48gb"), ("NVIDIA GeForce RTX 4090", "rtx4090-24gb"),
-        ("NVIDIA RTX 6000 Ada Generation", "rtx6000-ada-48gb"), ("NVIDIA H20", "h20-sxm-96gb"),
-        ("AMD Instinct MI300X OAM", "mi300x-192gb"), ("TPU v5 lite", "tpu-v5e"), ("TPU v5", "tpu-v5p"),
-        ("TPU v4", "tpu-v4"), ("TPU v6 lite", "tpu-v6e"),
-    ],
-)  # fmt: skip
-def test_names_that_devices_print(printed: str, meant: str) -> None:
-    """As ``nvidia-smi``, ``rocm-smi`` and JAX's ``device_kind`` print them."""
-    assert name_meant("accelerator", printed) == meant
+    ("what", "name", "meant"),
+    [*(("accelerator", *row) for row in dict(ACCELERATORS).items()), *(("model", *row) for row in MODELS)],
+)
+def test_what_names_mean(what: str, name: str, meant: str | None) -> None:
+    assert name_meant(what, name) == meant
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
-from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.model import ModelConfig, with_positions
 from shardplan.inputs.plan import NAMED_POLICIES, RECOMPUTE_PRESETS, Plan, recompute_modules
-from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf.file import config_path
 from shardplan.inputs.readers.hub import cached_model

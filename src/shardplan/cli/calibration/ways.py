@@ -174,7 +174,7 @@ def _write_defaults(found: Refit) -> None:
             (folder / MOVES.name).write_text(moves_table(found.fit), encoding="utf-8")
             for path in sorted(folder.iterdir()):
                 path.replace(PROFILES / path.name)
-        list(build())
+        build()
     except OSError as error:
         raise InputError(
             f"the shipped profiles cannot be written: {error.strerror or error}",

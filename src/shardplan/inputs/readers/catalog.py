@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, Unpack
 from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
 from shardplan.files import DATA, Document, looks_like_path, printable, read_document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.readers.default_cluster import cluster_around
-from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_from, scale_up_from
+from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_around, cluster_from, scale_up_from
 from shardplan.inputs.readers.names import FOLDERS, name_meant, names_meant, shipped_names, taken_as
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.units import format_rate

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast, get_args
 
-from shardplan.errors import UnitError, shown
+from shardplan.errors import InputError, UnitError, shown
 from shardplan.files import DATA, Document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster, LinkType, NetworkTier
 from shardplan.units import Kind, format_rate, format_time, parse_count, parse_quantity, to_si
-
-"""Folder of the data files that are shipped."""
 
 
 class Domain(NamedTuple):
@@ -28,12 +26,22 @@ class Domain(NamedTuple):
     assumptions: tuple[str, ...]
 
 
-class Counted(NamedTuple):
-    """A whole number with its origin."""
-
-    value: int
-    source: str
-    mark: str
+_OF_AN_ACCELERATOR: Final = {
+    "vector_flops": "flop rate",
+    "host_link_bandwidth": "bandwidth",
+    "power": "power",
+    "price_per_hour": "price",
+    "memory_efficiency": "fraction",
+    "num_cores": "cores",
+    "release_year": "year",
+}
+_OF_A_CLUSTER: Final = {
+    "max_num_accelerators": "accelerators",
+    "host_memory": "bytes",
+    "host_memory_bandwidth": "bandwidth",
+    "price_per_hour": "price",
+}
+"""Values that files may leave out: their kinds, or what they count."""
 
 
 class _Reader:
@@ -65,6 +73,18 @@ class _Reader:
             )
         return parse_count(value, field=where)
 
+    def optional(self, document: Document, known: Mapping[str, str]) -> dict[str, Any]:
+        """The values that a file may leave out, by field; ``known``: their kinds, or what they count."""
+        found: dict[str, Any] = {}
+        for key, kind in known.items():
+            if (raw := document.get(key)) is not None:
+                field = f"{key}_bytes" if kind == "bytes" else key
+                if kind in get_args(Kind):
+                    found[field] = self.quantity(raw, cast("Kind", kind), field)
+                else:
+                    found[field] = self.count(raw, kind, field)
+        return found
+
     def _origin(self, raw: Any, field: str) -> tuple[Any, str]:
         """Value and unit; notes the source and the mark of ``field``."""
         if not isinstance(raw, Mapping):
@@ -85,17 +105,7 @@ class _Reader:
 def accelerator_from(document: Document, label: str) -> Accelerator:
     """The accelerator that a file describes. Raises InputError."""
     read = _Reader(document, label)
-    optional: dict[str, Any] = {}
-    kinds: tuple[tuple[str, Kind], ...] = (
-        ("vector_flops", "flop rate"), ("host_link_bandwidth", "bandwidth"), ("power", "power"),
-        ("price_per_hour", "price"), ("memory_efficiency", "fraction"),
-    )  # fmt: skip
-    for name, kind in kinds:
-        if document.get(name) is not None:
-            optional[name] = read.quantity(document[name], kind, name)
-    for name, unit in (("num_cores", "cores"), ("release_year", "year")):
-        if document.get(name) is not None:
-            optional[name] = read.count(document[name], unit, name)
+    optional = read.optional(document, _OF_AN_ACCELERATOR)
     return Accelerator(
         name=document["name"],
         full_name=document.get("full_name") or document["name"],
@@ -128,17 +138,7 @@ def domain_from(raw: Document, label: str, *, name: str, legend: Mapping[str, st
 def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cluster:
     """The cluster that a file describes, of ``accelerator``. Raises InputError."""
     read = _Reader(document, label)
-    optional: dict[str, Any] = {}
-    if document.get("max_num_accelerators") is not None:
-        raw = document["max_num_accelerators"]
-        optional["max_num_accelerators"] = read.count(raw, "accelerators", "max_num_accelerators")
-    if document.get("host_memory") is not None:
-        optional["host_memory_bytes"] = read.quantity(document["host_memory"], "bytes", "host_memory_bytes")
-    if document.get("host_memory_bandwidth") is not None:
-        raw = document["host_memory_bandwidth"]
-        optional["host_memory_bandwidth"] = read.quantity(raw, "bandwidth", "host_memory_bandwidth")
-    if document.get("price_per_hour") is not None:
-        optional["price_per_hour"] = read.quantity(document["price_per_hour"], "price", "price_per_hour")
+    optional = read.optional(document, _OF_A_CLUSTER)
     tiers = [_tier_from(raw, read) for raw in document["tiers"]]
     return Cluster(
         name=document["name"],
@@ -152,13 +152,6 @@ def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cl
         assumptions=tuple(line for _, lines in tiers for line in lines),
         **optional,
     )
-
-
-def count_from(raw: Any, label: str, field: str) -> Counted:
-    """A number of accelerators in the file ``label``. Raises UnitError."""
-    read = _Reader({}, label)
-    value = read.count(raw, "accelerators", field)
-    return Counted(value, read.sources[field], read.marks.get(field, ""))
 
 
 @cache
@@ -210,3 +203,55 @@ def _tier_from(raw: Document, read: _Reader) -> tuple[NetworkTier, tuple[str, ..
 def _by_precision(read: _Reader, document: Document, name: str, kind: Kind) -> dict[str, float]:
     values = document.get(name) or {}
     return {precision: read.quantity(raw, kind, f"{name}.{precision}") for precision, raw in values.items()}
+
+
+def cluster_around(accelerator: Accelerator, document: Document, label: str) -> Cluster:
+    """A cluster of the part that ``document`` describes; its ``assumptions`` say what was taken. Raises InputError."""
+    defaults = networks()
+    own_count, read = document.get("accelerators_per_node"), _Reader({}, label)
+    per_node = read.count(own_count or defaults["accelerators_per_node"], "accelerators", "accelerators_per_node")
+    source, mark = read.sources["accelerators_per_node"], read.marks.get("accelerators_per_node", "")
+    inner = _links(accelerator, document, label, per_node)
+    network = defaults["default_networks"]["pcie" if inner[-1].tier.link_type == "pcie" else "other"]
+    parts = (*inner, domain_from(network, "networks.yaml", name="cluster"))
+    taken = () if own_count else (f"accelerators per node: {per_node} ({mark}): {source}",)
+    return Cluster(
+        name=f"{accelerator.name}-default",
+        full_name=f"{accelerator.full_name} in a default network",
+        accelerator=accelerator,
+        tiers=tuple(part.tier for part in parts),
+        accelerators_per_node=per_node,
+        sources={name: each for part in parts for name, each in part.sources.items()}
+        | {"accelerators_per_node": source},
+        marks={name: each for part in parts for name, each in part.marks.items()}
+        | ({"accelerators_per_node": mark} if mark else {}),
+        assumptions=(*taken, *(line for part in parts for line in part.assumptions)),
+    )
+
+
+def _links(accelerator: Accelerator, document: Document, label: str, per_node: int) -> list[Domain]:
+    """The accelerator's own scale-up domain; where that is smaller than a node, also the node that the host joins."""
+    own = scale_up_from(document, label)
+    size = 0 if own is None or own.tier.size is None else own.tier.size
+    name = "node" if size == per_node else "rack" if size > per_node else "bridge"
+    fast = [scale_up_from(document, label, name=name)] if size > 1 else []
+    return [domain for domain in fast if domain] + (
+        [] if size >= per_node else [_pcie_node(accelerator, label, per_node)]
+    )
+
+
+def _pcie_node(accelerator: Accelerator, label: str, per_node: int) -> Domain:
+    if accelerator.host_link_bandwidth is None:
+        raise InputError(
+            f"{label}: accelerator '{accelerator.name}' states no link that joins a node of {per_node}",
+            rule="the network of an accelerator is known",
+            hint="give scale_up, host_link_bandwidth or usual_cluster in its file, or name a cluster",
+        )
+    bandwidth = {
+        "value": accelerator.host_link_bandwidth / 1e9,
+        "unit": "GB/s",
+        "source": accelerator.sources.get("host_link_bandwidth", label),
+        "mark": accelerator.marks.get("host_link_bandwidth", ""),
+    }
+    size = {"value": per_node, "unit": "accelerators", "source": "accelerators per node"}
+    return domain_from({"kind": "PCIe", "link_type": "pcie", "size": size, "bandwidth": bandwidth}, label, name="node")

@@ -1,4 +1,4 @@
-"""Names of accelerators and models that are not those of the catalogue but mean one thing only.
+"""Names: of what is shipped, where its models come from, and other names that mean one thing only.
 
 Those of ``nvidia-smi`` and of the Hugging Face hub are among them. What is taken is said wherever it is used.
 """
@@ -9,11 +9,67 @@ import csv
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Final
+from typing import Any, Final
 
+from shardplan.fields import dataclass
 from shardplan.files import DATA
-from shardplan.inputs.readers.model_index import model_sources
 from shardplan.words import folded
+
+MODELS: Final = DATA / "models"
+"""Folder of the built-in models."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """Origin of one built-in model."""
+
+    name: str
+    """Name of the model."""
+    hf_id: str
+    """Repository on the Hugging Face hub; empty: the model was never published there."""
+    num_parameters: int
+    """All parameters, counted on the modules of ``transformers``."""
+    num_active_parameters: int
+    """As ``num_parameters``, with the routed experts cut to those that a token visits."""
+    source: str
+    """Where the dimensions stand."""
+    mark: str
+    """Why confidence in them is low; empty where it is not."""
+
+
+@cache
+def model_sources() -> Mapping[str, ModelSource]:
+    """The origin of every built-in model, by name."""
+    rows = _rows("index.csv")
+    for row in rows:
+        row |= {name: int(row[name]) for name in ("num_parameters", "num_active_parameters")}
+    return {row["name"]: ModelSource(**row) for row in rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakersBatch:
+    """Batch with which the maker of a built-in model trained it, where that is published."""
+
+    name: str
+    """Name of the model."""
+    tokens: int
+    """Of one step, when the batch had grown."""
+    source: str
+    """Where that stands, and in which words."""
+    mark: str
+    """Why confidence in it is low; empty where it is not."""
+
+
+@cache
+def makers_batches() -> Mapping[str, MakersBatch]:
+    """The batches that are published, by name of the model."""
+    return {row["name"]: MakersBatch(**{**row, "tokens": int(row["tokens"])}) for row in _rows("batches.csv")}
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    with (MODELS / name).open(encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
+
 
 FOLDERS: Final = {
     "model": ("models", ".json"),

@@ -56,6 +56,11 @@ _PLAUSIBLE: Final[Mapping[Kind, _Plausible]] = {
 }
 
 _OF_A_TIER: Final[Mapping[str, Kind]] = {"bandwidth": "bandwidth", "latency": "time"}
+_OF_A_PART: Final[Mapping[str, tuple[str, Kind]]] = {
+    "memory": ("memory_bytes", "bytes"),
+    "memory_bandwidth": ("memory_bandwidth", "bandwidth"),
+}
+"""Field and kind of what is replaced in an accelerator."""
 
 
 def override(cluster: Cluster, overrides: Overrides) -> Cluster:
@@ -71,15 +76,22 @@ def override(cluster: Cluster, overrides: Overrides) -> Cluster:
         for what, kind in _OF_A_TIER.items():
             if (name := f"{where}_{what}") in given:
                 cluster = _with_network(cluster, where, what, _in_si(given[name], kind, name))
-    if "memory" in given:
-        cluster = _with_memory(cluster, "memory", _in_si(given["memory"], "bytes", "memory"))
-    if "memory_bandwidth" in given:
-        bandwidth = _in_si(given["memory_bandwidth"], "bandwidth", "memory_bandwidth")
-        cluster = _with_memory(cluster, "memory_bandwidth", bandwidth)
-    for precision, value in _by_precision(given.get("peak_flops", {})):
-        cluster = _with_peak(cluster, precision, _in_si(value, "flop rate", f"peak_flops.{precision}"))
-    if "price" in given:
-        cluster = _with_price(cluster, _in_si(given["price"], "price", "price"))
+    for name, (field, kind) in _OF_A_PART.items():
+        if name in given:
+            value, before = _in_si(given[name], kind, name), getattr(cluster.accelerator, field)
+            subject = f"{name.replace('_', ' ')} of an accelerator"
+            cluster = _with_part(cluster, field, subject, kind, value, before=before, **{field: value})
+    for precision, peak in _by_precision(given.get("peak_flops", {})):
+        value, peaks = _in_si(peak, "flop rate", f"peak_flops.{precision}"), cluster.accelerator.peak_flops
+        cluster = _with_part(
+            cluster, f"peak_flops.{precision}", f"{precision} peak", "flop rate", value,
+            before=peaks.get(precision), peak_flops={**peaks, precision: value},
+        )  # fmt: skip
+    if "price" in given:  # it takes the place of a quote of the node
+        value, before = _in_si(given["price"], "price", "price"), cluster.accelerator_price
+        cluster = replace(cluster, price_per_hour=None)
+        subject = "price of an accelerator"
+        cluster = _with_part(cluster, "price_per_hour", subject, "price", value, before=before, price_per_hour=value)
     return cluster
 
 
@@ -163,33 +175,15 @@ def _with_tier(cluster: Cluster, index: int, tier: NetworkTier) -> Cluster:
     return replace(cluster, tiers=(*cluster.tiers[:index], tier, *cluster.tiers[index + 1 :]))
 
 
-def _with_memory(cluster: Cluster, name: str, value: float) -> Cluster:
-    field = "memory_bytes" if name == "memory" else name
-    text = format_bytes if name == "memory" else format_rate
-    line = f"{text(value)}, {GIVEN_BY_USER}, in place of {text(getattr(cluster.accelerator, field))}"
-    return _with_part(cluster, field, f"{name.replace('_', ' ')} of an accelerator", line, **{field: value})
-
-
-def _with_price(cluster: Cluster, price: float) -> Cluster:
-    """Another price of an accelerator, which takes the place of a quote of its node."""
-    before = cluster.accelerator_price
-    instead = "" if before is None else f", in place of {before:g} USD/h"
-    line = f"{price:g} USD/h, {GIVEN_BY_USER}{instead}"
-    cluster = replace(cluster, price_per_hour=None)
-    return _with_part(cluster, "price_per_hour", "price of an accelerator", line, price_per_hour=price)
-
-
-def _with_peak(cluster: Cluster, precision: str, peak: float) -> Cluster:
-    peaks = cluster.accelerator.peak_flops
-    instead = f", in place of {format_rate(peaks[precision], 'FLOP')}" if precision in peaks else ""
-    line = f"{format_rate(peak, 'FLOP')}, {GIVEN_BY_USER}{instead}"
-    changed = {**peaks, precision: peak}
-    return _with_part(cluster, f"peak_flops.{precision}", f"{precision} peak", line, peak_flops=changed)
-
-
-def _with_part(cluster: Cluster, field: str, subject: str, line: str, **changes: Any) -> Cluster:
+def _with_part(
+    cluster: Cluster, field: str, subject: str, kind: Kind, value: float, *, before: float | None, **changes: Any
+) -> Cluster:
+    """``cluster`` with another value of its accelerators, and a line on it."""
+    text = _PLAUSIBLE[kind].format
+    instead = "" if before is None else f", in place of {text(before)}"
     sources, marks = _origins(cluster.accelerator, field, GIVEN_BY_USER)
     part = replace(cluster.accelerator, **changes, sources=sources, marks=marks)
+    line = f"{text(value)}, {GIVEN_BY_USER}{instead}"
     return replace(cluster, accelerator=part, assumptions=_lines(cluster, subject, line))
 
 

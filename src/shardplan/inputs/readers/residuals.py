@@ -7,15 +7,14 @@ constants that have not seen it.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, Final, NamedTuple, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple, get_args
 
 from shardplan.errors import InputError, shown
 from shardplan.files import DATA
 from shardplan.inputs.cluster import Generation
-from shardplan.inputs.plan import Plan
-from shardplan.inputs.plan_text import plan_cell, plan_from_cell
+from shardplan.inputs.plan import Plan, plan_cell, plan_from_cell
 
 RESIDUALS = DATA / "profiles" / "residuals.csv"
 """Errors of the shipped runs."""
@@ -26,6 +25,7 @@ LARGEST_ERROR = 6.9
 this, and not read."""
 GENERATIONS = get_args(Generation)
 BITS = ("4", "8", "16", "32")
+Row = Mapping[str, Any]
 
 
 class Shares(NamedTuple):
@@ -99,59 +99,75 @@ class Residual(NamedTuple):
         return getattr(self, quantity) is not None and not is_doubted
 
 
-def residual_row(run: Residual) -> dict[str, str]:
-    """The cells of a run, as they are in files."""
-    features = run.features
-    ratios = {"log_time_ratio": run.time, "log_memory_ratio": run.memory}
+class _Cell(NamedTuple):
+    """A cell of a row: of which record and field it is, and how it is written and read."""
+
+    kind: type
+    field: str
+    read: Callable[[Row, str], Any]
+    """From a row that nobody vouches for. Raises ``ValueError``."""
+    quick: Callable[[str], Any] = str
+    """From a cell of ours."""
+    write: Callable[[Any], str] = str
+    may_be_absent: bool = False
+
+
+def _believable(ratio: float | None) -> str:
+    return "" if ratio is None else f"{min(max(ratio, -LARGEST_ERROR), LARGEST_ERROR):.4f}"
+
+
+def _seconds(time: float | None) -> str:
+    return "" if time is None else f"{time:.6g}"
+
+
+def _measured(cell: str) -> float | None:
+    return float(cell) if cell else None
+
+
+def _share_cell(field: str) -> _Cell:
+    return _Cell(Shares, field, partial(_number, least=0, most=1), float, "{:.3f}".format)
+
+
+@cache
+def _known_cells() -> Mapping[str, _Cell]:
+    """The cells of a row, in order."""
     return {
-        "id": run.id,
-        "family": run.family,
-        "accelerator": features.accelerator,
-        "generation": features.generation,
-        "bits": str(features.bits),
-        "moe": "yes" if features.moe else "no",
-        "parameters": f"{features.parameters:.4g}",
-        "accelerators": f"{features.accelerators:g}",
-        **{name: "" if ratio is None else f"{_believable(ratio):.4f}" for name, ratio in ratios.items()},
-        "setting": run.setting,
-        "host_share": f"{features.shares.host:.3f}",
-        "communication_share": f"{features.shares.communication:.3f}",
-        "attention_share": f"{features.shares.attention:.3f}",
-        "sequence_length": f"{features.sequence_length:.0f}",
-        "global_batch_size": f"{features.global_batch_size:.0f}",
-        "plan": plan_cell(features.plan),
-        **{key: "" if time is None else f"{time:.6g}" for key, time in _step_times(run).items()},
-        "gap_factor": f"{run.gap_factor:.3f}",
-        "trained": features.trained,
-        "recurrent": f"{features.recurrent:.3g}",
-        "tier": run.tier,
+        "id": _Cell(Residual, "id", _text),
+        "family": _Cell(Residual, "family", _text),
+        "accelerator": _Cell(Features, "accelerator", _text),
+        "generation": _Cell(Features, "generation", partial(_choice, choices=GENERATIONS)),
+        "bits": _Cell(Features, "bits", lambda row, name: int(_choice(row, name, BITS)), int),
+        "moe": _Cell(
+            Features,
+            "moe",
+            lambda row, name: _choice(row, name, ("yes", "no")) == "yes",
+            "yes".__eq__,
+            lambda is_moe: "yes" if is_moe else "no",
+        ),
+        "parameters": _Cell(Features, "parameters", partial(_number, most=1e16), float, "{:.4g}".format),
+        "accelerators": _Cell(Features, "accelerators", partial(_whole, most=1e7), float, "{:g}".format),
+        "log_time_ratio": _Cell(Residual, "time", _ratio, _measured, _believable),
+        "log_memory_ratio": _Cell(Residual, "memory", _ratio, _measured, _believable),
+        "setting": _Cell(Residual, "setting", lambda row, name: str(row[name] or "")),
+        **{f"{field}_share": _share_cell(field) for field in Shares._fields},
+        "sequence_length": _Cell(Features, "sequence_length", partial(_whole, most=1e12), float, "{:.0f}".format),
+        "global_batch_size": _Cell(Features, "global_batch_size", partial(_whole, most=1e9), float, "{:.0f}".format),
+        "plan": _Cell(Features, "plan", _plan, plan_from_cell, plan_cell),
+        "measured_step_time_s": _Cell(Residual, "measured_step_time", _time, _measured, _seconds),
+        "predicted_step_time_s": _Cell(Residual, "predicted_step_time", _time, _measured, _seconds),
+        "gap_factor": _Cell(Residual, "gap_factor", partial(_number, least=0, most=1e3), float, "{:.3f}".format),
+        "trained": _Cell(Features, "trained", partial(_choice, choices=TRAINED), may_be_absent=True),
+        "recurrent": _Cell(
+            Features, "recurrent", partial(_number, least=0, most=1), float, "{:.3g}".format, may_be_absent=True
+        ),
+        "tier": _Cell(Residual, "tier", partial(_choice, choices=TIERS), may_be_absent=True),
     }
 
 
-def _step_times(run: Residual) -> dict[str, float | None]:
-    return {"measured_step_time_s": run.measured_step_time, "predicted_step_time_s": run.predicted_step_time}
-
-
-def _believable(ratio: float) -> float:
-    return min(max(ratio, -LARGEST_ERROR), LARGEST_ERROR)
-
-
-CELLS = (
-    "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
-    "log_memory_ratio", "host_share", "communication_share", "attention_share", "sequence_length",
-    "global_batch_size", "plan", "measured_step_time_s", "predicted_step_time_s", "gap_factor",
-    "setting",
-)  # fmt: skip
-"""Cells that every row has."""
-NUMBERS: Final = ("parameters", "accelerators", "sequence_length", "global_batch_size", "recurrent", "gap_factor")
-"""Fields that are numbers and called as their cells."""
-MEASURED: Final = {
-    "time": "log_time_ratio",
-    "memory": "log_memory_ratio",
-    "measured_step_time": "measured_step_time_s",
-    "predicted_step_time": "predicted_step_time_s",
-}
-"""Fields whose cell is empty where nothing was measured, and that cell."""
+def residual_row(run: Residual) -> dict[str, str]:
+    """The cells of a run, as they are in files."""
+    parts = {Residual: run, Features: run.features, Shares: run.features.shares}
+    return {name: cell.write(getattr(parts[cell.kind], cell.field)) for name, cell in _known_cells().items()}
 
 
 def residuals_from_rows(rows: Iterable[object], where: str, generation: str) -> tuple[Residual, ...]:
@@ -169,24 +185,13 @@ def read_residuals() -> tuple[Residual, ...]:
         return ()
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
-    cells = dict(zip(head, zip(*rows, strict=True), strict=True))
+    written = dict(zip(head, zip(*rows, strict=True), strict=True))
     columns: dict[str, Iterable[Any]] = {
-        **cells,
-        **{name: map(float, cells[name]) for name in NUMBERS},
-        **{name: map(float, cells[f"{name}_share"]) for name in Shares._fields},
-        **{name: (float(each) if each else None for each in cells[cell]) for name, cell in MEASURED.items()},
-        "bits": map(int, cells["bits"]),
-        "moe": (each == "yes" for each in cells["moe"]),
-        "plan": map(plan_from_cell, cells["plan"]),
+        cell.field: map(cell.quick, written[name]) for name, cell in _known_cells().items()
     }
-    columns["shares"] = _rows_of(Shares, columns)
-    columns["features"] = _rows_of(Features, columns)
-    return tuple(_rows_of(Residual, columns))
-
-
-def _rows_of(kind: Any, columns: Mapping[str, Iterable[Any]]) -> Iterable[Any]:
-    """Named tuples of columns that are called as their fields."""
-    return map(kind, *(columns[name] for name in kind._fields))
+    for kind, name in ((Shares, "shares"), (Features, "features")):
+        columns[name] = map(kind, *(columns[field] for field in kind._fields))
+    return tuple(map(Residual, *(columns[field] for field in Residual._fields)))
 
 
 def _named(row: object, place: int) -> str:
@@ -205,59 +210,41 @@ def _residual(row: object, where: str, generation: str) -> Residual:
         ) from None
 
 
-def _cells(row: object) -> Mapping[str, Any]:
+def _cells(row: object) -> Row:
     if not isinstance(row, Mapping):
         raise ValueError(f"it is {shown(row)}; it must be a mapping of cells")  # noqa: TRY004  # reported as all others
-    missing = [name for name in CELLS if name not in row]
+    missing = [name for name, cell in _known_cells().items() if name not in row and not cell.may_be_absent]
     if missing:
         raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     return row
 
 
-def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
-    shares = Shares(**{name: _number(row, f"{name}_share", least=0, most=1) for name in Shares._fields})
-    features = Features(
-        accelerator=_text(row, "accelerator"),
-        generation=_choice(row, "generation", GENERATIONS if generation == "default" else (generation,)),
-        bits=int(_choice(row, "bits", BITS)),
-        moe=_choice(row, "moe", ("yes", "no")) == "yes",
-        parameters=_number(row, "parameters", most=1e16),
-        accelerators=_whole(row, "accelerators", most=1e7),
-        sequence_length=_whole(row, "sequence_length", most=1e12),
-        global_batch_size=_whole(row, "global_batch_size", most=1e9),
-        plan=plan_from_cell(_plan_text(row)),
-        shares=shares,
-        trained=_choice(row, "trained", TRAINED) if "trained" in row else ALL,
-        recurrent=_number(row, "recurrent", least=0, most=1) if "recurrent" in row else 0.0,
-    )
-    return Residual(
-        id=_text(row, "id"),
-        family=_text(row, "family"),
-        features=features,
-        time=_ratio(row, "log_time_ratio"),
-        memory=_ratio(row, "log_memory_ratio"),
-        setting=str(row["setting"] or ""),
-        measured_step_time=_time(row, "measured_step_time_s"),
-        predicted_step_time=_time(row, "predicted_step_time_s"),
-        gap_factor=_number(row, "gap_factor", least=0, most=1e3),
-        tier=_choice(row, "tier", TIERS) if "tier" in row else DESCRIBED,
-    )
+def _from_cells(row: Row, generation: str) -> Residual:
+    """A run from cells that nobody vouches for. Raises ``ValueError``."""
+    if generation != "default":
+        _choice(row, "generation", (generation,))
+    fields: dict[type, dict[str, Any]] = {Shares: {}, Features: {}, Residual: {}}
+    for name, cell in _known_cells().items():
+        if name in row or not cell.may_be_absent:
+            fields[cell.kind][cell.field] = cell.read(row, name)
+    features = Features(**fields[Features], shares=Shares(**fields[Shares]))
+    return Residual(**fields[Residual], features=features)
 
 
-def _text(row: Mapping[str, Any], name: str) -> str:
+def _text(row: Row, name: str) -> str:
     value = row[name]
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(f"{name} is {shown(value)}; it must be text")  # noqa: TRY004  # reported as all others
     return str(value)
 
 
-def _plan_text(row: Mapping[str, Any]) -> str:
-    if not isinstance(row["plan"], str):
-        raise ValueError(f"plan is {shown(row['plan'])}; it must be fields of a plan, such as tp=4 pp=8")  # noqa: TRY004  # reported as all others
-    return row["plan"]
+def _plan(row: Row, name: str) -> Plan:
+    if not isinstance(row[name], str):
+        raise ValueError(f"plan is {shown(row[name])}; it must be fields of a plan, such as tp=4 pp=8")  # noqa: TRY004  # reported as all others
+    return plan_from_cell(row[name])
 
 
-def _choice(row: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
+def _choice(row: Row, name: str, choices: Sequence[str]) -> str:
     value = row[name]
     if isinstance(value, bool) or str(value) not in choices:
         *others, last = (f"'{choice}'" for choice in choices)
@@ -266,21 +253,21 @@ def _choice(row: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
     return str(value)
 
 
-def _number(row: Mapping[str, Any], name: str, *, least: float = 1.0, most: float) -> float:
+def _number(row: Row, name: str, *, least: float = 1.0, most: float) -> float:
     number = _read(row, name, wanted := f"a number from {least:,.0f} to {most:,.0f}")
     if not least <= number <= most:
         raise ValueError(f"{name} is {shown(row[name])}; it must be {wanted}")
     return number
 
 
-def _whole(row: Mapping[str, Any], name: str, *, most: float) -> float:
+def _whole(row: Row, name: str, *, most: float) -> float:
     number = _number(row, name, most=most)
     if number % 1:
         raise ValueError(f"{name} is {shown(row[name])}; it must be a whole number")
     return number
 
 
-def _ratio(row: Mapping[str, Any], name: str) -> float | None:
+def _ratio(row: Row, name: str) -> float | None:
     if row[name] in ("", None):
         return None
     limit = f"a number from -{LARGEST_ERROR} to {LARGEST_ERROR} (a thousand times too small or too large), or empty"
@@ -290,11 +277,11 @@ def _ratio(row: Mapping[str, Any], name: str) -> float | None:
     return number
 
 
-def _time(row: Mapping[str, Any], name: str) -> float | None:
+def _time(row: Row, name: str) -> float | None:
     return None if row[name] in ("", None) else _number(row, name, least=0, most=1e9)
 
 
-def _read(row: Mapping[str, Any], name: str, wanted: str) -> float:
+def _read(row: Row, name: str, wanted: str) -> float:
     value = row[name]
     try:
         if not isinstance(value, bool):

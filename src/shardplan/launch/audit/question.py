@@ -17,13 +17,12 @@ from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import swift

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardplan.frameworks.stage_layers import torchtitan_layers
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import chunk_layers
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.launch.export.shell import Given, LaunchText, Word, blocking, exported
 from shardplan.launch.export.written import Export, LaunchCase, Placeholder, flags, losses

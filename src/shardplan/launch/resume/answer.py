@@ -13,9 +13,8 @@ from typing import Final, Literal
 
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.launch.audit.question import Put
 from shardplan.launch.dialects.reading import Reading
 from shardplan.launch.resume.record import ALWAYS, CheckpointRecord, Outcome, record_for

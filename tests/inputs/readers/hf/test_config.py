@@ -11,8 +11,8 @@ from shardplan.inputs.layers import MLP, Attention, LatentAttention, MixtureOfEx
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf.config import _ARCHITECTURES, FAMILIES, model_from_config
-from shardplan.inputs.readers.hf.unsupported import UNSUPPORTED
-from shardplan.inputs.readers.model_index import MODELS
+from shardplan.inputs.readers.hf.refusals import UNSUPPORTED
+from shardplan.inputs.readers.names import MODELS
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 LLAMA = {

@@ -12,7 +12,7 @@ from tests.inputs.readers.hf.manifest import counted
 from shardplan.errors import InputError, ShardplanError
 from shardplan.inputs.readers.hf.config import FAMILIES, model_from_config
 from shardplan.inputs.readers.hf.fields import SPELLINGS, shown
-from shardplan.inputs.readers.model_index import MODELS, model_sources
+from shardplan.inputs.readers.names import MODELS, model_sources
 
 CONFIG: Mapping[str, object] = {
     "model_type": "qwen3_moe",

@@ -1,45 +1,34 @@
 """Reads any ``config.json`` of the supported Hugging Face families into a :class:`~shardplan.inputs.model.ModelConfig`.
 
 Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
-reader leaves out (a vision tower, quantised weights) is named in ``notes``. Each family is a small function in
-``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid``, ``hf_recurrent`` or
-``hf_encoders``; :data:`FAMILIES` is all of them.
+reader leaves out (a vision tower, quantised weights) is named in ``notes``. Each family is a row of the tables in
+``gpt``, ``decoders``, ``experts``, ``hybrids`` and ``encoders``; :data:`FAMILIES` is all of them.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
-from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf import encoders as hf_encoders
-from shardplan.inputs.readers.hf import gemma as hf_gemma
-from shardplan.inputs.readers.hf import gpt as hf_gpt
-from shardplan.inputs.readers.hf import hybrid as hf_hybrid
-from shardplan.inputs.readers.hf import llama as hf_llama
-from shardplan.inputs.readers.hf import moe as hf_moe
-from shardplan.inputs.readers.hf import recurrent as hf_recurrent
-from shardplan.inputs.readers.hf.details import details_of
+from shardplan.inputs.model import ModelConfig, ModelDetails
+from shardplan.inputs.readers.hf.decoders import GEMMA, LLAMA
+from shardplan.inputs.readers.hf.encoders import ENCODERS
+from shardplan.inputs.readers.hf.experts import EXPERTS
+from shardplan.inputs.readers.hf.family import ModelFamily
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
-from shardplan.inputs.readers.hf.unread import refuse_unread
-from shardplan.inputs.readers.hf.unsupported import refuse_other_files, refuse_unsupported
-from shardplan.inputs.readers.model_index import MODELS, model_sources
+from shardplan.inputs.readers.hf.gpt import GPT
+from shardplan.inputs.readers.hf.hybrids import HYBRIDS
+from shardplan.inputs.readers.hf.refusals import refuse_other_files, refuse_unread, refuse_unsupported
+from shardplan.inputs.readers.names import MODELS, model_sources
 
-FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
-    **hf_gpt.FAMILIES,
-    **hf_llama.FAMILIES,
-    **hf_gemma.FAMILIES,
-    **hf_moe.FAMILIES,
-    **hf_hybrid.FAMILIES,
-    **hf_recurrent.FAMILIES,
-    **hf_encoders.FAMILIES,
-}
-"""``model_type`` to the reader of its family."""
+FAMILIES: Final[Mapping[str, ModelFamily]] = {**GPT, **LLAMA, **GEMMA, **EXPERTS, **HYBRIDS, **ENCODERS}
+"""``model_type`` to what its layers are."""
 
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
 _ARCHITECTURES: Final[Mapping[str, str]] = {
@@ -90,51 +79,19 @@ _ARCHITECTURES: Final[Mapping[str, str]] = {
 }
 """Model class to family, for files whose ``model_type`` is missing or of their own making."""
 
+_DIMENSIONS: Final = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "max_position_embeddings", "num_key_value_heads",
+)  # fmt: skip
 _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
-    "gemma": {
-        "vocab_size": 256000,
-        "hidden_size": 3072,
-        "intermediate_size": 24576,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 16,
-        "max_position_embeddings": 8192,
-    },
-    "gemma2": {
-        "vocab_size": 256000,
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 8192,
-    },
-    "gemma3_text": {
-        "vocab_size": 262208,
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 131072,
-    },
-    "llama": {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 2048,
-    },
-    "mistral": {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-    },
+    family: dict(zip(_DIMENSIONS, sizes, strict=False))
+    for family, sizes in {
+        "gemma": (256000, 3072, 24576, 28, 16, 8192, 16),
+        "gemma2": (256000, 2304, 9216, 26, 8, 8192, 4),
+        "gemma3_text": (262208, 2304, 9216, 26, 8, 131072, 4),
+        "llama": (32000, 4096, 11008, 32, 32, 2048),
+        "mistral": (32000, 4096, 14336, 32, 32, 131072, 8),
+    }.items()
 }
 """Dimensions of the classes in ``transformers``: multimodal files state of their text model only what differs."""
 
@@ -146,6 +103,14 @@ _TRAINING_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {
     "mamba2": {"max_position_embeddings": 2048},
 }
 """Lengths that files of these families leave out."""
+
+_EPSILONS: Final = (
+    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon", "norm_eps",
+)  # fmt: skip
+_ACTIVATIONS: Final = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
+_BASES: Final = ("rope_theta", "rotary_emb_base")
+_SHARES: Final = ("partial_rotary_factor", "rotary_pct")
+_LONGEST_WORD: Final = 40
 
 
 class _TextPart(NamedTuple):
@@ -198,7 +163,7 @@ def model_from_config(config: object, *, name: str) -> ModelConfig:
         defaults=(_CLASS_DEFAULTS if text.prefix else _TRAINING_LENGTHS).get(model_type, {}),
     )
     refuse_unsupported(fields)
-    model = FAMILIES[model_type](fields)
+    model = FAMILIES[model_type].read(fields)
     refuse_unread(fields)
     return replace(model, notes=(*notes, *_notes(config, fields, model)), details=details_of(fields.values))
 
@@ -220,7 +185,7 @@ def _text_part(config: Mapping[str, object], name: str) -> _TextPart:
 
 
 def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
-    """Family of the text model, and a note where it had to be inferred."""
+    """ModelFamily of the text model, and a note where it had to be inferred."""
     stated = text.values.get("model_type", f"{text.outer_type}_text" if text.prefix and text.outer_type else None)
     if stated is not None and not isinstance(stated, str):
         raise InputError(
@@ -283,3 +248,58 @@ def _notes(config: Mapping[str, object], fields: ConfigFields, model: ModelConfi
         blocks = "blocks are" if model.num_mtp_layers > 1 else "block is"
         notes.append(f"{model.num_mtp_layers} multi-token-prediction {blocks} not in the parameter count")
     return tuple(notes)
+
+
+def details_of(values: Mapping[str, object]) -> ModelDetails:
+    """The details that ``values`` state. ``rope_parameters`` of transformers 5 hold base, share and scaling together.
+
+    A value of another type is taken as not stated: no answer depends on it, and exports ask for what is not known.
+    """
+    positions = values.get("rope_parameters")
+    rotary = {**values, **positions} if isinstance(positions, Mapping) else values
+    scaling = positions if isinstance(positions, Mapping) else values.get("rope_scaling")
+    return ModelDetails(
+        rope_theta=_first_number(rotary, _BASES),
+        partial_rotary_factor=_first_number(rotary, _SHARES),
+        rope_scaling=tuple(_scaling(scaling)) if isinstance(scaling, Mapping) else (),
+        norm_eps=_first_number(values, _EPSILONS),
+        hidden_act=_first_word(values, _ACTIVATIONS),
+        initializer_range=_first_number(values, ("initializer_range",)),
+        scoring_func=_first_word(values, ("scoring_func",)),
+        routed_scaling_factor=_first_number(values, ("routed_scaling_factor",)),
+    )
+
+
+def _first_number(values: Mapping[str, object], names: tuple[str, ...]) -> float | None:
+    """The first of ``names`` that is a positive number."""
+    found = (_positive(values.get(name)) for name in names)
+    return next((each for each in found if each is not None), None)
+
+
+def _positive(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _first_word(values: Mapping[str, object], names: tuple[str, ...]) -> str | None:
+    words = (values.get(name) for name in names)
+    return next((each for each in words if isinstance(each, str) and 0 < len(each) <= _LONGEST_WORD), None)
+
+
+def _scaling(values: Mapping[str, object]) -> Iterator[tuple[str, bool | float | str]]:
+    """Kind and numbers of a scaling; ``default`` is none."""
+    kind = _first_word(values, ("rope_type", "type"))
+    if kind is None or kind == "default":
+        return
+    yield "rope_type", kind
+    for name, value in values.items():
+        if name == "truncate" and value is False:
+            yield name, False
+        number = _positive(value)
+        if isinstance(name, str) and number is not None and name not in (*_BASES, *_SHARES):
+            yield name, number

@@ -17,43 +17,32 @@ from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_DIMENSION, MAX_NUM_LAYERS
 
 SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model", "emb_size"),
-    "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_q_heads"),
-    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
-    "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
-    "max_position_embeddings": (
-        "max_position_embeddings",
-        "n_positions",
-        "max_seq_len",
-        "seq_length",
-        "model_max_length",
-        "sequence_len",
-    ),
-    "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "num_experts_per_tok": (
-        "num_experts_per_tok",
-        "experts_per_token",
-        "num_experts_per_token",
-        "top_k_experts",
-        "moe_k",
-        "moe_topk",
-        "num_selected_experts",
-    ),
-    "n_shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
-    "head_dim": ("head_dim", "key_size"),
-    "n_group": ("n_group", "num_expert_group"),
-    "num_nextn_predict_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"),
-    "sliding_window_pattern": ("sliding_window_pattern", "_sliding_window_pattern"),
-    "n_groups": ("n_groups", "mamba_n_groups"),
-    "conv_kernel": ("conv_kernel", "mamba_d_conv"),
-    "chunk_size": ("chunk_size", "mamba_chunk_size"),
-    "use_conv_bias": ("use_conv_bias", "mamba_conv_bias"),
-    "mamba_num_heads": ("mamba_num_heads", "mamba_n_heads"),
-    "mamba_head_dim": ("mamba_head_dim", "mamba_d_head"),
-    "ssm_state_size": ("ssm_state_size", "state_size", "mamba_d_state"),
-    "time_step_rank": ("time_step_rank", "mamba_dt_rank"),
-    "expand": ("expand", "mamba_expand"),
+    meaning: (meaning, *others.split())
+    for meaning, others in {
+        "hidden_size": "n_embd n_embed d_model emb_size",
+        "num_hidden_layers": "n_layer n_layers num_layers",
+        "num_attention_heads": "n_head n_heads num_heads num_q_heads",
+        "num_key_value_heads": "num_kv_heads n_head_kv",
+        "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
+        "max_position_embeddings": "n_positions max_seq_len seq_length model_max_length sequence_len",
+        "num_experts": "num_local_experts n_routed_experts moe_num_experts",
+        "num_experts_per_tok": "experts_per_token num_experts_per_token top_k_experts "
+        "moe_k moe_topk num_selected_experts",
+        "n_shared_experts": "num_shared_experts num_shared_expert moe_num_shared_experts",
+        "head_dim": "key_size",
+        "n_group": "num_expert_group",
+        "num_nextn_predict_layers": "num_mtp_modules mtp_num_hidden_layers",
+        "sliding_window_pattern": "_sliding_window_pattern",
+        "n_groups": "mamba_n_groups",
+        "conv_kernel": "mamba_d_conv",
+        "chunk_size": "mamba_chunk_size",
+        "use_conv_bias": "mamba_conv_bias",
+        "mamba_num_heads": "mamba_n_heads",
+        "mamba_head_dim": "mamba_d_head",
+        "ssm_state_size": "state_size mamba_d_state",
+        "time_step_rank": "mamba_dt_rank",
+        "expand": "mamba_expand",
+    }.items()
 }
 """Meaning to the names files use for it, the usual one first. A meaning not listed here has its own name only."""
 
@@ -70,7 +59,7 @@ class ConfigFields:
     name: str
     """Name of the model."""
     model_type: str
-    """Family, as the file spells it."""
+    """ModelFamily, as the file spells it."""
     values: Mapping[str, object]
     """What the file holds."""
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -81,8 +70,8 @@ class ConfigFields:
     """Defaults that were read."""
     read: set[str] = field(default_factory=set)
     """Names in the file that were read, or that the family understands and these layers do not need."""
-    parts: list[ConfigFields] = field(default_factory=list)
-    """Objects in the file whose fields were read."""
+    parts: dict[str, ConfigFields] = field(default_factory=dict)
+    """Objects in the file whose fields were read, by their keys."""
 
     @property
     def num_layers(self) -> int:
@@ -91,8 +80,7 @@ class ConfigFields:
 
     def has(self, key: str) -> bool:
         """Whether the file gives ``key``, under any spelling, a value other than null."""
-        found = self._find(key)
-        return found is not None and found.value is not None
+        return self._given(key) is not None
 
     def word(self, key: str) -> object:
         """Whatever stands under ``key`` itself; None where it is absent."""
@@ -106,12 +94,11 @@ class ConfigFields:
 
     def count(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_DIMENSION) -> int:
         """Whole number under ``key``; ``default`` where it is absent or null, and an error without one."""
-        found = self._find(key)
-        if found is not None and found.value is not None:
+        if (found := self._given(key)) is not None:
             return self._whole(found, minimum, maximum)
         if default is not None:
             return default
-        raise self._missing(key, found)
+        raise self._missing(key, self._find(key))
 
     def same_count(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
         """Whole number under ``key``, or a list of one number for every layer."""
@@ -136,8 +123,7 @@ class ConfigFields:
 
     def flag(self, key: str, default: bool) -> bool:  # noqa: FBT001 - reads as the file does: key, then what holds without it
         """Truth value under ``key``; ``default`` where it is absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return default
         if not isinstance(found.value, bool):
             raise self.error(
@@ -149,8 +135,7 @@ class ConfigFields:
 
     def ratio(self, key: str, default: int) -> int | float:
         """Positive finite number under ``key``; ``default`` where it is absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return default
         value = found.value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_DIMENSION:
@@ -163,8 +148,7 @@ class ConfigFields:
 
     def counts(self, key: str, *, maximum: int, length: int | None = None) -> tuple[int, ...]:
         """List of whole numbers from 0 under ``key``; empty where it is absent, null or empty."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return ()
         if not isinstance(found.value, list | tuple):
             raise self._not_a_list(found)
@@ -174,8 +158,7 @@ class ConfigFields:
 
     def kinds(self, key: str, known: Collection[str], *, length: int | None = None) -> tuple[str, ...] | None:
         """List under ``key`` with one of the ``known`` words per layer; None where it is absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return None
         if not isinstance(found.value, list | tuple):
             raise self._not_a_list(found)
@@ -191,8 +174,7 @@ class ConfigFields:
 
     def letters(self, key: str, known: Mapping[str, str]) -> tuple[str, ...] | None:
         """Text under ``key``, one letter per layer, as the words that ``known`` gives; None where absent or null."""
-        found = self._find(key)
-        if found is None or found.value is None:
+        if (found := self._given(key)) is None:
             return None
         if not isinstance(found.value, str):
             raise self.error(
@@ -213,8 +195,10 @@ class ConfigFields:
 
     def part(self, key: str) -> ConfigFields:
         """Fields of the object under ``key``; none where it is absent or null."""
-        found = self._find(key)
-        values = {} if found is None or found.value is None else found.value
+        if key in self.parts:
+            return self.parts[key]
+        found = self._given(key)
+        values = {} if found is None else found.value
         if not isinstance(values, Mapping):
             raise self.error(
                 f"{key} is {shown(values)}",
@@ -222,7 +206,7 @@ class ConfigFields:
                 hint=f"correct {key} in the configuration",
             )
         part = ConfigFields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
-        self.parts.append(part)
+        self.parts[key] = part
         return part
 
     def require(self, key: str, expected: object) -> None:
@@ -251,6 +235,11 @@ class ConfigFields:
             self.taken[key] = self.defaults[key]
             return _Found(key, self.defaults[key])
         return None
+
+    def _given(self, key: str) -> _Found | None:
+        """As ``_find``, where the value is not null."""
+        found = self._find(key)
+        return None if found is None or found.value is None else found
 
     def _check_agree(self, first: _Found, other: _Found) -> None:
         nested = isinstance(first.value, list | dict)  # wrong anyway; comparing it may not end
