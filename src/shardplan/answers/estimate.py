@@ -27,9 +27,9 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
 from shardplan.outputs.target import JsonTarget
+from shardplan.records import Record
 from shardplan.reports.breakdown import Share, memory_bar, step_split
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
-from shardplan.reports.plan_file import PlanFile, plan_file_record
 from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
@@ -81,9 +81,16 @@ def estimate_document(
         verdict=verdict(question, estimate, is_whole=detail.explains),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: plan_file_record(PlanFile(question=question, estimates=(estimate,))),
+        record=lambda: _record(question, estimate),
         is_yes=estimate.feasible,
     )
+
+
+def _record(question: Question, estimate: Estimate) -> Record:
+    """The plan file of a plan."""
+    from shardplan.reports.plan_file import PlanFile, plan_file_record  # takes time to import
+
+    return plan_file_record(PlanFile(question=question, estimates=(estimate,)))
 
 
 def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "") -> list[Block]:
