@@ -14,7 +14,6 @@ from shardplan.inputs.plan import Plan
 from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
 from shardplan.records import plain
 from shardplan.reports.model_record import model_record
-from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.texts.plan import field_name, field_text
 from shardplan.units import format_bytes, format_time
 
@@ -174,6 +173,8 @@ def _assumed(audit: Audit) -> Part:
 
 def _record(audit: Audit) -> dict[str, Any]:
     """What ``audit --json`` writes; docs/output.md has every key."""
+    from shardplan.reports.plan_file import estimate_record  # takes time, and text needs none of it
+
     reading, put = audit.reading, audit.put
     return {
         "file": reading.file,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shardplan.answers.document import (
     AnswerDocument,
@@ -29,7 +29,6 @@ from shardplan.estimation.question import Question
 from shardplan.outputs.target import JsonTarget
 from shardplan.reports.breakdown import Share, memory_bar, step_split
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
-from shardplan.reports.plan_file import PlanFile, plan_file_record
 from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
@@ -81,9 +80,15 @@ def estimate_document(
         verdict=verdict(question, estimate, is_whole=detail.explains),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: plan_file_record(PlanFile(question=question, estimates=(estimate,))),
+        record=lambda: _record(question, estimate),
         is_yes=estimate.feasible,
     )
+
+
+def _record(question: Question, estimate: Estimate) -> dict[str, Any]:
+    from shardplan.reports.plan_file import PlanFile, plan_file_record  # takes time, and text needs none of it
+
+    return plan_file_record(PlanFile(question=question, estimates=(estimate,)))
 
 
 def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "") -> list[Block]:
