@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from shardplan.answers.fit import fit_document
-from shardplan.answers.pareto import pareto_document
-from shardplan.answers.pareto_sizes import pareto_sizes_document
-from shardplan.answers.scale import scale_document
-from shardplan.answers.sensitivity import sensitivity_document
-from shardplan.answers.whatif import whatif_document
+from shardplan.answers.decisions.fit import fit_document
+from shardplan.answers.decisions.pareto import pareto_document
+from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
+from shardplan.answers.decisions.scale import scale_document
+from shardplan.answers.decisions.sensitivity import sensitivity_document
+from shardplan.answers.decisions.whatif import whatif_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
 from shardplan.api.saving import AsDocument

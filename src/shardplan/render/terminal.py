@@ -43,16 +43,12 @@ STYLES: Final[dict[Tone, str]] = {
 }
 
 
-def show(
-    page: Page, document: AnswerDocument, written: Sequence[str] = (), between: Callable[[Page], None] | None = None
-) -> None:
-    """The whole answer, and which files were ``written``. ``between``: prints what follows the verdict."""
+def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> None:
+    """The whole answer, and which files were ``written``."""
     show_blocks(page, document.head)
     if document.head and document.verdict:
         page.console.print()
     show_blocks(page, document.verdict)
-    if between is not None:
-        between(page)
     for part in document.parts:
         show_part(page, part)
     if written:
