@@ -2,7 +2,8 @@
 
 A terminal, a page, a notebook, JSON and CSV are renderings of one :class:`AnswerDocument` (:mod:`shardplan.render`), so
 that nothing is formatted twice. A new answer is a file ``answers/NAME.py`` with the columns of its table and a function
-that returns its document. :mod:`shardplan.answers.decisions.scale` shows how; a new column is one entry of its ``COLUMNS``.
+that returns its document. :mod:`shardplan.answers.decisions.scale` shows how; a new column is one entry of its
+``COLUMNS``.
 """
 
 from __future__ import annotations
