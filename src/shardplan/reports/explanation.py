@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plans
+from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import refusals
@@ -24,7 +25,7 @@ Outcome = Literal["faster", "slower", "as fast", "does not fit", "breaks a rule"
 
 USUAL: Final = Plan()
 """A plan of defaults: what a search takes of fields that are not in its space."""
-COMPUTE: Final = ("matmul", "attention")
+COMPUTE: Final = keys_of("arithmetic")
 """Terms in which model FLOP are executed; all others are losses."""
 MOST_LOSSES: Final = 3
 
