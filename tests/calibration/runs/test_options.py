@@ -9,8 +9,8 @@ import pytest
 from tests.calibration.rows import asked
 
 from shardplan.calibration.predict import predict
-from shardplan.calibration.runs.option_words import OVERLAPS
-from shardplan.calibration.runs.options import OPTIONS, WITHOUT_EFFECT
+from shardplan.calibration.runs.option_words import OVERLAPS, WITHOUT_EFFECT
+from shardplan.calibration.runs.options import OPTIONS
 from shardplan.errors import InputError
 from shardplan.inputs.software import Software
 
