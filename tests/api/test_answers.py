@@ -167,7 +167,7 @@ def test_a_notebook_shows_an_answer() -> None:
     best = found().recommended
     assert best is not None
     assert "Memory" in text
-    assert text.count('class="take"') == 1
+    assert text.count('<tr class="good">') == 1
     assert best.question.model.name in text  # type: ignore[attr-defined]  # it is an answer's own kind of estimate
 
 

@@ -51,7 +51,7 @@ def test_the_page_on_output_names_no_other_key() -> None:
     assert {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     } <= known
-    element = OUTPUT.split("### One element")[1].split("### `explanation`")[0]
+    element = OUTPUT.split("### One element")[1].split("### Terms")[0]
     plan = set(answer("plan", *SMALL, *FEW, "--stack", "torchtitan", "--simulate-top", "3")["plans"][0])
     assert {
         name for row in re.findall(r"^\| (`.*?) \|", element, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.commands import SMALL, answer, run, unwrapped
 from tests.cli.test_simulate import case
 
-from shardplan.cli.show.steps.timeline import ranges
+from shardplan.answers.timeline import ranges
 
 
 @pytest.fixture(scope="module")

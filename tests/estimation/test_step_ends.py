@@ -35,8 +35,7 @@ def test_rows_of_plans() -> None:
 
 
 def test_what_comes_once_a_step_is_slower_with_stragglers() -> None:
-    once = OnceAStep(
-        gather=np.array([1.0]), reduce=np.array([2.0]), update=np.array([4.0]), fixed=8.0, straggler_factor=1.25
-    )
+    parts = {name: np.array([value]) for name, value in (("gather", 1.0), ("reduce", 2.0), ("update", 4.0))}
+    once = OnceAStep(**parts, fixed={"fixed": 8.0}, straggler_factor=1.25)
     assert once.after(np.array([25.0])).tolist() == [50.0]
     assert once.stragglers(np.array([25.0])).tolist() == pytest.approx([10.0])

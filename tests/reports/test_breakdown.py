@@ -9,7 +9,7 @@ from tests.few import few
 from tests.strategies import Case, cases
 
 from shardplan.estimation.estimate import estimate_plan
-from shardplan.reports.breakdown import TERMS, memory_bar, step_split, term_label
+from shardplan.reports.breakdown import memory_bar, step_split
 
 
 @given(cases())
@@ -23,14 +23,3 @@ def test_parts_add_up(case: Case) -> None:
     assert math.isclose(sum(part.share for part in bar.parts), bar.used_bytes / bar.usable_bytes, rel_tol=1e-9)
     assert (bar.free_bytes >= 0) == estimate.feasible
     assert bar.num_stages == case.plan.pp
-
-
-@given(cases())
-@few(5)
-def test_every_term_has_words(case: Case) -> None:
-    assert estimate_plan(case.question, case.plan).breakdown.keys() <= TERMS.keys()
-
-
-def test_an_unknown_term_keeps_its_name() -> None:
-    assert term_label("dp_communication") == "dp communication"
-    assert term_label("new_term") == "new term"

@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 from tests.examples import SMALL, cluster
 
+from shardplan.answers.comparison import comparison_document
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.reports.comparison import Side, compare, comparison_record
+from shardplan.render.record import document_record
+from shardplan.reports.comparison import Side, compare
 from shardplan.reports.plan_file import PlanFile
 
 QUESTION = Question(
@@ -80,7 +82,7 @@ def test_one_plan_is_no_comparison() -> None:
 
 def test_the_record_holds_every_row() -> None:
     comparison = compare([A, B])
-    record = json.loads(json.dumps(comparison_record(comparison), allow_nan=False))
+    record = json.loads(json.dumps(document_record(comparison_document(comparison)), allow_nan=False))
     assert [plan["label"] for plan in record["plans"]] == ["a", "b"]
     assert len(record["rows"]) == len(comparison.rows)
     assert all(len(row["values"]) == len(row["changes"]) == 2 for row in record["rows"])

@@ -2,7 +2,8 @@
 
 A terminal, a page, a notebook, JSON and CSV are renderings of one :class:`AnswerDocument` (:mod:`shardplan.render`), so
 that nothing is formatted twice. A new answer is a file ``answers/NAME.py`` with the columns of its table and a function
-that returns its document. :mod:`shardplan.answers.scale` shows how; a new column is one entry of its ``COLUMNS``.
+that returns its document. :mod:`shardplan.answers.decisions.scale` shows how; a new column is one entry of its
+``COLUMNS``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
     from shardplan.reports.breakdown import Share
 
-Tone = Literal["", "strong", "good", "bad", "wrong", "warning", "doubt", "quiet"]
+Tone = Literal["", "strong", "good", "bad", "wrong", "warning", "doubt", "quiet", "useful"]
 """What a text is, for its colour: ``good`` and ``bad`` are verdicts, ``wrong`` is what fails, ``warning`` and ``doubt``
-are what a reader should know (a label, a sentence), ``strong`` is what matters, ``quiet`` what can be skipped."""
+are what a reader should know (a label, a sentence), ``strong`` is what matters, ``quiet`` what can be skipped, and
+``useful`` what is gained: work, a new line of a diff."""
 NONE: Final = "-"
 """In place of a value that there is not."""
 
@@ -55,6 +57,8 @@ class Bullets(NamedTuple):
     tone: Tone = ""
     most_lines: int | None = None
     """Of each, on a terminal; None: all."""
+    most_in_all: int | None = None
+    """Lines that they take together on a terminal, unless the first alone takes more; None: all."""
 
 
 class Numbered(NamedTuple):
@@ -75,6 +79,13 @@ class CommandLine(NamedTuple):
     """Something to type, never broken into lines."""
 
     text: str
+
+
+class Phrases(NamedTuple):
+    """Words as they are typed, under the text of a label: a line of a terminal ends between two of them."""
+
+    groups: Sequence[Sequence[str]]
+    """Each begins a new line."""
 
 
 class Bar(NamedTuple):
@@ -113,6 +124,8 @@ class Column(NamedTuple):
     """Draws the value, a share of one, in place of its text."""
     is_wide: bool = False
     """Whether it is for pages alone, which have more room than a terminal."""
+    short: str = ""
+    """Its title where a row is stacked."""
     record: Callable[[Any], Mapping[str, Any]] | None = None
     """Entries of a record in place of the one under ``key``, from the value."""
     frame: Callable[[Any], Mapping[str, Any]] | None = None
@@ -136,8 +149,23 @@ class RowTable(NamedTuple):
     columns: Sequence[Column]
     tone: Callable[[Any], Tone] = plain_tone
     """Of each row."""
+    notes: Sequence[tuple[str, str]] = ()
+    """What marks and titles mean, below: each with the title of the column that it explains, or none."""
+    stacked_below: int = 0
+    """Width of a terminal below which each row is the first column's name with the others one below the other."""
     narrow: Callable[[Any], tuple[str, str, str]] | None = None
     """A row in two lines, for a terminal that is too narrow for the table: name and value, and below them the rest."""
+
+
+class SideBySide(NamedTuple):
+    """A table that compares: the first column names the quantities, each other one is a side.
+
+    On a narrow terminal the sides are shown ``briefly``, and those for which there is no room go below.
+    """
+
+    full: RowTable
+    brief: RowTable
+    """The same rows with shorter texts."""
 
 
 class Dot(NamedTuple):
@@ -160,6 +188,20 @@ class Plot(NamedTuple):
     y_ends: tuple[str, str]
 
 
+class ShareBars(NamedTuple):
+    """Parts of a time: for each its label, its time, its share and a bar."""
+
+    shares: Sequence[Share]
+    label: Callable[[str], str]
+    """Of a name."""
+    tone: Callable[[str], Tone]
+    """Of the bar of a name."""
+    room: int = 0
+    """Characters of a share at least."""
+    margin: int = 0
+    """Columns behind the longest bar that stay free."""
+
+
 class PartsBar(NamedTuple):
     """Parts of a whole as one bar with a legend: what fills a memory."""
 
@@ -170,7 +212,9 @@ class PartsBar(NamedTuple):
     """Whether the legend names every part; otherwise those for which a line has room, and the sum of the rest."""
 
 
-Block: TypeAlias = Line | Bullets | Item | Numbered | CommandLine | RowTable | Plot | PartsBar
+Block: TypeAlias = (
+    Line | Bullets | Item | Numbered | Phrases | CommandLine | RowTable | SideBySide | Plot | PartsBar | ShareBars
+)
 
 
 class Part(NamedTuple):

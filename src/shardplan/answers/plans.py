@@ -12,7 +12,6 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.records import keys, plain
-from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.texts.answer import note_sentence, question_parts, question_title
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
 from shardplan.units import format_count, format_time
@@ -150,6 +149,8 @@ def plan_record(estimate: Estimate | None) -> dict[str, Any]:
     """The plan as text and in full; None where there is none."""
     if estimate is None:
         return {"plan_text": None, "plan": None}
+    from shardplan.reports.plan_file import estimate_record  # takes time to import
+
     return {"plan_text": plan_text(estimate), "plan": estimate_record(estimate)}
 
 

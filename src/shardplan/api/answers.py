@@ -8,14 +8,16 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
+from shardplan.answers.estimate import estimate_document
+from shardplan.answers.search import search_document
 from shardplan.api.saving import AsTable
 from shardplan.estimation import estimate as priced
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import StatedPlan
 from shardplan.planner import result as searched
+from shardplan.render.html import notebook_html
 from shardplan.reports.forms.frames import plan_rows
-from shardplan.reports.forms.html import estimate_html, search_html
 from shardplan.reports.forms.one_line import estimate_line, search_line
 from shardplan.reports.plan_file import PlanFile, SearchAccount, plan_file_record, read_plan_file
 
@@ -44,7 +46,7 @@ class PlanAnswer(priced.Estimate, AsTable):
         return f"<PlanAnswer: {estimate_line(self)}>"
 
     def _repr_html_(self) -> str:
-        return estimate_html(self.question, self)
+        return notebook_html(estimate_document(self.question, self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ class SearchAnswer(searched.SearchResult, AsTable):
         return f"<SearchAnswer: {search_line(self)}>"
 
     def _repr_html_(self) -> str:
-        return search_html(self)
+        return notebook_html(search_document(self, None))
 
 
 def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardplan.answers.audit import audit_document
+from shardplan.answers.document import AnswerDocument
 from shardplan.api.answers import values_of
 from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import AsRecord
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.planner.stopping import Stop
-from shardplan.reports.forms.audit import audit_record
+from shardplan.render.html import notebook_html
+from shardplan.render.record import document_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,14 @@ class AuditAnswer(answer.Audit, AsRecord):
 
     def to_dict(self) -> dict[str, Any]:
         """The record of `shardplan audit --json` (docs/output.md names every key; units are in the keys)."""
-        return audit_record(self)
+        return document_record(self.document())
+
+    def document(self) -> AnswerDocument:
+        """What the answer says."""
+        return audit_document(self, states_assumptions=True)
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.document())
 
     def __repr__(self) -> str:
         state = "runs" if self.runs else "does not run as written"

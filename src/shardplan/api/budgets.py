@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from shardplan.answers.budget import budget_document, budget_line
+from shardplan.answers.decisions.budget import budget_document, budget_line
 from shardplan.answers.document import AnswerDocument
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, is_given, put_search
 from shardplan.api.saving import AsDocument

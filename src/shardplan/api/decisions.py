@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from shardplan.answers.document import AnswerDocument
-from shardplan.answers.fit import fit_document
-from shardplan.answers.pareto import pareto_document
-from shardplan.answers.pareto_sizes import pareto_sizes_document
-from shardplan.answers.scale import scale_document
-from shardplan.answers.sensitivity import sensitivity_document
-from shardplan.answers.whatif import whatif_document
+from shardplan.answers.decisions.fit import fit_document
+from shardplan.answers.decisions.pareto import pareto_document
+from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
+from shardplan.answers.decisions.scale import scale_document
+from shardplan.answers.decisions.sensitivity import sensitivity_document
+from shardplan.answers.decisions.whatif import whatif_document
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
 from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
 from shardplan.api.saving import AsDocument
@@ -35,11 +34,7 @@ from shardplan.planner.stopping import Stop
 class ScaleAnswer(scales.Scaling, AsDocument):
     """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`. Rows: the sizes."""
 
-    __repr__ = AsDocument.__repr__
-
-    def document(self) -> AnswerDocument:
-        """What ``shardplan scale`` prints."""
-        return scale_document(self)
+    document = scale_document
 
 
 def scale(
@@ -70,11 +65,7 @@ class FitAnswer(fits.LargestFit, AsDocument):
     Rows: the values that were tried.
     """
 
-    __repr__ = AsDocument.__repr__
-
-    def document(self) -> AnswerDocument:
-        """What ``shardplan fit`` prints."""
-        return fit_document(self)
+    document = fit_document
 
 
 def fit(
@@ -127,11 +118,7 @@ class WhatIfAnswer(what_ifs.WhatIf, AsDocument):
     Rows: the question as it was, and one after each change.
     """
 
-    __repr__ = AsDocument.__repr__
-
-    def document(self) -> AnswerDocument:
-        """What ``shardplan whatif`` prints."""
-        return whatif_document(self)
+    document = whatif_document
 
 
 def whatif(
@@ -178,11 +165,7 @@ class SensitivityAnswer(sensitivities.Sensitivity, AsDocument):
     Rows: the parameters, the most important first.
     """
 
-    __repr__ = AsDocument.__repr__
-
-    def document(self) -> AnswerDocument:
-        """What ``shardplan sensitivity`` prints."""
-        return sensitivity_document(self)
+    document = sensitivity_document
 
 
 def sensitivity(
@@ -211,11 +194,7 @@ class ParetoAnswer(fronts.ParetoFront, AsDocument):
     Rows: the plans of the front, the fastest first.
     """
 
-    __repr__ = AsDocument.__repr__
-
-    def document(self) -> AnswerDocument:
-        """What ``shardplan pareto`` prints."""
-        return pareto_document(self)
+    document = pareto_document
 
 
 def pareto(
@@ -240,11 +219,7 @@ class ParetoSizesAnswer(size_fronts.SizesFront, AsDocument):
     Rows: the sizes, the smallest first.
     """
 
-    __repr__ = AsDocument.__repr__
-
-    def document(self) -> AnswerDocument:
-        """What ``shardplan pareto --gpus 64..4096`` prints."""
-        return pareto_sizes_document(self)
+    document = pareto_sizes_document
 
 
 def pareto_sizes(

@@ -60,7 +60,13 @@ class AsTable(AsRecord):
 
 
 class AsPage(AsRecord):
-    """An answer that is a document: a notebook shows it as the terminal does."""
+    """An answer that is a document: a notebook shows it as the terminal does, and its verdict is its text."""
+
+    def __init_subclass__(cls) -> None:
+        """Keeps the fields of a dataclass from being its text."""
+        super().__init_subclass__()
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = AsPage.__repr__  # type: ignore[method-assign]  # as if the class had it
 
     @abstractmethod
     def document(self) -> AnswerDocument:

@@ -38,17 +38,11 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     """Put two or more plans side by side, term by term."""
     target = output.checked_target(*files)
     picks = None if pick is None else _picks(pick, len(files))
+    from shardplan.answers.comparison import comparison_document
+    from shardplan.cli.show.document import show_document
     from shardplan.reports.comparison import compare as side_by_side
-    from shardplan.reports.comparison import comparison_record
 
-    comparison = side_by_side(_sides(files, picks))
-    target.write(comparison_record(comparison))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.comparison import show_comparison
-
-        show_comparison(Page(), comparison)
-    return 0
+    return show_document(comparison_document(side_by_side(_sides(files, picks))), target)
 
 
 def _picks(text: str, num_files: int) -> list[Pick]:

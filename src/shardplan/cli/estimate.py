@@ -61,8 +61,7 @@ def estimate(
     question = asked.question
     answer = estimate_written(question, plan_from(plan, base), asked.stack, given)
     answer = replace(answer, assumptions=(*asked.assumptions, *answer.assumptions))
-    _answer(question, answer, target, details, (*given_by_user(flags), *asked.warnings))
-    return 0 if answer.feasible else 1
+    return _answer(question, answer, target, details, (*given_by_user(flags), *asked.warnings))
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -86,28 +85,10 @@ def _stated(asked: Asked) -> set[str]:
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
 
 
-def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> None:
-    """Writes the file, then prints the answer."""
-    if target.where is not None:
-        from shardplan.reports.plan_file import PlanFile, plan_file_record
+def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> int:
+    """Writes the file, then prints the answer; the exit code."""
+    from shardplan.answers.estimate import AnswerDetail, estimate_document
+    from shardplan.cli.show.document import show_document
 
-        target.write(plan_file_record(PlanFile(question=question, estimates=(answer,))))
-    if target.is_stdout:
-        return
-    from shardplan.cli.layout import Page
-    from shardplan.cli.show import answer as show_answer
-    from shardplan.cli.show import details as show_details
-
-    page = Page()
-    show_answer.show_question(page, question, given)
-    show_answer.show_verdict(page, question, answer, is_whole=flags.explains)
-    show_answer.show_memory(page, answer, is_whole=flags.explains)
-    show_answer.show_step(page, answer, show_answer.ALL_TERMS)
-    show_details.show_traffic(page, answer)
-    if flags.explains:
-        show_details.show_evidence(page, answer)
-    if flags.states_assumptions:
-        show_details.show_assumptions(page, answer)
-    if not flags.explains:
-        page.console.print()
-    show_details.show_next_steps(page, target, question, (answer,), is_search=False, flags=flags)
+    detail = AnswerDetail(flags.explains, flags.states_assumptions)
+    return show_document(estimate_document(question, answer, given, detail=detail, target=target), target)

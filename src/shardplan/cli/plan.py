@@ -144,21 +144,11 @@ def _num_listed(flags: SearchFlags, details: DetailFlags) -> int:
 
 def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given: Sequence[str], listed: int) -> None:
     """Writes the file, then prints the answer."""
-    from shardplan.reports.explanation import explain, explained_record
+    from shardplan.answers.estimate import AnswerDetail
+    from shardplan.answers.search import search_document
+    from shardplan.cli.show.document import show_document
+    from shardplan.reports.explanation import explain
 
     result = replace(result, estimates=tuple(result.estimates))  # all are shown: they are made together
-    explanation = explain(result)
-    if target.where is not None:
-        target.write(explained_record(result, explanation))
-    if target.is_stdout:
-        return
-    from shardplan.cli.layout import Page
-    from shardplan.cli.show.answer import show_question
-    from shardplan.cli.show.search import show_answer, show_no_answer
-
-    page = Page()
-    show_question(page, result.question, given)
-    if explanation is None:
-        show_no_answer(page, result, flags)
-    else:
-        show_answer(page, result, explanation, flags=flags, target=target, listed=listed)
+    detail = AnswerDetail(flags.explains, flags.states_assumptions)
+    show_document(search_document(result, explain(result), given, detail=detail, listed=listed, target=target), target)

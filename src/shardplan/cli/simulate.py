@@ -132,18 +132,10 @@ def simulate(
     if expert_imbalance is not None:
         imbalance = number(expert_imbalance, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
     simulated = plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
-    from shardplan.reports.simulation import simulated_plan_record
+    from shardplan.answers.simulation import simulated_plan_document
+    from shardplan.cli.show.document import show_document
 
-    target.write(simulated_plan_record(simulated))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.steps.simulation import show_step
-
-        closed = simulated.closed_form_time
-        show_step(
-            Page(), simulated.schedule, simulated.replicas, step_time=simulated.step_time, closed_form_time=closed
-        )
-    return 0
+    return show_document(simulated_plan_document(simulated), target)
 
 
 def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
@@ -197,7 +189,8 @@ def check_one_given(plan: Path | None, times: Path | None) -> None:
 
 def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
-    from shardplan.reports.simulation import replicas_record, simulation_record
+    from shardplan.answers.simulation import simulated_case_document
+    from shardplan.cli.show.document import show_document
     from shardplan.simulation.closed import closed_form_step_time
     from shardplan.simulation.replicas import simulate_replicas
     from shardplan.simulation.step import simulate as simulated_step
@@ -205,14 +198,8 @@ def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, rep
     named, at, times = case_of_file(flags)
     steps = simulate_replicas(lambda each: simulated_step(named, at, times, each), disturbance, replicas)
     closed = closed_form_step_time(named, at, times)
-    target.write(simulation_record(steps.step, closed) | replicas_record(steps))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.steps.simulation import show_step
-
-        left_out = "transfers" if times.transfer.any() else ""
-        show_step(Page(), named, steps, step_time=steps.step.step_time, closed_form_time=closed, leaves_out=left_out)
-    return 0
+    has_transfers = bool(times.transfer.any())
+    return show_document(simulated_case_document(named, steps, closed, has_transfers=has_transfers), target)
 
 
 def case_of_file(flags: StepFlags) -> tuple[Schedule, Pipeline, ChunkTimes]:

@@ -32,6 +32,7 @@ from shardplan.estimation.parts.pipelines import (
 )
 from shardplan.estimation.parts.stage_totals import sent_for_states, sent_in_layers, work_terms
 from shardplan.estimation.parts.step_ends import StepEnds
+from shardplan.estimation.parts.terms import IN_FILES, keys_of
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import Prices, price
 from shardplan.estimation.question import Question
@@ -43,7 +44,7 @@ from shardplan.estimation.stage_memory import (
     host_holds,
     state_memory,
 )
-from shardplan.estimation.step import fixed_time, sharding_time, straggler_factor, whole_step
+from shardplan.estimation.step import fixed_times, sharding_time, straggler_factor, whole_step
 from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, work_times
 from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
@@ -97,16 +98,17 @@ class PlanColumns:
         """Seconds of a step by what the slowest stage spends them on; they are what the step is the sum of."""
         growth = straggler_factor(self.question)
         terms = work_terms(self.prices.blocks, self._slow_stage, self.numbers) | self._other_terms()
+        for key, time in fixed_times(self.question).items():
+            terms[key] = terms.get(key, 0.0) + time
         terms["stragglers"] = sum(terms.values(), start=np.zeros(1)) * (growth - 1)
-        terms["bubble"] = terms.pop("bubble")
-        return {name: self._each(time) for name, time in terms.items()}
+        return {term.key: self._each(terms[term.key]) for term in IN_FILES}
 
     @cached_property
     def shares(self) -> dict[str, Column]:
         """Shares of the step whose prices are uncertain."""
         terms = self.breakdown
         whole = sum(terms.values(), start=np.zeros(1))
-        sent = sum((time for name, time in terms.items() if name.endswith("_communication")), start=np.zeros(1))
+        sent = sum((terms[key] for key in keys_of("communication")), start=np.zeros(1))
         return {"host": terms["host"] / whole, "communication": sent / whole, "attention": terms["attention"] / whole}
 
     # Of a single plan.
@@ -133,7 +135,7 @@ class PlanColumns:
             gather=each(states.gather)[rows],
             reduce=each(states.reduce)[rows],
             update=each(states.update)[rows],
-            fixed=float(fixed_time(self.question)),
+            fixed={key: float(time) for key, time in fixed_times(self.question).items()},
             straggler_factor=float(straggler_factor(self.question)),
         )
 
@@ -240,7 +242,7 @@ class PlanColumns:
             "pp_communication": m * at(times.transfer),
             "offload": m * at(times.offload),
             "optimizer": each(states.update)[last],
-            "fixed": m * at(times.overhead) + fixed_time(self.question),
+            "fixed": m * at(times.overhead),
             "bubble": where(np.greater(self.numbers.pp, 1), waiting, 0.0),
         }
 

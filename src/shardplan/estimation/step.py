@@ -233,13 +233,13 @@ def sharding_time(states: Parts[StateLoad], stage: Stage) -> Numbers:
 
 def whole_step(question: Question, busiest: Numbers) -> Numbers:
     """A step whose slowest stage is busy so long: with the fixed time, and the growth by stragglers. [s]"""
-    return (busiest + fixed_time(question)) * straggler_factor(question)
+    return (busiest + sum(fixed_times(question).values())) * straggler_factor(question)
 
 
-def fixed_time(question: Question) -> Numbers:
-    """What a step takes besides its work: with others to wait for, or alone. [s]"""
-    alone = question.num_accelerators == 1
-    return question.profile.step_time_alone if alone else question.profile.step_time
+def fixed_times(question: Question) -> dict[str, Numbers]:
+    """What every plan takes once a step besides its work, by term of the step. [s]"""
+    alone = question.num_accelerators == 1  # without others to wait for
+    return {"fixed": question.profile.step_time_alone if alone else question.profile.step_time}
 
 
 def straggler_factor(question: Question) -> Numbers:

@@ -8,6 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from shardplan.answers.document import Bar, Dot, PartsBar
+from shardplan.estimation.parts.terms import MEMORY
 from shardplan.render.page import HARD_SPACE, INDENT, Page
 from shardplan.reports.breakdown import Share
 
@@ -16,17 +17,6 @@ LABEL: Final = 9
 MARKS: Final = "*o."
 """Of points at one place, the first of these is drawn."""
 
-
-LETTERS: Final = {
-    "weights": ("W", "bright_blue"),
-    "gradients": ("G", "bright_cyan"),
-    "optimizer": ("O", "bright_magenta"),
-    "activations": ("A", "bright_yellow"),
-    "logits": ("L", "bright_green"),
-    "buffers": ("B", "bright_red"),
-    "framework": ("F", "white"),
-}
-"""Letter and colour of parts of memory."""
 USUAL_WIDTH: Final = 80
 """Columns of a terminal for which a first screen is made."""
 
@@ -87,9 +77,9 @@ def _parts_bar(page: Page, shares: Sequence[Share], room: int) -> Text:
     text, reached = Text(), 0.0
     for part in shares:
         reached += part.share
-        letter, colour = _letter(part.name)
+        term = MEMORY[part.name]
         length = max(round(reached / everything * room) - len(text), 0)
-        text.append(_mark(page, letter) * length, style=colour if page.is_coloured else "")
+        text.append(_mark(page, term.letter) * length, style=term.colour if page.is_coloured else "")
     text.append("." * (room - len(text)), style="dim")
     if everything > 1.0:
         end = round(room / everything)
@@ -117,17 +107,12 @@ def _legend_entry(page: Page, shares: Sequence[Share], text: Callable[[float], s
     """A part by its name, several by their marks, and what they take together."""
     entry = Text()
     for part in shares:
-        letter, colour = _letter(part.name)
-        mark = part.name.capitalize() if len(shares) == 1 else _mark(page, letter)
-        entry.append(f"{mark}{HARD_SPACE}", style=colour if page.is_coloured else "")
+        term = MEMORY[part.name]
+        mark = part.name.capitalize() if len(shares) == 1 else _mark(page, term.letter)
+        entry.append(f"{mark}{HARD_SPACE}", style=term.colour if page.is_coloured else "")
     words = "rest " if len(shares) > 1 else ""
     entry.append(f"{words}{text(sum(part.value for part in shares))}".replace(" ", HARD_SPACE))
     return entry
-
-
-def _letter(part: str) -> tuple[str, str]:
-    """Letter and colour of a part of memory."""
-    return LETTERS.get(part, (part[0].upper(), "white"))
 
 
 def _mark(page: Page, letter: str) -> str:

@@ -5,12 +5,13 @@ Colours follow the reader's setting; nothing is loaded from elsewhere, and every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, Final, TypeAlias
 
 from shardplan.answers.document import (
     AnswerDocument,
+    Bar,
     Block,
     Bullets,
     Column,
@@ -20,10 +21,16 @@ from shardplan.answers.document import (
     Numbered,
     Part,
     PartsBar,
+    Phrases,
     RowTable,
+    ShareBars,
+    SideBySide,
     Span,
     Words,
 )
+from shardplan.estimation.parts.terms import MEMORY
+from shardplan.reports.texts.answer import percent
+from shardplan.units import format_time
 
 Address: TypeAlias = Callable[[Any], str]
 """Where a row of a table with a wide column leads; empty where it leads nowhere."""
@@ -32,8 +39,21 @@ STYLE: Final = (
     "border-collapse:collapse;margin:4px 0}.shardplan.answer td,.shardplan.answer th{padding:1px 12px 1px 0;border:0;"
     "text-align:left;white-space:nowrap}.shardplan.answer .n{text-align:right}.shardplan.answer p{margin:0}"
     ".shardplan.answer h3{font-size:1em;margin:8px 0 0}.shardplan.answer .quiet{opacity:.75}"
-    ".shardplan.answer .strong,.shardplan.answer .good,.shardplan.answer .bad{font-weight:600}</style>"
+    ".shardplan.answer .strong,.shardplan.answer .good,.shardplan.answer .bad{font-weight:600}"
+    ".shardplan.answer .whole{display:flex;height:14px;background:rgba(128,128,128,.2);overflow:hidden;margin:3px 0}"
+    ".shardplan.answer .whole i{display:block;height:100%}.shardplan.answer .dot{display:inline-block;width:9px;"
+    "height:9px;margin-right:4px}</style>"
 )
+COLOURS: Final = {
+    "bright_blue": "#4477aa",
+    "bright_cyan": "#66ccee",
+    "bright_magenta": "#aa3377",
+    "bright_yellow": "#ccbb44",
+    "bright_green": "#228833",
+    "bright_red": "#ee6677",
+    "white": "#999999",
+}
+"""Of the parts of memory, by their colour on terminals. The colour-blind can tell them apart (Paul Tol, bright)."""
 BAR: Final = (100, 9)
 """Width and height of a bar. [pixels]"""
 
@@ -57,24 +77,27 @@ def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
 
 
 def _block(block: Block, address: Address | None) -> str:
-    if isinstance(block, Item):
-        block = Line(block.text, block.mark.strip())
-    match block:
-        case Line() if block.only != "terminal":
-            label = f"<b>{escape(block.label)}</b> " if block.label else ""
-            tone = "" if block.label else block.tone
-            return f"<p>{label}{_words(block.words, tone)}</p>"
-        case Bullets() | Numbered():
-            tag = "ol" if isinstance(block, Numbered) else "ul"
-            texts = "".join(f"<li>{escape(text)}</li>" for text in block.texts)
-            return f'<{tag} class="reasons">{texts}</{tag}>' if texts else ""
-        case CommandLine():
-            return f"<pre>{escape(block.text)}</pre>"
-        case RowTable():
-            return table_html(block, address)
-        case PartsBar():
-            return _parts(block)
-    return ""
+    if isinstance(block, RowTable | SideBySide):
+        return table_html(block if isinstance(block, RowTable) else block.full, address)
+    form = FORMS.get(type(block))
+    return "" if form is None else form(block)
+
+
+def _line(line: Line) -> str:
+    if line.only == "terminal":
+        return ""
+    label = f"<b>{escape(line.label)}</b> " if line.label else ""
+    return f"<p>{label}{_words(line.words, '' if line.label else line.tone)}</p>"
+
+
+def _bullets(bullets: Bullets | Numbered) -> str:
+    tag = "ol" if isinstance(bullets, Numbered) else "ul"
+    texts = "".join(f"<li>{escape(text)}</li>" for text in bullets.texts)
+    return f'<{tag} class="reasons">{texts}</{tag}>' if texts else ""
+
+
+def _phrases(phrases: Phrases) -> str:
+    return "".join(f"<p><code>{escape(' '.join(group))}</code></p>" for group in phrases.groups if group)
 
 
 def _words(words: Words, tone: str) -> str:
@@ -123,11 +146,37 @@ def _bar(share: float, *, is_centred: bool) -> str:
 
 
 def _parts(parts: PartsBar) -> str:
-    """What each part takes, largest first."""
-    ordered = sorted(parts.shares, key=lambda part: -part.value)
+    """A bar of its parts, scaled down where they are more than the whole, and what each takes."""
+    whole = max(1.0, sum(part.share for part in parts.shares))
+    colours = [COLOURS[MEMORY[part.name].colour] for part in parts.shares]
+    cells, legend = [], []
+    for part, colour in zip(parts.shares, colours, strict=True):
+        width, name = f"{100 * part.share / whole:.2f}", escape(part.name)
+        cells.append(f'<i style="width:{width}%;background:{colour}" title="{name}"></i>')
+        legend.append(f'<i class="dot" style="background:{colour}"></i>{name} {escape(parts.text(part.value))}')
+    return f'<div class="whole">{"".join(cells)}</div><small>{" &nbsp; ".join(legend)}</small>'
+
+
+def _shares(bars: ShareBars) -> str:
+    """What each part of a time takes."""
+    longest = max(share.share for share in bars.shares)
     columns = (
-        Column("", "part", lambda part: part.name, is_text=True),
-        Column("", "", lambda part: part.value, parts.text),
-        Column("", "", lambda part: part.share, "{:.1%}".format),
+        Column("", "", lambda share: bars.label(share.name), is_text=True),
+        Column("", "", lambda share: share.value, format_time),
+        Column("", "", lambda share: share.share, percent),
+        Column("", "", lambda share: share.share / longest, bar=Bar(BAR[0])),
     )
-    return table_html(RowTable(ordered, columns))
+    return table_html(RowTable(bars.shares, columns))
+
+
+FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
+    Line: _line,
+    Bullets: _bullets,
+    Item: lambda item: _line(Line(item.text, item.mark.strip())),
+    Numbered: _bullets,
+    Phrases: _phrases,
+    CommandLine: lambda command: f"<pre>{escape(command.text)}</pre>",
+    PartsBar: _parts,
+    ShareBars: _shares,
+}
+"""Blocks that look the same wherever they are; what a chart shows is not drawn again."""

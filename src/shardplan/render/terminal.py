@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -17,14 +17,20 @@ from shardplan.answers.document import (
     Numbered,
     Part,
     PartsBar,
+    Phrases,
     Plot,
     RowTable,
+    ShareBars,
+    SideBySide,
     Tone,
     Words,
 )
 from shardplan.render.drawings import bar, scatter, show_parts
 from shardplan.render.page import INDENT, Page, TextColumn
+from shardplan.reports.texts.answer import percent
+from shardplan.units import format_time
 
+LONGEST_BAR: Final = 40
 STYLES: Final[dict[Tone, str]] = {
     "": "",
     "strong": "bold",
@@ -34,19 +40,16 @@ STYLES: Final[dict[Tone, str]] = {
     "warning": "bold yellow",
     "doubt": "yellow",
     "quiet": "dim",
+    "useful": "green",
 }
 
 
-def show(
-    page: Page, document: AnswerDocument, written: Sequence[str] = (), between: Callable[[Page], None] | None = None
-) -> None:
-    """The whole answer, and which files were ``written``. ``between``: prints what follows the verdict."""
+def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> None:
+    """The whole answer, and which files were ``written``."""
     show_blocks(page, document.head)
     if document.head and document.verdict:
         page.console.print()
     show_blocks(page, document.verdict)
-    if between is not None:
-        between(page)
     for part in document.parts:
         show_part(page, part)
     if written:
@@ -66,30 +69,94 @@ def show_part(page: Page, part: Part) -> None:
 def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> None:
     """Blocks one below the other. ``indent``: of lines without a label."""
     for block in blocks:
-        match block:
-            case Line() if block.only != "pages":
+        if isinstance(block, Line):
+            if block.only != "pages":
                 _show_line(page, block, indent)
-            case Bullets():
-                page.bullets(block.texts, style=STYLES[block.tone], most_lines=block.most_lines)
-            case Numbered():
-                for number, text in enumerate(block.texts, start=1):
-                    page.hanging(Text(str(number).rjust(2)), Text(text, style=STYLES[block.tone]), gap=1)
-            case Item():
-                page.hanging(Text(block.mark), Text(block.text), gap=1)
-            case CommandLine():
-                page.verbatim(block.text)
-            case RowTable():
-                show_table(page, block)
-            case Plot():
-                for line in scatter(block.dots, page.width - INDENT, block.x_ends, block.y_ends):
-                    page.line(line)
-            case PartsBar():
-                show_parts(page, block)
+        else:
+            FORMS[type(block)](page, block)
 
 
-def show_table(page: Page, table: RowTable) -> list[str]:
-    """Rows with the columns for which there is room; returns their titles."""
-    columns = [
+def _show_bullets(page: Page, bullets: Bullets) -> None:
+    texts = bullets.texts if bullets.most_in_all is None else _first(page, bullets.texts, bullets.most_in_all)
+    page.bullets(texts, style=STYLES[bullets.tone], most_lines=bullets.most_lines)
+
+
+def _show_numbered(page: Page, numbered: Numbered) -> None:
+    for number, text in enumerate(numbered.texts, start=1):
+        page.hanging(Text(str(number).rjust(2)), Text(text, style=STYLES[numbered.tone]), gap=1)
+
+
+def _show_phrases(page: Page, phrases: Phrases) -> None:
+    page.under_label(line for group in phrases.groups for line in page.whole_words(group))
+
+
+def _show_plot(page: Page, plot: Plot) -> None:
+    for line in scatter(plot.dots, page.width - INDENT, plot.x_ends, plot.y_ends):
+        page.line(line)
+
+
+def _show_shares(page: Page, bars: ShareBars) -> None:
+    """A line for each part of a time."""
+    shares = bars.shares
+    cells = [(bars.label(each.name), format_time(each.value), percent(each.share)) for each in shares]
+    widths = [max(len(text) for text in texts) for texts in zip(*cells, strict=True)]
+    widths[2] = max(widths[2], bars.room)
+    room = max(min(page.width - sum(widths) - 8 - bars.margin, LONGEST_BAR), 1)
+    longest = max(share.share for share in shares)
+    for share, (label, time, text) in zip(shares, cells, strict=True):
+        line = Text(f"  {label.ljust(widths[0])}  {time.rjust(widths[1])}  {text.rjust(widths[2])}  ")
+        line.append_text(page.bar(share.share / longest, room, STYLES[bars.tone(share.name)]))
+        page.console.print(line, soft_wrap=True)
+
+
+def _first(page: Page, texts: Sequence[str], most: int) -> Sequence[str]:
+    """The first texts that take at most so many lines together; one at least."""
+    lengths = [page.num_lines(text) for text in texts]
+    return texts[: max([1, *(n for n in range(2, len(texts) + 1) if sum(lengths[:n]) <= most)])]
+
+
+def show_table(page: Page, table: RowTable) -> None:
+    """Rows with the columns for which there is room, and what those mean; or each row with its cells stacked."""
+    columns = _columns(page, table)
+    if page.width < table.stacked_below or (table.stacked_below and not page.can_wrap(columns)):
+        _show_stacked(page, table)
+        return
+    if table.narrow is not None and not page.has_room(columns):
+        for name, value, rest in map(table.narrow, table.rows):
+            page.hanging(Text(name), Text(value, style="bold"))
+            page.line(rest, indent=6, style="dim")
+        return
+    titles = page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
+    if notes := [note for title, note in table.notes if not title or title in titles]:
+        page.line("; ".join(notes), style=STYLES["quiet"])
+
+
+def _show_stacked(page: Page, table: RowTable) -> None:
+    """Each row as its name with a line for every other column beside it."""
+    first, *others = table.columns
+    widest, room = max(len(first.cell(row)) for row in table.rows), max(len(column.short) for column in others)
+    for row in table.rows:
+        for column in others:
+            lead = first.cell(row) if column is others[0] else ""
+            page.hanging(Text(lead.ljust(widest)), Text(f"{column.short.ljust(room)} {column.cell(row)}"))
+
+
+def _show_sides(page: Page, sides: SideBySide) -> None:
+    """As many sides as there is room for, the others below."""
+    styles = [STYLES[sides.full.tone(row)] for row in sides.full.rows]
+    columns = _columns(page, sides.full)
+    names, *columns = columns if page.has_room(columns) else _columns(page, sides.brief)
+    while columns:
+        count = next((n for n in range(len(columns), 1, -1) if page.has_room([names, *columns[:n]])), 1)
+        page.table([names, *columns[:count]], styles=styles)
+        columns = columns[count:]
+        if columns:
+            page.console.print()
+
+
+def _columns(page: Page, table: RowTable) -> list[TextColumn]:
+    """What a terminal shows of a table."""
+    return [
         TextColumn(
             title=column.title,
             cells=[_cell(page, column, row) for row in table.rows],
@@ -99,12 +166,6 @@ def show_table(page: Page, table: RowTable) -> list[str]:
         for column in table.columns
         if column.title is not None and not column.is_wide
     ]
-    if table.narrow is not None and not page.has_room(columns):
-        for name, value, rest in map(table.narrow, table.rows):
-            page.hanging(Text(name), Text(value, style="bold"))
-            page.line(rest, indent=6, style="dim")
-        return []
-    return page.table(columns, styles=[STYLES[table.tone(row)] for row in table.rows])
 
 
 def _cell(page: Page, column: doc.Column, row: object) -> str:
@@ -125,3 +186,18 @@ def _text(page: Page, words: Words, tone: Tone) -> Text:
     for span in spans:
         text.append(span.text.replace(" · ", dot), style=STYLES[span.tone])
     return text
+
+
+FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
+    Bullets: _show_bullets,
+    Item: lambda page, item: page.hanging(Text(item.mark), Text(item.text), gap=1),
+    Numbered: _show_numbered,
+    Phrases: _show_phrases,
+    CommandLine: lambda page, command: page.verbatim(command.text),
+    RowTable: show_table,
+    SideBySide: _show_sides,
+    Plot: _show_plot,
+    PartsBar: show_parts,
+    ShareBars: _show_shares,
+}
+"""How each block is shown that is no line."""

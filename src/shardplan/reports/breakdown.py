@@ -4,32 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from shardplan.estimation.parts.terms import MEMORY
 from shardplan.fields import dataclass
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
-
-TERMS: Final = {
-    "matmul": "matrix products",
-    "attention": "attention",
-    "memory_bound": "memory-bound passes",
-    "recompute": "recomputation",
-    "host": "host launches",
-    "tp_communication": "tp communication",
-    "cp_communication": "cp communication",
-    "ep_communication": "ep communication",
-    "dp_communication": "dp communication",
-    "pp_communication": "pp communication",
-    "offload": "host offload",
-    "optimizer": "optimizer step",
-    "fixed": "fixed overheads",
-    "stragglers": "stragglers",
-    "bubble": "pipeline bubble",
-}
-"""Terms of the step time as text. Communication is the exposed part: what no computation hides."""
-
-PARTS: Final = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "framework")
-"""Parts of a stage's memory, in the order in which they are shown."""
 
 SMALLEST_SHARE: Final = 5e-5
 """A term below this share of the step is left out of the split."""
@@ -75,16 +54,10 @@ def memory_bar(estimate: Estimate) -> MemoryBar:
     """Parts of the fullest stage's memory."""
     parts = estimate.memory[estimate.fullest_stage]
     usable = estimate.usable_memory_bytes
-    order = [*(name for name in PARTS if name in parts), *(name for name in parts if name not in PARTS)]
     return MemoryBar(
         stage=estimate.fullest_stage,
         num_stages=len(estimate.memory),
-        parts=tuple(Share(name=name, value=parts[name], share=parts[name] / usable) for name in order if parts[name]),
+        parts=tuple(Share(name=name, value=parts[name], share=parts[name] / usable) for name in MEMORY if parts[name]),
         used_bytes=estimate.peak_memory_bytes,
         usable_bytes=usable,
     )
-
-
-def term_label(name: str) -> str:
-    """A term of the step as text; a name that is not known stays as it is."""
-    return TERMS.get(name, name.replace("_", " "))

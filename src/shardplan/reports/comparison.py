@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import MEMORY, term_label
 from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
-from shardplan.reports.breakdown import PARTS, step_split, term_label
+from shardplan.reports.breakdown import step_split
 from shardplan.reports.plan_file import Pick, PlanFile
 from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_rate
 
-SCHEMA: Final = "shardplan/comparison/1"
 Unit = Literal["text", "s", "bytes", "share", "count", "flops_per_s"]
 
 
@@ -212,7 +212,7 @@ def _memory_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
     yield _row("memory", "peak_memory_bytes", "bytes", [e.peak_memory_bytes for e in estimates], "peak memory")
     yield _row("memory", "usable_memory_bytes", "bytes", [e.usable_memory_bytes for e in estimates], "usable memory")
     fullest = [e.memory[e.fullest_stage] for e in estimates]
-    for name in PARTS:
+    for name in MEMORY:
         if any(stage.get(name) for stage in fullest):
             yield _row("memory", name, "bytes", [stage.get(name, 0.0) for stage in fullest])
     yield _row("memory", "feasible", "text", ["yes" if e.feasible else "no" for e in estimates], "fits")
@@ -235,25 +235,3 @@ def _row(section: str, name: str, unit: Unit, values: Sequence[Any], label: str 
         unit=unit,
         values=tuple(values),
     )
-
-
-def comparison_record(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as a mapping that JSON can hold."""
-    return {
-        "schema": SCHEMA,
-        "plans": [{"label": side.label, "pick": side.pick} for side in comparison.sides],
-        "fastest": comparison.fastest,
-        "soonest": comparison.soonest,
-        "ties": [*comparison.ties],
-        "is_one_question": comparison.is_one_question,
-        "rows": [
-            {
-                "section": row.section,
-                "name": row.name,
-                "unit": row.unit,
-                "values": list(row.values),
-                "changes": list(row.changes),
-            }
-            for row in comparison.rows
-        ],
-    }

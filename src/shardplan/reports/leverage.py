@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
 from shardplan.frameworks.usual_stack import stack_of_label
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.software import Software
 from shardplan.planner.related.software import OtherSoftware, options_for, other_software
 from shardplan.planner.result import SearchResult
-from shardplan.reports.breakdown import Share, term_label
+from shardplan.reports.breakdown import Share
 from shardplan.reports.explanation import Explanation
 from shardplan.reports.recommendation import offer_text
 from shardplan.units import format_bytes, format_time
@@ -23,7 +24,6 @@ LEAST_GAIN: Final = 0.02
 """Share of the step that is worth a word."""
 MOST_MEMORY: Final = 0.5
 """Share of the usable memory beyond which more memory is no advice."""
-COMMUNICATION: Final = "_communication"
 
 
 def most_helpful(result: SearchResult, explanation: Explanation) -> str:
@@ -107,8 +107,8 @@ def _raised(cluster: Cluster, explanation: Explanation, loss: Share) -> tuple[st
         part = cluster.accelerator
         faster = replace(part, memory_bandwidth=TIMES * part.memory_bandwidth)
         return "twice the memory bandwidth", replace(cluster, accelerator=faster)
-    sent = explanation.best.communication.get(loss.name.removesuffix(COMMUNICATION), {})
-    if not loss.name.endswith(COMMUNICATION) or not any(sent.values()):
+    sent = explanation.best.communication.get(loss.name.removesuffix("_communication"), {})
+    if TERMS[loss.name].group != "communication" or not any(sent.values()):
         return None
     times = {tier.name: sent.get(tier.name, 0.0) / tier.bandwidth for tier in cluster.tiers}
     slowest = max(times, key=lambda name: times[name])

@@ -22,20 +22,18 @@ from shardplan.simulation.timeline import (
     BACKWARD,
     COMPUTE,
     EXCHANGES,
-    FIXED,
     FORWARD,
     GATHERING,
     HIDDEN_GATHERING,
     HIDDEN_REDUCTION,
     INPUT_GRADIENT,
+    KIND_OF_TERM,
     NO_CHUNK,
-    OPTIMIZER,
     RECOMPUTATION,
     REDUCTION,
     SEND_BACKWARD,
     SEND_FORWARD,
     SHARDED,
-    STRAGGLERS,
     TRANSFERS,
     WEIGHT_GRADIENT,
     Events,
@@ -197,12 +195,10 @@ def _once(at: PlacedStep) -> Iterator[Events]:
     ranks = np.arange(len(first))
     begins = ranks == pieces.rank[at.path.first]
     yield _of_ranks(GATHERING, EXCHANGES, first - once.gather, once.gather, begins)
-    fixed = np.full(len(ranks), once.fixed)
+    after = once.after_passes(_spans(at.step))
     for kind, lane, duration in (
         (REDUCTION, EXCHANGES, once.reduce),
-        (OPTIMIZER, COMPUTE, once.update),
-        (FIXED, COMPUTE, fixed),
-        (STRAGGLERS, COMPUTE, once.stragglers(_spans(at.step))),
+        *((kind, COMPUTE, after[key]) for key, kind in KIND_OF_TERM.items()),
     ):
         yield _of_ranks(kind, lane, now, duration, ranks == at.slowest)
         now = now + duration

@@ -6,7 +6,7 @@ pictures all read this record.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import Final
 
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from shardplan.errors import InputError
 from shardplan.estimation.parts.layer_operators import LayerOperator
-from shardplan.fields import dataclass
+from shardplan.estimation.parts.terms import AFTER_PASSES
+from shardplan.fields import dataclass, in_files
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.pieces import Ints
 
@@ -30,9 +31,7 @@ EVENT_KINDS: Final = (
     "parameter gathering",
     "exchange of sharded states",
     "gradient reduction",
-    "optimizer",
-    "fixed time",
-    "stragglers",
+    *(term.event for term in AFTER_PASSES),
     "hidden parameter gathering",
     "hidden gradient reduction",
 )
@@ -49,12 +48,11 @@ what no computation hides."""
     GATHERING,
     SHARDED,
     REDUCTION,
-    OPTIMIZER,
-    FIXED,
-    STRAGGLERS,
-    HIDDEN_GATHERING,
-    HIDDEN_REDUCTION,
-) = range(len(EVENT_KINDS))
+) = range(EVENT_KINDS.index("gradient reduction") + 1)
+KIND_OF_TERM: Final = {term.key: EVENT_KINDS.index(term.event) for term in AFTER_PASSES}
+"""What comes after the last pass, by term of the step."""
+OPTIMIZER: Final = KIND_OF_TERM["optimizer"]
+HIDDEN_GATHERING, HIDDEN_REDUCTION = range(len(EVENT_KINDS) - 2, len(EVENT_KINDS))
 PIPELINE_KINDS: Final = (FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD)
 """Work on micro-batches."""
 LEAST_DRAWN: Final = 1e-4
@@ -116,7 +114,7 @@ class AlivePart:
     """A part of what a rank holds at its peak."""
 
     name: str
-    num_bytes: float
+    num_bytes: float = field(metadata=in_files("bytes"))
     """All of it. [bytes]"""
     microbatches: tuple[int, ...] = ()
     """Micro-batches whose activations these are, each as large; empty for what belongs to none."""

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import IN_FILES
 from shardplan.fields import described
 from shardplan.inputs.plan import Plan
 from shardplan.records import keys, plain
@@ -21,11 +22,6 @@ Outcome = Literal["fits", "nothing fits", "refused", "failed"]
 
 NUMBER: Final = "question"
 """The column with the number of a question, from 0, in the grid's order."""
-TERMS: Final = (
-    *("matmul", "attention", "memory_bound", "host", "tp_communication", "cp_communication", "ep_communication"),
-    *("recompute", "dp_communication", "pp_communication", "offload", "optimizer", "fixed", "stragglers", "bubble"),
-)
-"""Terms of the step time, in the order of an estimate."""
 COUNTS_OF_QUESTION: Final = ("num_accelerators", "sequence_length", "global_batch_size")
 NAMES_OF_QUESTION: Final = ("precision", "accelerator_name")
 """What a question has where the grid leaves it open."""
@@ -56,7 +52,7 @@ def schema_of(grid: SweepGrid) -> dict[str, Cell]:
     names: dict[str, Cell] = dict.fromkeys(NAMES_OF_QUESTION, "text")
     asked |= {name: cell for name, cell in (counts | names).items() if name not in asked}
     answered: dict[str, Cell] = {"outcome": "text", "reason": "text", "num_plans_evaluated": "int"}
-    terms: dict[str, Cell] = {f"{name}_s": "float" for name in TERMS}
+    terms: dict[str, Cell] = {f"{term.key}_s": "float" for term in IN_FILES}
     return asked | answered | estimate_columns() | terms | plan_columns()
 
 

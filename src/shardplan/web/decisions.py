@@ -8,15 +8,15 @@ from typing import Any, Final, cast, get_args
 
 from markupsafe import Markup
 
-from shardplan.answers.budget import budget_document
+from shardplan.answers.decisions.budget import budget_document
+from shardplan.answers.decisions.fit import SOUGHT, fit_document
+from shardplan.answers.decisions.pareto import pareto_document
+from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
+from shardplan.answers.decisions.scale import scale_document
+from shardplan.answers.decisions.sensitivity import sensitivity_document
+from shardplan.answers.decisions.whatif import whatif_document
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, lead, summary
-from shardplan.answers.fit import SOUGHT, fit_document
-from shardplan.answers.pareto import pareto_document
-from shardplan.answers.pareto_sizes import pareto_sizes_document
 from shardplan.answers.plans import of_plan, rounded, step_columns, whole_plan
-from shardplan.answers.scale import scale_document
-from shardplan.answers.sensitivity import sensitivity_document
-from shardplan.answers.whatif import whatif_document
 from shardplan.decisions import budget as budgets
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts

@@ -106,7 +106,7 @@ def budget(
     """
     files = charts.files(output)
     files.check(model, stack, profile)
-    from shardplan.answers.budget import budget_document
+    from shardplan.answers.decisions.budget import budget_document
 
     flags = QuestionFlags(
         model=model,

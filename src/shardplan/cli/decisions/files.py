@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -17,7 +16,6 @@ from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget, check_one_
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
     from shardplan.plotting.chart import Chart
-    from shardplan.render.page import Page
 
 
 _file = partial(flag, panel="Output", metavar="FILE")
@@ -78,11 +76,8 @@ class ChartFiles(NamedTuple):
         if self.picture.where is not None or self.drawing.where is not None:
             matplotlib_parts()
 
-    def show(self, document: AnswerDocument, between: Callable[[Page], None] | None = None) -> int:
-        """Writes the files that are asked for and prints the answer; the exit code. Raises InputError.
-
-        ``between``: prints what follows the verdict.
-        """
+    def show(self, document: AnswerDocument) -> int:
+        """Writes the files that are asked for and prints the answer; the exit code. Raises InputError."""
         from shardplan.render.record import document_record, frame_rows
 
         if self.answer.where is not None:
@@ -97,7 +92,7 @@ class ChartFiles(NamedTuple):
             from shardplan.render.page import Page
             from shardplan.render.terminal import show
 
-            show(Page(), document, () if document.chart is None else self.written, between)
+            show(Page(), document, () if document.chart is None else self.written)
         return 0 if document.is_yes else 1
 
     def _draw(self, chart: Chart) -> None:

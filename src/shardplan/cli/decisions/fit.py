@@ -13,8 +13,7 @@ from shardplan.errors import InputError
 
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked
-    from shardplan.decisions.largest import LargestFit, Sought
-    from shardplan.render.page import Page
+    from shardplan.decisions.largest import Sought
 
 LargestFlag = Annotated[
     str | None,
@@ -43,7 +42,7 @@ def fit(
     """
     files = charts.files(output)
     files.check(*flags.reads)
-    from shardplan.answers.fit import fit_document
+    from shardplan.answers.decisions.fit import fit_document
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.largest import fitted, still_assumed
 
@@ -53,16 +52,7 @@ def fit(
     found = fitted(asked.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
     answer = replace(found, assumptions=still_assumed(sought, assumed))
     given = (*given_by_user(flags, space), *asked.warnings)
-    return files.show(fit_document(answer, given), lambda page: _show_estimate(page, answer))
-
-
-def _show_estimate(page: Page, fit: LargestFit) -> None:
-    """The plan at that value, with its memory."""
-    from shardplan.cli.show.answer import show_memory, show_verdict
-
-    if fit.answered.estimate is not None:
-        show_verdict(page, fit.answered.question, fit.answered.estimate)
-        show_memory(page, fit.answered.estimate)
+    return files.show(fit_document(answer, given))
 
 
 def sought_of(largest: str | None, smallest: str | None) -> Sought:

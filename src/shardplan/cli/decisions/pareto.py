@@ -34,7 +34,7 @@ def pareto(
 
 def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of all plans of one size."""
-    from shardplan.answers.pareto import pareto_document
+    from shardplan.answers.decisions.pareto import pareto_document
     from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.pareto import pareto_front
 
@@ -46,7 +46,7 @@ def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int
 
 def _of_sizes(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
     """The front of several sizes."""
-    from shardplan.answers.pareto_sizes import pareto_sizes_document
+    from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of

@@ -37,7 +37,7 @@ def scale(
     """
     files = charts.files(output)
     files.check(*flags.reads)
-    from shardplan.answers.scale import scale_document
+    from shardplan.answers.decisions.scale import scale_document
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of

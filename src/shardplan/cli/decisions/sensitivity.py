@@ -33,7 +33,7 @@ def sensitivity(
     """
     files = charts.files(output)
     files.check(*flags.reads)
-    from shardplan.answers.sensitivity import sensitivity_document
+    from shardplan.answers.decisions.sensitivity import sensitivity_document
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import ask, given_by_user, searches_of
     from shardplan.decisions.sensitivity import FACTOR, sensitivity_of

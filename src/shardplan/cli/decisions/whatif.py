@@ -45,7 +45,7 @@ def whatif(
     """
     files = charts.files(output)
     files.check(file, stack)
-    from shardplan.answers.whatif import whatif_document
+    from shardplan.answers.decisions.whatif import whatif_document
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import ask_again, searches_of
     from shardplan.decisions.whatif import what_if

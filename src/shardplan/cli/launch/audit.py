@@ -100,16 +100,11 @@ def audit(
         keep=tuple(name.strip() for name in (keep or "").split(",") if name.strip()),
         observed=tuple(observed or ()),
     )
-    if target.where is not None:
-        from shardplan.reports.forms.audit import audit_record
+    from shardplan.answers.audit import audit_document
+    from shardplan.cli.show.document import show_document
 
-        target.write(audit_record(found))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.audit import show_audit
-
-        show_audit(Page(), found, details)
-    return 0 if found.runs else 1
+    document = audit_document(found, states_assumptions=details.states_assumptions, is_whole=details.all)
+    return show_document(document, target)
 
 
 def pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:

@@ -74,7 +74,8 @@ def measured_timeline(
     _check(files, flags, step, others)
     stages = JsonTarget(flags.stages_out, "--stages-out", kind=CSV, is_forced=target.is_forced)
     stages.check(flags.against, *files, other=target)
-    from shardplan.reports.timeline.measured import measured_record
+    from shardplan.answers.measured import measured_document
+    from shardplan.render.record import document_record
     from shardplan.simulation.measured.answer import measured_answer
     from shardplan.simulation.step import UNDISTURBED
 
@@ -87,13 +88,14 @@ def measured_timeline(
         from shardplan.simulation.stage_times import stage_times_text
 
         stages.write_text(stage_times_text(answer.stage_times))
-    target.write(measured_record(answer))
+    written = [str(each.path) for each in (*drawn, stages) if each.path is not None]
+    document = measured_document(answer, written, splits_gradients=_splits(answer) and stages.path is not None)
+    target.write(document_record(document))
     if not any(each.is_stdout for each in (target, stages, *drawn)):
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.steps.measured import show_measured
+        from shardplan.render.page import Page
+        from shardplan.render.terminal import show
 
-        written = [str(each.path) for each in (*drawn, stages) if each.path is not None]
-        show_measured(Page(), answer, written=written, splits_gradients=_splits(answer) and stages.path is not None)
+        show(Page(), document)
     return 0
 
 

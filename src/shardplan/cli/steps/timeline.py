@@ -71,15 +71,17 @@ def timeline(
 
         assert plan is not None
         shown = timeline_of(plan_of_file(plan, step, disturbance))
-    from shardplan.reports.timeline.record import timeline_record
+    from shardplan.answers.timeline import timeline_document
+    from shardplan.render.record import document_record
 
     drawings.write(shown)
-    target.write(timeline_record(shown))
+    document = timeline_document(shown, drawings.written)
+    target.write(document_record(document))
     if not (target.is_stdout or drawings.are_on_stdout):
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show.steps.timeline import show_timeline
+        from shardplan.render.page import Page
+        from shardplan.render.terminal import show
 
-        show_timeline(Page(), shown, written=drawings.written)
+        show(Page(), document)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import Final
 
 from shardplan.arrays import first_number
@@ -11,7 +12,7 @@ from shardplan.costs.block import FIELD, BlockCost, Times, time_of_collective
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
+from shardplan.fields import dataclass, in_files, replace
 from shardplan.workload.ops import Operator
 
 FASTER: Final = 1.01
@@ -27,9 +28,9 @@ class LayerOperator:
     name: str
     direction: str
     """``forward`` or ``backward``."""
-    time: float
+    time: float = field(metadata=in_files("time_s"))
     """What it takes alone. [s]"""
-    exposed_time: float
+    exposed_time: float = field(metadata=in_files("exposed_time_s"))
     """What it adds to the pass: of an exchange what no computation hides. [s]"""
     bound: str
     """What limits it: ``matmul rate``, ``memory``, ``network`` or ``launch``."""

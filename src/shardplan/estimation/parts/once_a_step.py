@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,19 +25,24 @@ class OnceAStep:
     """Gradients reduced, as far as no computation hides it: r."""
     update: Column
     """Optimizer: u."""
-    fixed: float
-    """Fixed time of a step: t_0."""
+    fixed: Mapping[str, float]
+    """Fixed time of a step by term; together t_0."""
     straggler_factor: float
     """By how much the slowest of many accelerators lengthens a step: f."""
 
     def after(self, busy: Column) -> Column:
         """The step of every rank that its micro-batches keep for ``busy`` seconds. [s]"""
-        return (busy + (self.update + self.gather + self.reduce) + self.fixed) * self.straggler_factor
+        return (busy + (self.update + self.gather + self.reduce) + sum(self.fixed.values())) * self.straggler_factor
 
     def stragglers(self, busy: Column) -> Column:
         """The part of that by which stragglers lengthen it. [s]"""
         whole = self.after(busy)
         return whole - whole / self.straggler_factor
+
+    def after_passes(self, busy: Column) -> dict[str, Column]:
+        """What comes after the last pass and the reduction of gradients, by term of the step. [s]"""
+        fixed = {key: np.full(len(busy), time) for key, time in self.fixed.items()}
+        return {"optimizer": self.update, **fixed, "stragglers": self.stragglers(busy)}
 
 
 @dataclass(frozen=True, kw_only=True)

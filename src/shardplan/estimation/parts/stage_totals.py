@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Final
 
 from shardplan.arrays import Numbers
 from shardplan.costs.block import BlockCost
+from shardplan.estimation.parts.terms import OF_BLOCKS
 from shardplan.estimation.pricing import HeldStates
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
-
-BLOCK_TERMS: Final = {
-    "matmul": "matmul",
-    "attention": "attention",
-    "memory": "memory_bound",
-    "host": "host",
-    "tp": "tp_communication",
-    "cp": "cp_communication",
-    "ep": "ep_communication",
-}
-"""Terms of a step by the name of a block's times."""
 
 
 def work_terms(blocks: Parts[BlockCost], stage: Stage, numbers: PlanNumbers) -> dict[str, Numbers]:
@@ -33,7 +22,7 @@ def work_terms(blocks: Parts[BlockCost], stage: Stage, numbers: PlanNumbers) -> 
     def both(name: str) -> Callable[[BlockCost], Numbers]:
         return lambda cost: getattr(cost.forward, name) + getattr(cost.backward, name)
 
-    terms = {term: m * blocks.total(stage, both(name)) for name, term in BLOCK_TERMS.items()}
+    terms = {term.key: m * blocks.total(stage, both(term.times)) for term in OF_BLOCKS}
     return terms | {"recompute": m * share * blocks.total(stage, attrgetter("recomputed.total"))}
 
 

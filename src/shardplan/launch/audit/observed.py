@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, Final, Literal
 
 from shardplan.errors import InputError, ShardplanError, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.files import shipped_document
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import override
@@ -60,7 +60,7 @@ class GapCause:
     """What was priced in place of the plan's own."""
     explains: float
     """Share of the gap that it bridges: 1 is all, above 1 more than was measured."""
-    step_time: float | None
+    step_time: float | None = field(metadata=in_files("step_time_s"))
     """With it. [s]"""
     peak_memory_bytes: float | None
     """With it. [bytes]"""
@@ -77,7 +77,7 @@ class GapExplanation:
     """What the measurement is in step time or memory, and how it was read."""
     ratio: float | None
     """Measured step time over the predicted one."""
-    is_in_band: bool
+    is_in_band: bool = field(metadata=in_files("in_band"))
     """Whether the prediction's band covers it."""
     causes: tuple[GapCause, ...]
     """The one that explains most first."""

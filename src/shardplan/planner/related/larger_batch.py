@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import Offer
@@ -34,7 +35,7 @@ MOST_TOKENS: Final = 2**27
 FEW_SEQUENCES: Final = 2
 """Sequences of a replica for each of its stages up to which a batch has few: with more, smaller replicas would have
 been possible."""
-COMPUTING: Final = ("matmul", "attention", "memory_bound", "recompute")
+COMPUTING: Final = keys_of("arithmetic", "passes")
 """Terms of a step that a token takes whatever the batch."""
 
 Fastest = Callable[[int, float], Estimate | None]

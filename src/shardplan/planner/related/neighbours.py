@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
@@ -72,7 +73,7 @@ LARGEST_UNIT: Final = 8
 """Accelerators of the largest node that counts fill: racks and slices are shared."""
 TENSOR, CONTEXT, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 64
 """Degrees whose products are counted."""
-COMPUTING: Final = ("matmul", "attention")
+COMPUTING: Final = keys_of("arithmetic")
 """Terms of a step that fewer accelerators do not shorten."""
 
 Pair = tuple[int, int]

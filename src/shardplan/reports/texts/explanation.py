@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import term_label
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
-from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
 from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
 from shardplan.reports.texts.plan import short_changes

@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from shardplan.estimation.parts.layer_operators import LAUNCH, MEMORY, NETWORK, RATE
+from shardplan.estimation.parts.terms import AFTER_PASSES
 from shardplan.simulation.timeline import (
     BACKWARD,
-    FIXED,
     FORWARD,
     GATHERING,
     HIDDEN_GATHERING,
     HIDDEN_REDUCTION,
     INPUT_GRADIENT,
-    OPTIMIZER,
+    KIND_OF_TERM,
     RECOMPUTATION,
     REDUCTION,
     SEND_BACKWARD,
     SEND_FORWARD,
     SHARDED,
-    STRAGGLERS,
     WEIGHT_GRADIENT,
 )
 
@@ -80,12 +79,9 @@ OF_KIND: Final = {
     GATHERING: 6,
     SHARDED: 6,
     REDUCTION: 6,
-    OPTIMIZER: 7,
-    FIXED: 8,
-    STRAGGLERS: 8,
     HIDDEN_GATHERING: 6,
     HIDDEN_REDUCTION: 6,
-}
+} | {KIND_OF_TERM[term.key]: [hue.label for hue in HUES].index(term.hue) for term in AFTER_PASSES}
 """Position in ``HUES`` by kind of event."""
 BOUNDS: Final = {
     RATE: Hue(RATE, "#4c6377", "#8aa4ba"),

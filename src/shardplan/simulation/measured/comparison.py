@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.measured.passes import MeasuredStep
 from shardplan.simulation.pieces import FORWARD, Ints, Pieces
@@ -39,11 +40,11 @@ class SlowPass:
     """A pass that took longer than others of its chunk."""
 
     name: PassName
-    start: float
+    start: float = field(metadata=in_files("start_s"))
     """From the first pass of the step. [s]"""
-    time: float
+    time: float = field(metadata=in_files("time_s"))
     """[s]"""
-    usual_time: float
+    usual_time: float = field(metadata=in_files("usual_time_s"))
     """Median of its chunk and direction. [s]"""
 
 

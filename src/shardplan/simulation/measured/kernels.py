@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from shardplan.estimation.parts.terms import keys_of
+
 MATMUL: Final = "matmul"
 ATTENTION: Final = "attention"
 MEMORY_BOUND: Final = "memory_bound"
@@ -15,7 +17,7 @@ OFFLOAD: Final = "offload"
 COMMUNICATION: Final = "communication"
 """Of a group of ranks that the trace does not name."""
 IDLE: Final = "idle"
-DIMENSIONS: Final = tuple(f"{dimension}_communication" for dimension in ("tp", "cp", "ep", "dp", "pp"))
+DIMENSIONS: Final = keys_of("communication")
 COMPUTATION: Final = (MATMUL, ATTENTION, MEMORY_BOUND, OPTIMIZER)
 """Kernels that hide others: where two run at once, the time is of the first in this order."""
 CLASSES: Final = (*COMPUTATION, OFFLOAD, *DIMENSIONS, COMMUNICATION)

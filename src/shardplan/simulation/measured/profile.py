@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import field
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.measured.kernels import CLASSES, COMPUTATION, IDLE, OPTIMIZER
 from shardplan.simulation.measured.passes import covered
@@ -36,9 +37,9 @@ class CollectiveTime:
     """Term of the estimate, or ``communication`` where the trace does not name the group of ranks."""
     collective: str
     count: int
-    busy_time: float
+    busy_time: float = field(metadata=in_files("busy_s"))
     """Sum of its kernels, waiting for other ranks included. [s]"""
-    exposed_time: float
+    exposed_time: float = field(metadata=in_files("exposed_s"))
     """The part in which nothing is computed. [s]"""
 
 

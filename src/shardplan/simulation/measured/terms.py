@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from shardplan.estimation.parts.terms import STEP_TERMS
 from shardplan.fields import dataclass
 from shardplan.simulation.measured.kernels import (
     ATTENTION,
+    CLASSES,
     COMMUNICATION,
     DIMENSIONS,
     IDLE,
@@ -19,7 +21,7 @@ from shardplan.simulation.measured.kernels import (
 from shardplan.simulation.measured.profile import ProfiledStep
 
 RECOMPUTE: Final = "recompute"
-WAITING: Final = ("host", "bubble", "stragglers", "fixed")
+WAITING: Final = tuple(term.key for term in STEP_TERMS if term.key not in (*CLASSES, RECOMPUTE))
 """Terms of the estimate in which an accelerator does nothing that a kernel shows."""
 SUM: Final = "computation"
 """Matrix products, attention, memory-bound passes and recomputation, whose kernels have no mark of their own."""

@@ -5,23 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import MEMORY, TERMS
 from shardplan.fields import dataclass
-from shardplan.reports.breakdown import MemoryBar, Share, step_split, term_label
+from shardplan.reports.breakdown import MemoryBar, Share, step_split
 from shardplan.reports.texts.answer import percent
 from shardplan.units import format_bytes, format_time
 
-OTHER: Final = "t7"
 REST: Final = "t12"
-MEMORY_TONES: Final = {
-    "weights": "t1", "gradients": "t2", "optimizer": "t3", "activations": "t4", "logits": "t5", "buffers": "t6",
-    "framework": "t7",
-}  # fmt: skip
-TERM_TONES: Final = {
-    "matmul": "t1", "attention": "t1-soft", "memory_bound": "t2", "recompute": "t2-soft", "host": "t9",
-    "tp_communication": "t4", "cp_communication": "t3", "ep_communication": "t8", "dp_communication": "t6",
-    "pp_communication": "t5", "offload": "t10", "optimizer": "t11", "fixed": "t12", "stragglers": "t12", "bubble": "t7",
-}  # fmt: skip
-"""Classes of the style sheet, in the order in which terms are drawn."""
+"""Class of the style sheet."""
 LEAST_SHARE: Final = 0.004
 """Terms of the step below this share are one part of the bar."""
 
@@ -45,7 +36,7 @@ def memory_parts(bar: MemoryBar) -> list[BarPart]:
             label=part.name,
             text=format_bytes(part.value),
             share=part.value / whole,
-            tone=MEMORY_TONES.get(part.name, OTHER),
+            tone=MEMORY[part.name].tone,
         )
         for part in bar.parts
     ]
@@ -53,11 +44,11 @@ def memory_parts(bar: MemoryBar) -> list[BarPart]:
 
 def step_parts(estimate: Estimate, whole: float | None = None) -> list[BarPart]:
     """Where the seconds of the step go; shares are of ``whole`` seconds, or of the step."""
-    whole, order = whole or estimate.step_time, [*TERM_TONES]
+    whole, order = whole or estimate.step_time, [*TERMS]
     shares = step_split(estimate)
     shown = [share for share in shares if share.share >= LEAST_SHARE]
     rest = sum(share.value for share in shares if share.share < LEAST_SHARE)
-    shown.sort(key=lambda share: order.index(share.name) if share.name in order else len(order))
+    shown.sort(key=lambda share: order.index(share.name))
     parts = [_term(share, estimate.step_time, whole) for share in shown]
     if rest > 0:
         parts.append(BarPart(label="the rest", text=format_time(rest), share=rest / whole, tone=REST))
@@ -66,8 +57,8 @@ def step_parts(estimate: Estimate, whole: float | None = None) -> list[BarPart]:
 
 def _term(share: Share, step: float, whole: float) -> BarPart:
     return BarPart(
-        label=term_label(share.name),
+        label=TERMS[share.name].label,
         text=f"{format_time(share.value)}, {percent(share.value / step)}",
         share=share.value / whole,
-        tone=TERM_TONES.get(share.name, OTHER),
+        tone=TERMS[share.name].tone,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
+from shardplan.answers.comparison import comparison_document
 from shardplan.api.budgets import budget
 from shardplan.api.calls import estimate, search
 from shardplan.errors import InputError
@@ -14,7 +15,8 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.frameworks.usual_stack import USUAL
 from shardplan.planner.stopping import check
 from shardplan.records import Record
-from shardplan.reports.comparison import compare, comparison_record, sides_of
+from shardplan.render.record import document_record
+from shardplan.reports.comparison import compare, sides_of
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record
 from shardplan.web.json.bodies import (
     AuditBody,
@@ -74,7 +76,7 @@ def compare_answer(body: CompareBody, cancelled: Cancelled) -> Record:
                 hint="leave picks out for the recommended ones",
             )
     names = ["file"] if len(files) == 1 else [f"file {number}" for number in range(1, len(files) + 1)]
-    return comparison_record(compare(sides_of(files, names, picks)))
+    return document_record(comparison_document(compare(sides_of(files, names, picks))))
 
 
 def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
@@ -88,7 +90,7 @@ def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
 
 def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
     """The simulated step of a plan."""
-    from shardplan.reports.simulation import simulated_plan_record
+    from shardplan.answers.simulation import simulated_plan_document
     from shardplan.schedules.registry import load_any_schedule
     from shardplan.simulation.plan import simulate_plan
     from shardplan.simulation.replicas import Replicas
@@ -105,7 +107,7 @@ def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
         most_passes=MOST_PASSES,
         between=lambda: check(cancelled),
     )
-    return simulated_plan_record(simulated)
+    return document_record(simulated_plan_document(simulated))
 
 
 def audit_answer(body: AuditBody, cancelled: Cancelled) -> Record:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from shardplan.answers.audit import world_products
 from shardplan.launch.audit.answer import Audit
 from shardplan.launch.audit.improve import Improvement
 from shardplan.launch.audit.observed import GapExplanation
-from shardplan.reports.forms.audit import world_record
 from shardplan.reports.texts.plan import field_name, field_text, plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.estimates import estimate_texts
@@ -85,13 +85,8 @@ def _facts(audit: Audit) -> list[tuple[str, str]]:
 
 def _world(audit: Audit) -> str:
     total = audit.reading.value("num_accelerators")
-    world = world_record(audit)
-    parts = ("dense", "experts") if audit.put.fields.get("ep", 1) != 1 else ("dense",)
-    products = [
-        " x ".join(f"{key} {'?' if value is None else value}" for key, value in world[part].items()) for part in parts
-    ]
     count = f"{total:,} accelerators" if isinstance(total, int) else "number of accelerators not stated"
-    return "; ".join([count, *products])
+    return "; ".join([count, *world_products(audit)])
 
 
 def _needs(missing: dict[str, str]) -> Iterator[dict[str, str]]:

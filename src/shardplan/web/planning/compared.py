@@ -6,7 +6,7 @@ from typing import Any
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
-from shardplan.reports.breakdown import term_label
+from shardplan.estimation.parts.terms import term_label
 from shardplan.reports.explanation import Difference
 from shardplan.reports.texts.answer import percent, signed_time
 from shardplan.reports.texts.plan import plan_words

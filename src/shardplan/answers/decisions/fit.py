@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Bar, Column, Line, Part, RowTable
-from shardplan.answers.plans import asked_record, plan_line, question_lines
+from shardplan.answers.estimate import memory_part, verdict
+from shardplan.answers.plans import asked_record, question_lines
 from shardplan.decisions.largest import LargestFit, Tried
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Marker, Panel, Series
 from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.texts.answer import step_band
-from shardplan.units import format_bytes, format_time
+from shardplan.units import format_bytes
 
 MOST_ROWS: Final = 8
 """Values around the answer that a terminal lists."""
@@ -43,21 +44,21 @@ def columns(fit: LargestFit) -> list[Column]:
 
 def fit_document(fit: LargestFit, given: Sequence[str] = (), *, listed: int = MOST_ROWS) -> AnswerDocument:
     """The whole answer. ``given``: what the user set in place of usual values; ``listed``: values around the answer."""
-    table, estimate = RowTable(fit.tried, columns(fit)), fit.answered.estimate
+    table = RowTable(fit.tried, columns(fit))
+    question, estimate = fit.answered.question, fit.answered.estimate
     around = f"bar: least memory of all plans, of {format_bytes(fit.usable_memory_bytes)}"
     values = Part("Values around it", [table._replace(rows=tried_near(fit, listed))], around)
-    verdict = Line(
-        fit_sentence(fit), "Largest" if fit.is_largest else "Smallest", "bad" if fit.value is None else "good"
-    )
+    label = "Largest" if fit.is_largest else "Smallest"
+    found = Line(fit_sentence(fit), label, "bad" if fit.value is None else "good")
     return AnswerDocument(
         name="fit",
-        head=question_lines(fit.answered.question, given),
-        verdict=[verdict, *([] if estimate is None else _plan(estimate))],
-        parts=[values] if fit.tried else [],
+        head=question_lines(question, given),
+        verdict=[found],
+        parts=[*([] if estimate is None else _plan(question, estimate)), *([values] if fit.tried else [])],
         assumptions=fit.assumptions,
         table=table,
         record=lambda: {
-            **asked_record(fit.answered.question, fit.assumptions),
+            **asked_record(question, fit.assumptions),
             "sought": fit.sought,
             "is_largest": fit.is_largest,
             "value": fit.value,
@@ -73,10 +74,9 @@ def fit_document(fit: LargestFit, given: Sequence[str] = (), *, listed: int = MO
     )
 
 
-def _plan(estimate: Estimate) -> list[Line]:
-    """Step and plan on pages; a terminal shows the whole estimate."""
-    step = f"{format_time(estimate.step_time)} a step ({step_band(estimate)})"
-    return [Line(step, "Step", "strong", only="pages"), plan_line(estimate)._replace(only="pages")]
+def _plan(question: Question, estimate: Estimate) -> list[Part]:
+    """The plan at that value: whether it fits and how fast it is, and what fills its memory."""
+    return [Part("", verdict(question, estimate)), memory_part(estimate)]
 
 
 def fit_sentence(fit: LargestFit) -> str:

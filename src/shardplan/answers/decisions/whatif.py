@@ -19,8 +19,8 @@ from shardplan.answers.plans import (
 )
 from shardplan.decisions.whatif import ChangeStep, WhatIf
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import term_label
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
-from shardplan.reports.breakdown import term_label
 from shardplan.reports.plan_file import estimate_record
 from shardplan.units import format_time
 

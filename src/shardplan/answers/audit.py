@@ -1,0 +1,247 @@
+"""The answer of ``audit``: what a launch file runs, broken rules, memory and time, better plans, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
+from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
+from shardplan.answers.plans import question_lines
+from shardplan.inputs.plan import Plan
+from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
+from shardplan.records import plain
+from shardplan.reports.model_record import model_record
+from shardplan.reports.texts.plan import field_name, field_text
+from shardplan.units import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from shardplan.launch.audit.answer import Audit
+    from shardplan.launch.audit.improve import Improvement
+    from shardplan.launch.audit.observed import GapExplanation
+    from shardplan.launch.dialects.reading import Break
+
+LABELS: Final[dict[str, tuple[str, Tone]]] = {
+    "stops": ("Broken", "bad"),
+    "changes": ("Changed", "warning"),
+    "notice": ("Notice", "quiet"),
+}
+SIZES: Final = ("num_hidden_layers", "hidden_size", "num_experts")
+"""What is said of a model that is not known."""
+MOST_NOTES: Final = 6
+ORDER: Final = tuple(each.name for each in fields(Plan))
+"""Fields of a plan as it declares them: degrees first."""
+
+
+def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: bool = True) -> AnswerDocument:
+    """The whole answer. ``is_whole``: with every note."""
+    estimate, question = audit.estimate, audit.put.question
+    blocks = [*_what_runs(audit), *_violations(audit.violations)]
+    parts = _missing(audit)
+    if estimate is not None and question is not None:
+        parts += [
+            Part("", verdict(question, estimate, runs_on=_runs_on(audit))),
+            memory_part(estimate),
+            step_part(estimate, MOST_TERMS),
+            *evidence_parts(estimate),
+        ]
+    parts += _improvements(audit.improvements)
+    parts += [_observed(each) for each in audit.observed]
+    parts += _notes(audit, is_whole=is_whole)
+    return AnswerDocument(
+        name="audit",
+        verdict=blocks,
+        parts=[*parts, *([_assumed(audit)] if states_assumptions else [])],
+        record=lambda: _record(audit),
+        is_yes=audit.runs,
+    )
+
+
+def _runs_on(audit: Audit) -> str:
+    """The file's framework where it is priced by the record of another one, or by none."""
+    from shardplan.launch.audit.improve import OWN_NAMES
+
+    name = (audit.reading.framework, audit.reading.version)
+    if audit.put.stack is None:
+        return f"{' '.join(name)}, of whose behaviour there is no record: priced with the usual defaults"
+    priced_as = audit.put.stack.name if audit.estimate is None else audit.estimate.framework
+    return f"{' '.join(name)}, priced as {priced_as}" if name in OWN_NAMES else ""
+
+
+def _what_runs(audit: Audit) -> list[Block]:
+    """Framework, model, job, plan, world."""
+    reading, put = audit.reading, audit.put
+    lines = [Line(f"{reading.file}: {reading.framework} {reading.version}", tone="strong")]
+    if put.question is not None:
+        lines += question_lines(put.question)
+    else:
+        name = reading.value("model") or reading.value("model_name")
+        named = str(name or "") if put.model is None else put.model.name
+        sizes = {key: size for key in SIZES if (size := reading.value(key)) is not None}
+        model = ": ".join(filter(None, [named, _listed(sizes)]))
+        for label, text in (("Model", model), ("Job", _listed(put.job))):
+            lines.append(Line(text or "not stated", label, "strong"))
+    plan = {key: put.fields[key] for key in ORDER if put.fields.get(key) not in (None, False)}
+    total = reading.value("num_accelerators")
+    text = f"{total} accelerators" if total is not None else "number of accelerators not stated"
+    world = Line("; ".join([text, *world_products(audit)]), "World", "strong")
+    return [*lines, Line(_listed(plan) or "not stated", "Plan", "strong"), world]
+
+
+def _listed(values: dict[str, Any]) -> str:
+    """Fields with their values."""
+    return ", ".join(f"{key.replace('_', ' ')} {field_text(value)}" for key, value in values.items())
+
+
+def _violations(found: Sequence[Break]) -> list[Line]:
+    """Rules that are broken, what stops the run first."""
+    if not found:
+        return [Line("nothing broken is found", "Rules", "good")]
+    return [
+        Line((Span(f"{each.rule}: ", "strong"), Span(f"{each.values}; {each.knob}.")), *LABELS[each.severity])
+        for each in found
+    ]
+
+
+def _missing(audit: Audit) -> list[Part]:
+    """What must be given."""
+    missing = audit.put.missing
+    if not missing:
+        return []
+    after = ", as arguments after --" if any("arg:" in why for why in missing.values()) else ""
+    together: dict[str, list[str]] = {}
+    for key, why in missing.items():
+        together.setdefault(why, []).append(key.replace("_", " "))
+    note = f"for an estimate; give it by --model, --cluster, --gpus, --env{after} or --given KEY=VALUE"
+    return [Part("Needed", [Bullets([f"{', '.join(keys)}: {why}" for why, keys in together.items()])], note)]
+
+
+def _improvements(found: Sequence[Improvement]) -> list[Part]:
+    """Changes as a diff of options."""
+    lines = [line for each in found for line in _improvement(each)]
+    return [Part("Better", lines, "predicted, the most valuable first")] if lines else []
+
+
+def _improvement(each: Improvement) -> Iterable[Line]:
+    change = ", ".join(
+        f"{field_name(key)} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items()
+    )
+    gain = "runs and fits" if each.gain is None else f"{100 * each.gain:.0f} % less time"
+    time, memory = format_time(each.estimate.step_time), format_bytes(each.estimate.peak_memory_bytes)
+    yield Line(f"{gain}: {time} a step, {memory}: {change}", tone="strong")
+    options: list[tuple[str, Tone]] = [(f"- {option}", "wrong") for option in each.removed]
+    options += [(f"+ {option}", "useful") for option in each.added]
+    if each.unsaid:
+        names = ", ".join(name.replace("_", " ") for name in each.unsaid)
+        options.append((f"no option states {names}: set it in the code of the configuration", ""))
+    options += [(f"untested: {text.partition(': ')[2]}", "doubt") for text in each.estimate.untested]
+    for text, tone in options:
+        yield Line(text, tone=tone, indent=4)
+
+
+def _observed(each: GapExplanation) -> Part:
+    """A measurement, and what explains it."""
+    blocks: list[Block] = []
+    if each.ratio is not None:
+        place = "within" if each.is_in_band else "outside"
+        blocks.append(Line(f"{each.ratio:.2f} times the predicted step time, {place} its band."))
+    if not each.causes:
+        blocks.append(Line("No known cause is needed, or none bridges the gap."))
+    for cause in each.causes:
+        share = f"explains {100 * cause.explains:.0f} % of the gap" if cause.explains else "nearby"
+        blocks.append(Bullets([f"{cause.cause}: {share}. Check: {cause.check}."]))
+    return Part("Observed", blocks, f"{each.observed.text}: {each.meaning}")
+
+
+def _notes(audit: Audit, *, is_whole: bool) -> list[Part]:
+    """What was not understood, and what a reader should know."""
+    texts = [f"not understood: {each}" for each in audit.reading.not_understood] + list(audit.reading.notes)
+    shown = texts if is_whole else texts[:MOST_NOTES]
+    left = len(texts) - len(shown)
+    more = [Line(f"{left} more with --all.", tone="quiet", only="terminal")] if left else []
+    return [Part("Notes", [Bullets(shown, "quiet"), *more])] if texts else []
+
+
+def _assumed(audit: Audit) -> Part:
+    """Defaults that were taken."""
+    assumed = {**audit.put.assumed, **audit.reading.assumed}
+    texts = [f"{key.replace('_', ' ')} {field_text(value)}: {why}" for key, (value, why) in assumed.items()]
+    return Part("Assumed", [Bullets([*texts, *audit.put.assumptions], "quiet")])
+
+
+def _record(audit: Audit) -> dict[str, Any]:
+    """What ``audit --json`` writes; docs/output.md has every key."""
+    from shardplan.reports.plan_file import estimate_record  # takes time to import
+
+    reading, put = audit.reading, audit.put
+    return {
+        "file": reading.file,
+        "framework": reading.framework,
+        "framework_version": reading.version,
+        "model": reading.of(MODEL_KEYS) if put.model is None else model_record(put.model),
+        "job": put.job if put.question is None else plain(put.question.job),
+        "plan": put.fields if put.plan is None else plain(put.plan),
+        "num_accelerators": reading.value("num_accelerators"),
+        "world": _world(audit),
+        "stated": list(reading.stated),
+        "places": {key: fact.why for key, fact in reading.facts.items() if fact.origin != "assumed"},
+        "assumed": plain({**put.assumed, **reading.assumed}),
+        "missing": list(put.missing),
+        "missing_because": put.missing,
+        "not_understood": list(reading.not_understood),
+        "notes": list(reading.notes),
+        "runs": audit.runs,
+        "violations": plain(audit.violations),
+        "estimate": None if audit.estimate is None else estimate_record(audit.estimate),
+        "improvements": [_improvement_record(each) for each in audit.improvements],
+        "observed": [
+            {"text": each.observed.text, "kind": each.observed.kind}
+            | {key: value for key, value in plain(each).items() if key != "observed"}
+            for each in audit.observed
+        ],
+    }
+
+
+def _improvement_record(better: Improvement) -> dict[str, Any]:
+    return {
+        "change": plain(better.change),
+        "flags": [*(f"- {each}" for each in better.removed), *(f"+ {each}" for each in better.added)],
+        "unsaid": list(better.unsaid),
+        "untested": list(better.estimate.untested),
+        "step_time_s": better.estimate.step_time,
+        "peak_memory_bytes": better.estimate.peak_memory_bytes,
+        "gain": better.gain,
+    }
+
+
+def world_products(audit: Audit) -> list[str]:
+    """The degrees whose product is the world: of dense layers, and of experts where they are spread otherwise."""
+    parts = _world(audit) if audit.put.fields.get("ep") not in {None, False, 1} else {"dense": _world(audit)["dense"]}
+    return [
+        " x ".join(f"{key} {'?' if value is None else value}" for key, value in degrees.items())
+        for degrees in parts.values()
+    ]
+
+
+def _world(audit: Audit) -> dict[str, dict[str, int | None]]:
+    """Both factorisations of the world: tp cp dp pp, and etp ep edp pp; null where a degree is open."""
+    fields = audit.put.fields if audit.put.plan is None else plain(audit.put.plan)
+    total = audit.reading.value("num_accelerators")
+    tp, cp, pp, etp, ep = (fields.get(name) for name in ("tp", "cp", "pp", "etp", "ep"))
+    if etp is None and ep == 1:
+        etp = 1
+    return {
+        "dense": {"tp": tp, "cp": cp, "dp": _left(total, tp, cp, pp), "pp": pp},
+        "experts": {"etp": etp, "ep": ep, "edp": _left(total, etp, ep, pp), "pp": pp},
+    }
+
+
+def _left(total: object, *degrees: object) -> int | None:
+    """Accelerators over the product of degrees; None where that is not whole or not known."""
+    known = [each for each in (total, *degrees) if isinstance(each, int) and each >= 1]
+    if len(known) <= len(degrees):
+        return None
+    whole, product = known[0], prod(known[1:])
+    return whole // product if whole % product == 0 else None

@@ -1,0 +1,1 @@
+"""Answers of the commands that decide: each asks many questions."""

@@ -1,0 +1,227 @@
+"""The answer of ``estimate``: what a plan takes and why; the parts of it that other answers about a plan show too."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from shardplan.answers.document import (
+    AnswerDocument,
+    Block,
+    Bullets,
+    Column,
+    CommandLine,
+    Line,
+    Part,
+    PartsBar,
+    Phrases,
+    RowTable,
+    ShareBars,
+    Span,
+    Tone,
+)
+from shardplan.answers.plans import doubt_lines, plan_line, question_lines
+from shardplan.estimation.band import COMPARABLE
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import TERMS, term_label
+from shardplan.estimation.question import Question
+from shardplan.outputs.target import JsonTarget
+from shardplan.records import Record
+from shardplan.reports.breakdown import Share, memory_bar, step_split
+from shardplan.reports.forms.framework_options import framework_options, grouped_options
+from shardplan.reports.texts.answer import (
+    cost_text,
+    how_near,
+    memory_use,
+    note_sentence,
+    rates_text,
+    run_text,
+    sentence,
+    step_band,
+    training_text,
+)
+from shardplan.reports.texts.plan import flags_text, plan_flags, variant_flag
+from shardplan.units import format_bytes, format_time
+from shardplan.words import joined
+
+LEAST_SHARE: Final = 0.004
+"""Terms below this share of the step are summed up in one line."""
+MOST_TERMS: Final = 5
+"""Terms of the step that are shown unless all are asked for."""
+ALL_TERMS: Final = 100
+MOST_LINES_OF_RUNS: Final = 3
+"""Lines that the nearest measured runs take on a terminal, unless the first alone takes more."""
+
+
+class AnswerDetail(NamedTuple):
+    """How much of an answer is shown."""
+
+    explains: bool = False
+    """Reasons, all terms, HFU, every option of the framework and the source of the price."""
+    states_assumptions: bool = False
+
+
+def estimate_document(
+    question: Question,
+    estimate: Estimate,
+    given: Sequence[str] = (),
+    *,
+    detail: AnswerDetail = AnswerDetail(),  # noqa: B008  # immutable
+    target: JsonTarget | None = None,
+) -> AnswerDocument:
+    """The whole answer. ``given``: what the user set; ``target``: where the record goes, for what to type next."""
+    parts = [memory_part(estimate, is_whole=detail.explains), step_part(estimate), *traffic_parts(estimate)]
+    parts += evidence_parts(estimate) if detail.explains else []
+    parts += [assumptions_part(estimate)] if detail.states_assumptions else []
+    parts += [] if target is None else [next_steps(target, question, (estimate,), detail, is_search=False)]
+    return AnswerDocument(
+        name="plan-file",
+        head=question_lines(question, given),
+        verdict=verdict(question, estimate, is_whole=detail.explains),
+        parts=parts,
+        assumptions=estimate.assumptions,
+        record=lambda: _record(question, estimate),
+        is_yes=estimate.feasible,
+    )
+
+
+def _record(question: Question, estimate: Estimate) -> Record:
+    """The plan file of a plan."""
+    from shardplan.reports.plan_file import PlanFile, plan_file_record  # takes time to import
+
+    return plan_file_record(PlanFile(question=question, estimates=(estimate,)))
+
+
+def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "") -> list[Block]:
+    """Whether it fits and how fast it is, what is not sure about that, and which plan it is.
+
+    ``runs_on``: in place of the framework's record, where a file is of a framework without one of its own.
+    """
+    time = (Span(f"{format_time(estimate.step_time)} a step", "strong"), Span(f" ({step_band(estimate)})"))
+    if estimate.feasible:
+        fits = [Line(time, "Fits", "good")]
+    else:
+        why = Span(sentence(estimate.reason or ""), "bad")
+        fits = [Line((why,), "Too big", "bad"), Line((Span("If it fitted: "), *time), "")]
+    return [
+        *_refusals(estimate),
+        *fits,
+        *doubt_lines(estimate),
+        plan_line(estimate),
+        *([Line(runs_on, "Runs on", "strong")] if runs_on else _framework(question, estimate, is_whole=is_whole)),
+        Line(rates_text(question, estimate, is_whole=is_whole), "Speed", "strong"),
+        *([] if estimate.time_to_train is None else [Line(training_text(question, estimate), "Training", "strong")]),
+        *([] if estimate.money is None else [Line(cost_text(question, estimate, is_whole=is_whole), "Cost", "strong")]),
+    ]
+
+
+def _refusals(estimate: Estimate) -> list[Line]:
+    """Why the framework cannot run the plan."""
+    lines = []
+    for refusal in estimate.refusals:
+        values = f" ({refusal.message})" if refusal.message else ""
+        what = Span(f"Not runnable on {estimate.framework}: ", "bad")
+        lines.append(Line((what, Span(f"{refusal.rule}{values}; {refusal.hint}.")), indent=0))
+    return lines
+
+
+def _framework(question: Question, estimate: Estimate, *, is_whole: bool) -> list[Block]:
+    """Which framework runs the plan, with its options and what these do not express; what no test shows."""
+    if estimate.framework is None:
+        return [Line("no named framework: it may be that none runs the plan", "Runs on", "strong")]
+    untested = [
+        Line((Span(sentence(each.partition(": ")[2]), "doubt"),), "Untested", "strong") for each in estimate.untested
+    ]
+    if estimate.refusals:
+        return [*untested]
+    blocks: list[Block] = [Line(estimate.framework, "Runs on", "strong")]
+    if (found := framework_options(question, estimate)) is not None:
+        groups = {"": found.options} if is_whole else grouped_options(found.in_effect)
+        blocks.append(Phrases([[f"{path}:", *each] if path else each for path, each in groups.items()]))
+        if found.unsaid:
+            blocks.append(Line(f"Not among these options: {joined(found.unsaid)}.", ""))
+    return [*blocks, *untested]
+
+
+def memory_part(estimate: Estimate, *, is_whole: bool = False) -> Part:
+    """The fullest stage as a bar of its parts, and what each takes: the smallest together unless ``is_whole``."""
+    blocks: list[Block] = [PartsBar(memory_bar(estimate).parts, format_bytes, is_whole)]
+    if estimate.feasible and not estimate.has_headroom:
+        blocks.append(Line("At the upper end of its band it would not fit.", tone="doubt"))
+    note = estimate.peak_memory_note
+    is_said = note == estimate.step_time_note or (not is_whole and estimate.peak_memory_basis != COMPARABLE)
+    if note is not None and not is_said:
+        blocks.append(Line(note_sentence(note), tone="quiet"))
+    return Part("Memory", blocks, memory_use(estimate))
+
+
+def step_part(estimate: Estimate, most: int = ALL_TERMS) -> Part:
+    """Where the seconds of the step go: the largest terms, and the rest."""
+    shares = step_split(estimate)
+    num_shown = min(most, sum(share.share >= LEAST_SHARE for share in shares))
+    shown, rest = [*shares[:num_shown]], shares[num_shown:]
+    if sum(share.share for share in rest) >= LEAST_SHARE / 4:
+        shown.append(Share(name="the rest", value=sum(s.value for s in rest), share=sum(s.share for s in rest)))
+    stage = f" on stage {estimate.slowest_stage}, the slowest" if len(estimate.memory) > 1 else ""
+    return Part("Step", [ShareBars(shown, term_label, _tone)], f"where the time goes{stage}")
+
+
+def _tone(name: str) -> Tone:
+    """Of the bar of a term: arithmetic is what a step is for, all but passes over memory is lost."""
+    group = TERMS[name].group if name in TERMS else "other"
+    return "useful" if group == "arithmetic" else "doubt" if group == "passes" else "wrong"
+
+
+def traffic_parts(estimate: Estimate) -> list[Part]:
+    """Bytes that an accelerator sends in a step, by dimension and network tier."""
+    if not estimate.communication:
+        return []
+
+    def over(tier: str) -> Column:
+        return Column("", tier, lambda row: row[1].get(tier, 0.0) or None, format_bytes)
+
+    rows = [*estimate.communication.items()]
+    columns = [Column("", "", lambda row: row[0], is_text=True), *(over(tier) for tier in rows[0][1])]
+    note = "bytes that an accelerator of the slowest stage sends in a step"
+    return [Part("Traffic", [RowTable(rows, columns)], note)]
+
+
+def evidence_parts(estimate: Estimate) -> list[Part]:
+    """The nearest measured runs; the record has all."""
+    runs = Bullets([run_text(run) for run in estimate.evidence], "quiet", most_in_all=MOST_LINES_OF_RUNS)
+    return [Part("Nearest measured runs", [runs], how_near(estimate))] if estimate.evidence else []
+
+
+def assumptions_part(estimate: Estimate) -> Part:
+    """What was taken for granted."""
+    return Part("Assumptions", [Bullets([*estimate.assumptions, f"MFU counts {estimate.flops_convention}"], "quiet")])
+
+
+def next_steps(
+    target: JsonTarget, question: Question, estimates: Sequence[Estimate], detail: AnswerDetail, *, is_search: bool
+) -> Part:
+    """What to type next: ``estimates`` are the plan to take and, of a search, the fastest where it is another.
+
+    In three lines, or all there is where reasons were asked for.
+    """
+    file = str(target.where) if target.path is not None else "plans.json" if is_search else "plan.json"
+    keep = f"{file} has everything" if target.path is not None else f"--json {file} keeps everything"
+    name, best = shlex.quote(file), estimates[0]
+    picked = " --pick recommended" if len(estimates) > 1 else ""
+    other = CommandLine(f"shardplan estimate --from {name}{picked} {variant_flag(question, best.plan)}")
+    if not detail.explains:
+        more = "--explain adds reasons" if detail.states_assumptions else "--all adds reasons and assumptions"
+        again = CommandLine(" ".join(["shardplan estimate ...", *plan_flags(question, best)]))
+        return Part("", [Line(f"{more}; {keep}", "Next", "strong"), other, again])
+    picks = " --pick 1,recommended" if len(estimates) > 1 else " --pick 1,2" if is_search else " other.json"
+    return Part(
+        "Next steps",
+        [
+            Line(f"{'' if detail.states_assumptions else '--assumptions says what was assumed; '}{keep}."),
+            other,
+            CommandLine(f"shardplan compare {name}{picks}"),
+            Line("The plan as flags of `shardplan estimate`:"),
+            CommandLine(flags_text(question, best)),
+        ],
+    )

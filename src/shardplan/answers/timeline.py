@@ -1,0 +1,147 @@
+"""The answer of ``timeline``: where the time of a simulated step goes, bubbles of ranks, what is alive at the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from shardplan.answers.document import AnswerDocument, Block, Column, Line, Part, RowTable, ShareBars, Tone
+from shardplan.answers.simulation import more_ranks
+from shardplan.records import plain
+from shardplan.reports.breakdown import Share
+from shardplan.reports.texts.answer import percent
+from shardplan.simulation.memory import CHUNK
+from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, MemoryTrace, StepTimeline
+from shardplan.units import format_bytes, format_time
+from shardplan.words import joined
+
+MOST_RANKS: Final = 8
+"""Rows of the table of ranks; the record has all of them."""
+LEAST_SHARE: Final = 0.0005
+"""Kinds of event below this share of the step are left out."""
+WORK: Final = {EVENT_KINDS[kind] for kind in PIPELINE_KINDS}
+ROOM_FOR_SHARES: Final = 7
+
+
+def timeline_document(timeline: StepTimeline, written: Sequence[str] = ()) -> AnswerDocument:
+    """The whole answer. ``written``: files that show the step."""
+    parts = [_step(timeline), _ranks(timeline), *_peak_parts(timeline)]
+    last = parts.pop()
+    return AnswerDocument(
+        name="timeline",
+        verdict=[Line(f"{timeline.title}: {format_time(timeline.step_time)} a step", tone="good")],
+        parts=[*parts, last._replace(blocks=[*last.blocks, *written_lines(written)])],
+        record=lambda: _record(timeline),
+    )
+
+
+def written_lines(files: Sequence[str]) -> list[Line]:
+    """Where the files are that show the step."""
+    return [Line(name, "Written", "strong") for name in files]
+
+
+def _step(timeline: StepTimeline) -> Part:
+    """A bar for every kind of event, and the largest parts of the critical path."""
+    whole, split = timeline.step_time, timeline.split(timeline.slowest)
+    shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
+    shown = sorted((each for each in shares if each.share >= LEAST_SHARE), key=lambda each: -each.value)
+    blocks: list[Block] = [ShareBars(shown, str, _tone, ROOM_FOR_SHARES, margin=1)]
+    if timeline.num_ranks > 1:
+        blocks.append(_path(timeline.critical_split))
+    slowest = f" on {timeline.rank_names[timeline.slowest]}, the slowest" if timeline.num_ranks > 1 else ""
+    return Part("Step", blocks, f"where the time goes{slowest}")
+
+
+def _tone(name: str) -> Tone:
+    return "useful" if name in WORK else "wrong"
+
+
+def _path(path: Mapping[str, float]) -> Line:
+    longest = sorted(path, key=lambda name: -path[name])[:3]
+    whole = sum(path.values()) or 1.0
+    shares = [f"{name} {percent(path[name] / whole)}" for name in longest if path[name] >= LEAST_SHARE * whole]
+    return Line(f"The critical path: {joined(shares)}.")
+
+
+def _ranks(timeline: StepTimeline) -> Part:
+    """Bubble and peak memory of every rank."""
+    rates = timeline.bubble_rates.tolist()
+    columns = [Column("", "rank"), Column("", "bubble", lambda rank: rates[rank], percent)]
+    if timeline.memory:
+        columns += [
+            Column("", "peak memory", lambda rank: timeline.memory[rank].peak_bytes, format_bytes),
+            Column("", "at", lambda rank: timeline.memory[rank].peak_time, format_time, rank=1),
+        ]
+    table = RowTable(range(min(timeline.num_ranks, MOST_RANKS)), columns)
+    note = "bubble: share of the time from a rank's first pass to its last in which it waits"
+    return Part("Ranks", [table, *more_ranks(timeline.num_ranks, MOST_RANKS)], note)
+
+
+def _peak_parts(timeline: StepTimeline) -> list[Part]:
+    """What the fullest rank holds at its peak."""
+    rank = _fullest_rank(timeline)
+    if rank is None:
+        return []
+    trace = timeline.memory[rank]
+    when = f"{format_bytes(trace.peak_bytes)} on {timeline.rank_names[rank]} after {format_time(trace.peak_time)}"
+    columns = (
+        Column("", "bytes", lambda row: row[0], format_bytes),
+        Column("", "what", lambda row: row[1], is_text=True),
+    )
+    return [Part("Memory", [RowTable(_together(trace.at_peak), columns)], f"at the peak, {when}")]
+
+
+def _together(parts: Sequence[AlivePart]) -> list[tuple[float, str]]:
+    """Bytes and names, largest first; chunks that keep the same micro-batches are one row."""
+    together: dict[tuple[int, ...], list[AlivePart]] = {}
+    for part in parts:
+        if part.microbatches:
+            together.setdefault(part.microbatches, []).append(part)
+    rows = [(part.num_bytes, part.name) for part in parts if not part.microbatches]
+    for numbers, kept in together.items():
+        chunks = joined(part.name.removeprefix(CHUNK) for part in kept)
+        name = f"activations of model chunk{'s' if len(kept) > 1 else ''} {chunks}"
+        which = f"micro-batch{'es' if len(numbers) > 1 else ''} {ranges(numbers)}"
+        rows.append((sum(part.num_bytes for part in kept), f"{name}: {which}"))
+    return sorted(rows, reverse=True)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as ranges: 0 to 3, 6 and 8 to 9."""
+    starts = [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n - 1]
+    ends = [n for at, n in enumerate(numbers) if at == len(numbers) - 1 or numbers[at + 1] != n + 1]
+    return joined(str(a) if a == b else f"{a} to {b}" for a, b in zip(starts, ends, strict=True))
+
+
+def _fullest_rank(timeline: StepTimeline) -> int | None:
+    """The rank with the highest peak of memory; None where no memory is known."""
+    return int(np.argmax([trace.peak_bytes for trace in timeline.memory])) if timeline.memory else None
+
+
+def _record(timeline: StepTimeline) -> dict[str, Any]:
+    """``breakdown_s`` is that of the slowest rank and sums to the step time; without a plan there is no memory."""
+    fullest, rates = _fullest_rank(timeline), timeline.bubble_rates.tolist()
+    ranks: list[dict[str, Any]] = [
+        {"name": name, "bubble_rate": rate} for name, rate in zip(timeline.rank_names, rates, strict=True)
+    ]
+    for rank, trace in zip(ranks, timeline.memory, strict=False):
+        rank |= {"peak_memory_bytes": trace.peak_bytes, "peak_memory_time_s": trace.peak_time}
+    return {
+        "title": timeline.title,
+        "step_time_s": timeline.step_time,
+        "pipeline_time_s": timeline.pipeline_time,
+        "slowest_rank": timeline.slowest,
+        "breakdown_s": timeline.split(timeline.slowest),
+        "critical_path_s": timeline.critical_split,
+        "num_events": len(timeline.events),
+        "ranks": ranks,
+        "peak_memory": None if fullest is None else _peak_record(fullest, timeline.memory[fullest]),
+        "layer": plain(timeline.layer),
+    }
+
+
+def _peak_record(rank: int, trace: MemoryTrace) -> dict[str, Any]:
+    peak = {"rank": rank, "bytes": trace.peak_bytes, "time_s": trace.peak_time}
+    return {**peak, "alive": plain(trace.at_peak)}
