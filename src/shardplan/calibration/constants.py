@@ -6,7 +6,7 @@ is its prior times :math:`e^\theta`; a share of one moves in its log-odds. A tab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -40,10 +40,22 @@ class Free:
     is_share: bool
 
     @property
+    def own_label(self) -> str:
+        """Its name without that of its generation."""
+        return f"{self.name}[{'+'.join(self.keys)}]" if self.keys else self.name
+
+    @property
     def label(self) -> str:
         """Its name in reports."""
-        place = "" if self.generation == "default" else f"{self.generation}."
-        return f"{place}{self.name}" + (f"[{'+'.join(self.keys)}]" if self.keys else "")
+        return self.own_label if self.generation == "default" else f"{self.generation}.{self.own_label}"
+
+    def stated(self, values: Sequence[Numbers]) -> Any:
+        """Values of its keys as a profile states them: a part of a table, or the number."""
+        return dict(zip(self.keys, values, strict=True)) if self.keys else values[0]
+
+    def stated_together(self, value: float) -> Any:
+        """What its keys share, likewise."""
+        return {"+".join(self.keys): value} if self.keys else value
 
     def at(self, theta: Numbers) -> tuple[Numbers, ...]:
         """Value of each key at a move of ``theta``."""
@@ -70,7 +82,8 @@ def profiles_at(frees: Sequence[Free], theta: Vector) -> Callable[[str], Profile
         constants = dict(constants_of(generation))
         for column, free in enumerate(frees):
             if free.generation == generation:
-                constants[free.name] = _moved(constants[free.name], free, theta[:, column])
+                before, values = constants[free.name], free.stated(free.at(theta[:, column]))
+                constants[free.name] = replace(before, value=with_part(before.value, values))
         return constants
 
     @cache
@@ -101,9 +114,6 @@ def _frees(generation: str, name: str, constant: Constant) -> list[Free]:
     return [Free(generation, name, (), (float(prior),), float(sd), is_share)]
 
 
-def _moved(constant: Constant, free: Free, theta: Vector) -> Constant:
-    values = free.at(theta)
-    if not free.keys:
-        return replace(constant, value=values[0])
-    table: dict[str, Any] = dict(constant.value) if isinstance(constant.value, dict) else {}
-    return replace(constant, value=table | dict(zip(free.keys, values, strict=True)))
+def with_part(table: object, part: Any) -> Any:
+    """A table of a profile with a ``part`` of it replaced; a number is replaced as a whole."""
+    return {**(table if isinstance(table, Mapping) else {}), **part} if isinstance(part, Mapping) else part

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import yaml
 
-from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_constants, profiles_at, rounded
+from shardplan.calibration.constants import SD_DIGITS, Vector, free_constants, profiles_at, rounded, with_part
 from shardplan.calibration.errors import NEEDS_HEAD
 from shardplan.calibration.fit import Fit, evidence_of, fit
 from shardplan.calibration.left_out import neighbourhoods_of, residual_of, with_gap_factors
@@ -149,23 +149,16 @@ def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:
     constants = dict(constants_of(generation))
     for column, free in enumerate(found.frees):
         if free.generation == generation:
-            constants[free.name] = _fitted(constants[free.name], free, found, column)
+            before = constants[free.name]
+            values = [rounded(float(value)) for value in free.at(float(found.theta[0, column]))]
+            sd = rounded(float(found.sd[column]), SD_DIGITS)
+            constants[free.name] = replace(
+                before,
+                value=with_part(before.value, free.stated(values)),
+                sd=with_part(before.sd, free.stated_together(sd)),
+                fitted_on=PUBLISHED,
+            )
     return constants
-
-
-def _fitted(constant: Constant, free: Free, found: Fit, column: int) -> Constant:
-    values = [rounded(float(value)) for value in free.at(float(found.theta[0, column]))]
-    sd = rounded(float(found.sd[column]), SD_DIGITS)
-    if not free.keys:
-        return replace(constant, value=values[0], sd=sd, fitted_on=PUBLISHED)
-    table: dict[str, Any] = dict(constant.value) if isinstance(constant.value, dict) else {}
-    spread: dict[str, float] = dict(constant.sd) if isinstance(constant.sd, dict) else {}
-    return replace(
-        constant,
-        value=table | dict(zip(free.keys, values, strict=True)),
-        sd=spread | {"+".join(free.keys): sd},
-        fitted_on=PUBLISHED,
-    )
 
 
 def write_profiles(found: Fit, folder: Path) -> None:
@@ -174,13 +167,12 @@ def write_profiles(found: Fit, folder: Path) -> None:
         path = folder / f"{generation}.yaml"
         lines = (PROFILES / path.name).read_text(encoding="utf-8").splitlines()
         heading = [line for line in lines if line.startswith("#")]
-        records = {name: _record(constant) for name, constant in with_fitted(found, generation).items()}
+        records = {
+            name: {key: value for key, value in plain(constant).items() if value is not None}
+            for name, constant in with_fitted(found, generation).items()
+        }
         body = yaml.safe_dump(records, sort_keys=False, width=118, allow_unicode=True)
         path.write_text("\n".join([*heading, body]), encoding="utf-8")
-
-
-def _record(constant: Constant) -> dict[str, Any]:
-    return {key: value for key, value in plain(constant).items() if value is not None}
 
 
 def residuals_table(found: Refit) -> str:
@@ -204,18 +196,12 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 def residuals_of(found: Refit) -> tuple[Residual, ...]:
     """Every run with its errors under constants that have not seen its group, and by those fitted to all."""
-    constants = _fitted_profiles(found.fit)
+
+    @cache
+    def constants(generation: str) -> Profile:
+        return assemble(generation, with_fitted(found.fit, "default"), with_fitted(found.fit, generation))
+
     errors = zip(found.left_out(found.time), found.left_out(found.memory), found.time[:, 0], strict=True)
     rows = [each for each in zip(found.cases, errors, found.groups, strict=True) if each[0].asked.run.ran]
     runs = [residual_of(case, time, memory, case.shares(constants), fitted) for case, (time, memory, fitted), _ in rows]
     return with_gap_factors(runs, [group for _, _, group in rows])
-
-
-def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:
-    """Profiles by generation with the values that are written."""
-
-    @cache
-    def profile(generation: str) -> Profile:
-        return assemble(generation, with_fitted(found, "default"), with_fitted(found, generation))
-
-    return profile

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from shardplan.calibration.constants import SD_DIGITS, Free, free_constants, rounded
+from shardplan.calibration.constants import SD_DIGITS, Free, free_constants, rounded, with_part
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.fit import Fit, evidence_of, fit
 from shardplan.calibration.left_out import RunSplit, errors_left_out, split_of
@@ -242,35 +242,25 @@ def _constants(found: Fit, origin: str) -> dict[str, Constant]:
 
 
 def _moved(free: Free, found: Fit, column: int, origin: str) -> Constant:
-    values, before = _values(free, float(found.theta[0, column])), [rounded(value) for value in free.priors]
-    sd, group = rounded(float(found.sd[column]), SD_DIGITS), "+".join(free.keys)
+    shipped, before = constants_of(free.generation)[free.name], [rounded(value) for value in free.priors]
     source = f"fitted to {origin}; was {', '.join(dict.fromkeys(f'{value:g}' for value in before))}"
-    unit = constants_of(free.generation)[free.name].unit
-    if not free.keys:
-        return Constant(
-            value=values[0], unit=unit, source=source, prior=before[0], prior_sd=free.sd, sd=sd, fitted_on=origin
-        )
+    if free.keys and isinstance(shipped.value, dict) and len(free.keys) < len(shipped.value):
+        source += f" ({'+'.join(free.keys)})"
     return Constant(
-        value=dict(zip(free.keys, values, strict=True)),
-        unit=unit,
-        source=f"{source} ({group})" if len(free.keys) < len(_table(free)) else source,
-        prior=dict(zip(free.keys, before, strict=True)),
-        prior_sd={group: free.sd},
-        sd={group: sd},
+        value=free.stated(_values(free, float(found.theta[0, column]))),
+        unit=shipped.unit,
+        source=source,
+        prior=free.stated(before),
+        prior_sd=free.stated_together(free.sd),
+        sd=free.stated_together(rounded(float(found.sd[column]), SD_DIGITS)),
         fitted_on=origin,
     )
 
 
-def _table(free: Free) -> Mapping[str, Any]:
-    value = constants_of(free.generation)[free.name].value
-    return value if isinstance(value, dict) else {}
-
-
 def _joined(one: Constant, other: Constant) -> Constant:
     """Two parts of a table."""
-    merged: dict[str, Any] = {
-        name: {**getattr(one, name), **getattr(other, name)} for name in ("value", "prior", "prior_sd", "sd")
-    }
+    names = ("value", "prior", "prior_sd", "sd")
+    merged = {name: with_part(getattr(one, name), getattr(other, name)) for name in names}
     return replace(one, **merged, source=f"{one.source}; {other.source.partition('; ')[2]}")
 
 
@@ -285,7 +275,7 @@ def _changes(found: Fit) -> tuple[Change, ...]:
     moves = [(abs(float(found.theta[0, column])) / free.sd, column, free) for column, free in enumerate(found.frees)]
     return tuple(
         Change(
-            label=f"{free.name}[{'+'.join(free.keys)}]" if free.keys else free.name,
+            label=free.own_label,
             unit=constants_of(free.generation)[free.name].unit,
             before=tuple(rounded(prior) for prior in free.priors),
             after=tuple(_values(free, float(found.theta[0, column]))),

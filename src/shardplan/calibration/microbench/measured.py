@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.constants import rounded
+from shardplan.calibration.constants import rounded, with_part
 from shardplan.calibration.microbench.fits import (
     Fitted,
     Found,
@@ -182,13 +182,9 @@ def _added(table: Constant | None, entry: Constant) -> Constant:
     """One more key of a table."""
     if table is None:
         return entry
-    assert isinstance(table.value, dict)
-    assert isinstance(entry.value, dict)
-    assert isinstance(table.sd, dict)
-    assert isinstance(entry.sd, dict)
     clause = entry.source.partition("; ")[2]
     source = f"{table.source.partition(' (')[0]}, {clause}" if clause else table.source
-    return replace(table, value=table.value | entry.value, sd=table.sd | entry.sd, source=source)
+    return replace(table, value=with_part(table.value, entry.value), sd=with_part(table.sd, entry.sd), source=source)
 
 
 def _described(constants: dict[str, Constant], base: Profile) -> dict[str, Constant]:
