@@ -285,11 +285,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "one plan is the first and the last",
     (
         "estimation/stage_memory.py",
-        "return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0",
-        "return (np.maximum(needed - gone, 0.0))",
-    ): "what needs nothing needs nothing beyond what is gone: the condition saves work",
-    (
-        "estimation/stage_memory.py",
         "return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0",
         "return (np.maximum(peak - gone, 0.0))",
     ): "what has no peak needs nothing beyond what is gone: the condition saves work",

@@ -27,7 +27,8 @@ from shardplan.frameworks.usual_stack import (
 )
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.planner.related.frameworks import options_for, other_software, under_fastest
+from shardplan.planner.related.frameworks import under_fastest
+from shardplan.planner.related.software import options_for, other_software
 from shardplan.units import format_time
 
 JOB = Job(sequence_length=2048, global_batch_size=64)

@@ -191,7 +191,6 @@ FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     Hanging: _hanging,
     Item: lambda item: _line(Line(item.text, item.mark.strip())),
     Bullets: _bullets,
-    Item: lambda item: _line(Line(item.text, item.mark.strip())),
     Numbered: _bullets,
     Phrases: _phrases,
     CommandLine: lambda command: f"<pre>{escape(command.text)}</pre>",

@@ -199,7 +199,6 @@ FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
     Hanging: _show_hanging,
     Item: lambda page, item: page.hanging(Text(item.mark), Text(item.text), gap=1),
     Bullets: _show_bullets,
-    Item: lambda page, item: page.hanging(Text(item.mark), Text(item.text), gap=1),
     Numbered: _show_numbered,
     Phrases: _show_phrases,
     CommandLine: lambda page, command: page.verbatim(command.text),

@@ -11,7 +11,7 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.usual_stack import stack_of_label
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.software import Software
-from shardplan.planner.related.frameworks import OtherSoftware, options_for, other_software
+from shardplan.planner.related.software import OtherSoftware, options_for, other_software
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share
 from shardplan.reports.explanation import Explanation

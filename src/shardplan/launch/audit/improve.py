@@ -23,7 +23,7 @@ from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import flagscale, forks, megatron, neox, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Reading, plain_name
-from shardplan.planner.related.frameworks import OtherSoftware, other_software
+from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
 from shardplan.planner.stopping import Stop
 

@@ -6,20 +6,18 @@ Where no framework is named and the usual one has not what is wanted, an answer 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shardplan.errors import NotRunnableError
-from shardplan.estimation.estimate import Estimate, estimate_plan, price_plans
-from shardplan.estimation.priced import PricedPlan
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, PutQuestion, Question
 from shardplan.fields import dataclass
-from shardplan.frameworks.options import options_of
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.software import CHOSEN, OF_EXPERTS
+from shardplan.inputs.software import CHOSEN
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.counts import can_fit
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
@@ -190,45 +188,3 @@ def _not_offered(stack: Stack, plan: Plan) -> tuple[str, ...]:
     offered = {} if can is None or can.software is None else can.software
     stated = {name: getattr(plan, name) for name in CHOSEN if getattr(plan, name) is not None}
     return tuple(name for name, value in stated.items() if value not in offered.get(name, (value,)))
-
-
-class OtherSoftware(NamedTuple):
-    """A plan under another value of one field of the software."""
-
-    field: str
-    old: str | bool
-    new: str | bool
-    question: Question
-    """The question with the new value."""
-    priced: PricedPlan
-    """The plan under it."""
-
-    @property
-    def key(self) -> str:
-        """The field as records name it: ``software.moe_dispatcher``."""
-        return f"software.{self.field}"
-
-
-def other_software(question: Question, now: Estimate, stack: Stack) -> Iterator[OtherSoftware]:
-    """The plan of ``now`` under every other value that its framework has and allows for it, where that matters."""
-    can, software, plan = stack.can_run, question.job.software, now.plan
-    for field, values in ({} if can is None or can.software is None else can.software).items():
-        if field in OF_EXPERTS and not question.model.is_moe:
-            continue
-        old = getattr(software, field)
-        for new in (value for value in values if value != old):
-            changed: dict[str, Any] = {field: new}
-            other = replace(question, job=replace(question.job, software=replace(software, **changed)))
-            if refusals(stack, plan, other.setting):
-                continue
-            priced = price_plans(other, [plan])[0]
-            if (priced.step_time, priced.peak_memory_bytes) != (now.step_time, now.peak_memory_bytes):
-                yield OtherSoftware(field, old, new, other, priced)
-
-
-def options_for(other: OtherSoftware, plan: Plan, stack: Stack, question: Question) -> tuple[str, ...]:
-    """Options of the framework that the new value needs, and the plan alone does not."""
-    before, after = (options_of(stack, each.setting, plan) for each in (question, other.question))
-    if before is None or after is None:
-        return ()
-    return tuple(option for option in after.options if option not in before.options)
