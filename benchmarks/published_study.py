@@ -15,7 +15,7 @@ from measure import parser, print_table, timed, write_record
 from plain_subramanian2024 import candidates, time_and_memory
 
 from shardplan.published.subramanian2024 import (
-    Setting,
+    PaperSetting,
     System,
     Transformer,
     load_model,
@@ -99,7 +99,7 @@ def _study_rate(sizes: tuple[int, ...], *, runs: int) -> Rate:
 def _search_rate(*, runs: int) -> Rate:
     """One search, nothing shared with another."""
     model, strategy, system, nvs, size = SEARCH
-    setting = Setting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
+    setting = PaperSetting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
     (found,) = search(setting, [size])
     timing = timed(lambda: search(setting, [size]), runs=runs)
     what = f"one search: {strategy} {model} {system}-NVS{nvs} n={size}"
@@ -112,7 +112,7 @@ def _alone_rate(*, num: int) -> Rate:
     form, config, part = strategy_of(strategy), load_model(model), load_system(system, nvs)
     space = candidates_of(form, config, sizes=[size], nvlink_size=nvs, global_batch_size=GLOBAL_BATCH_SIZE)
     chosen = [space.configuration(index) for index in range(0, space.num_candidates, space.num_candidates // num)][:num]
-    setting = Setting(model=config, system=part, strategy=form)
+    setting = PaperSetting(model=config, system=part, strategy=form)
     timing = timed(lambda: [price(setting, [each]) for each in chosen], runs=3)
     return _rate("one candidate at a time", len(chosen), timing.median_s, timing.median_cpu_s)
 

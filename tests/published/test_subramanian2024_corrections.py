@@ -10,7 +10,7 @@ from shardplan.published.subramanian2024 import (
     CORRECTIONS,
     FAITHFUL,
     STRATEGIES,
-    Setting,
+    PaperSetting,
     SizeResult,
     corrections_of,
     load_model,
@@ -30,7 +30,7 @@ MODELS = ("gpt3_1T", "vit_era5")
 def _best(
     model: str, strategy: str, system: str, nvs: int, sizes: tuple[int, ...], *, corrected: object = None
 ) -> list[SizeResult]:
-    setting = Setting(
+    setting = PaperSetting(
         model=load_model(model),
         system=load_system(system, nvs),
         strategy=strategy_of(strategy),

@@ -20,7 +20,7 @@ from shardplan.published.subramanian2024 import (
 from shardplan.published.subramanian2024.candidates import candidates_of, places_of
 from shardplan.published.subramanian2024.iteration import (
     Configuration,
-    Setting,
+    PaperSetting,
     gradient_time,
     stage_link_shares,
     summa_time,
@@ -114,7 +114,7 @@ def test_a_candidate_costs_the_same_alone_and_among_all(space: str, strategy: st
     (model, system, sizes, batch), form, changes = SPACES[space], strategy_of(strategy), corrections_of(corrected)
     found = candidates_of(form, model, sizes=sizes, nvlink_size=system.nvlink_size, global_batch_size=batch)
     prices = price_candidates(found, system, changes)
-    setting = Setting(model=model, system=system, strategy=form, global_batch_size=batch, corrected=changes)
+    setting = PaperSetting(model=model, system=system, strategy=form, global_batch_size=batch, corrected=changes)
     memory = np.asarray(prices.memory.total)
     assert found.num_candidates > 0
     for index in np.random.default_rng(0).integers(found.num_candidates, size=12).tolist():
@@ -179,7 +179,7 @@ def test_a_search_too_large_for_memory_is_refused() -> None:
     model = Transformer(name="large", l=720_720, e=720_720, h=720_720, depth=720_720)
     system = load_system("B200", 83_160)
     with pytest.raises(InputError, match="combinations"):
-        search(Setting(model=model, system=system, strategy=strategy_of("2d"), global_batch_size=size), [size])
+        search(PaperSetting(model=model, system=system, strategy=strategy_of("2d"), global_batch_size=size), [size])
 
 
 def test_more_memory_never_makes_the_best_slower() -> None:

@@ -13,7 +13,7 @@ from shardplan.published.check import check_text
 from shardplan.published.subramanian2024 import (
     STRATEGIES,
     Configuration,
-    Setting,
+    PaperSetting,
     load_model,
     load_system,
     price,
@@ -81,7 +81,7 @@ def test_the_search_reports_the_throughput_that_pricing_gives(results: Study) ->
 def test_one_accelerator_does_the_published_work() -> None:
     """Section 8 of the specification of the programme: parameters and work of one sample of gpt3_1T on H200."""
     model, system = load_model("gpt3_1T"), load_system("H200")
-    setting = Setting(model=model, system=system, strategy=strategy_of("1d"))
+    setting = PaperSetting(model=model, system=system, strategy=strategy_of("1d"))
     one = price(setting, [Configuration(dp=1, tp1=1, pp=1)])
     assert float(np.max(one.memory.weights)) / 2 / 1e12 == pytest.approx(1.006665728, rel=1e-12)
     assert float(np.max(one.flops)) / 4096 / 1e15 == pytest.approx(12.569785006994787, rel=1e-12)

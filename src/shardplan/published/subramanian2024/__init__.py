@@ -12,7 +12,7 @@ from shardplan.published.subramanian2024.inputs import (
     load_model,
     load_system,
 )
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Price, Setting, price
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, PaperSetting, Price, price
 from shardplan.published.subramanian2024.search import SizeResult, search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, strategy_of
 
@@ -22,8 +22,8 @@ __all__ = [
     "STATISTICS",
     "STRATEGIES",
     "Configuration",
+    "PaperSetting",
     "Price",
-    "Setting",
     "SizeResult",
     "System",
     "Transformer",

@@ -23,7 +23,7 @@ from shardplan.published.subramanian2024.inputs import (
     load_model,
     load_system,
 )
-from shardplan.published.subramanian2024.iteration import Configuration, Setting
+from shardplan.published.subramanian2024.iteration import Configuration, PaperSetting
 from shardplan.published.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.records import configuration_records
 from shardplan.published.subramanian2024.search import price_candidates
@@ -184,7 +184,7 @@ def best_place(
     corrected: Corrections,
 ) -> Row:
     """Record of a configuration in the place that makes it fastest; whether it fits plays no part."""
-    setting = Setting(model=load_model(model), system=system, strategy=strategy_of(strategy), corrected=corrected)
+    setting = PaperSetting(model=load_model(model), system=system, strategy=strategy_of(strategy), corrected=corrected)
     records = configuration_records(setting, places_of(chosen, system.nvlink_size))
     return min(records, key=lambda record: float(record["t"]))
 

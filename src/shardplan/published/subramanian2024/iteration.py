@@ -155,7 +155,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class PaperSetting:
     """In which configurations are priced: a model on a system, by a form of tensor parallelism."""
 
     model: Transformer
@@ -288,7 +288,7 @@ def memory_of(
     )
 
 
-def price(setting: Setting, configurations: Sequence[Configuration]) -> Price:
+def price(setting: PaperSetting, configurations: Sequence[Configuration]) -> Price:
     """Every part of an iteration; arrays with an element for each configuration."""
     model, system, strategy, corrected = setting.model, setting.system, setting.strategy, setting.corrected
     global_batch_size, c = setting.global_batch_size, _columns(configurations)

@@ -26,7 +26,7 @@ from shardplan.published.subramanian2024.inputs import (
     load_model,
     load_system,
 )
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Setting
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, PaperSetting
 from shardplan.published.subramanian2024.records import (
     check_configuration,
     configuration_records,
@@ -99,7 +99,7 @@ class Subramanian2024(Method):
     def answer(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """The best configurations of a search, or one configuration, with all statistics. Raises ``InputError``."""
         fields = read_fields(CaseFields, case, owner=self.name, results=RESULTS)
-        setting = Setting(
+        setting = PaperSetting(
             model=load_model(fields.model),
             system=load_system(fields.system, fields.nvs),
             strategy=strategy_of(fields.strategy),
@@ -148,7 +148,7 @@ def _days(model: Transformer, record: Mapping[str, Any]) -> dict[str, float]:
     return {"training_days": model.num_samples / record["throughput"] / SECONDS_PER_DAY}
 
 
-def _searched(fields: CaseFields, setting: Setting) -> tuple[list[Configuration], dict[str, float]]:
+def _searched(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configuration], dict[str, float]]:
     """The best configurations; where none fits, the one of least memory. Raises ``InputError`` if there is none."""
     if fields.gpus is None:
         raise InputError("the case has no gpus", rule="a search has a number of accelerators", hint="give gpus")
@@ -168,7 +168,7 @@ def _searched(fields: CaseFields, setting: Setting) -> tuple[list[Configuration]
     return list(found.best) or [found.smallest], counts
 
 
-def _priced(fields: CaseFields, setting: Setting) -> tuple[list[Configuration], dict[str, float]]:
+def _priced(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configuration], dict[str, float]]:
     """The configuration that a case gives; in all its places, if it does not say where it lies."""
     configuration, domain = _configuration(fields, setting.strategy), setting.system.nvlink_size
     check_configuration(setting, configuration)

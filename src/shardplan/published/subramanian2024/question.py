@@ -15,7 +15,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import MethodAnswer, MethodError, MethodRow
 from shardplan.published.mapping import as_refusal, spanned_tiers
 from shardplan.published.subramanian2024.inputs import FLAWS, System, Transformer
-from shardplan.published.subramanian2024.iteration import Configuration, Setting, price
+from shardplan.published.subramanian2024.iteration import Configuration, PaperSetting, price
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, Strategy
 from shardplan.units import format_rate, format_time
@@ -72,7 +72,7 @@ def _memory(row: MethodRow) -> float:
 
 def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Job, top: int) -> list[MethodRow]:
     """The best rows of one strategy that differ in degrees, or the one of least memory where none fits."""
-    setting = Setting(
+    setting = PaperSetting(
         model=question.transformer,
         system=question.system,
         strategy=strategy,

@@ -9,12 +9,12 @@ import numpy as np
 
 from shardplan.errors import InputError
 from shardplan.published.subramanian2024.inputs import Corrections, System
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Setting, pass_time, price
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, PaperSetting, pass_time, price
 from shardplan.published.subramanian2024.operators import Operator, VectorPass, collective_time
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
 
-def check_configuration(setting: Setting, configuration: Configuration) -> None:
+def check_configuration(setting: PaperSetting, configuration: Configuration) -> None:
     """Refuses degrees that do not divide what they divide. Raises ``InputError``."""
     model, strategy, c = setting.model, setting.strategy, configuration
     system, global_batch_size = setting.system, setting.global_batch_size
@@ -59,7 +59,7 @@ DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb", "nv_tp", "nv_tp1"
 """Columns of a configuration; those that a strategy does not know are None."""
 
 
-def configuration_records(setting: Setting, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
+def configuration_records(setting: PaperSetting, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
     """Degrees, throughput [samples/s], memory and all statistics of every configuration."""
     if not configurations:
         return []
@@ -95,7 +95,7 @@ def degrees_record(strategy: Strategy, configuration: Configuration) -> dict[str
     }
 
 
-def operator_records(setting: Setting, configuration: Configuration) -> list[dict[str, Any]]:
+def operator_records(setting: PaperSetting, configuration: Configuration) -> list[dict[str, Any]]:
     """Every operator of a layer: work, traffic, collectives, times of both directions, weights and what is kept."""
     c, system, corrected = configuration, setting.system, setting.corrected
     split = Split(m1=c.tp1, m2=c.tp2, b=float(c.mbs), blocks=c.nb, t1=c.nv_tp1, t2=c.nv_tp2)

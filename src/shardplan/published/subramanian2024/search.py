@@ -13,7 +13,7 @@ from shardplan.published.subramanian2024.inputs import FAITHFUL, Corrections, Sy
 from shardplan.published.subramanian2024.iteration import (
     Configuration,
     Memory,
-    Setting,
+    PaperSetting,
     gradient_time,
     iteration_time,
     layer_cost,
@@ -98,7 +98,7 @@ class CandidatePrices:
         return space.configuration(start + int(np.argmin(self.time[start:stop]))), float(total[point])
 
 
-def search(setting: Setting, sizes: Sequence[int], *, top: int = 10) -> list[SizeResult]:
+def search(setting: PaperSetting, sizes: Sequence[int], *, top: int = 10) -> list[SizeResult]:
     """The ``top`` fastest configurations that fit, for each of ``sizes`` accelerators."""
     system, batch = setting.system, setting.global_batch_size
     space = candidates_of(

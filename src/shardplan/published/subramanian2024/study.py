@@ -27,7 +27,7 @@ from shardplan.published.subramanian2024.inputs import (
     load_model,
     load_system,
 )
-from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, Setting
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, PaperSetting
 from shardplan.published.subramanian2024.records import check_configuration, configuration_records
 from shardplan.published.subramanian2024.search import SizeResult, price_candidates, search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, strategy_of
@@ -75,7 +75,7 @@ class StudyEntry:
         """The best configurations of every size with all statistics."""
         found = [(result, number) for result in self.results for number in range(len(result.best))]
         priced = configuration_records(
-            Setting(
+            PaperSetting(
                 model=load_model(self.model),
                 system=load_system(self.system, self.nvs),
                 strategy=strategy_of(self.strategy),
@@ -211,8 +211,8 @@ def _cases(rows: list[_Row]) -> Iterator[Case]:
             yield _search_case(row, results[row.num_gpus])
 
 
-def _setting(strategy: object, model: object, system: object, nvs: int) -> Setting:
-    return Setting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
+def _setting(strategy: object, model: object, system: object, nvs: int) -> PaperSetting:
+    return PaperSetting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
 
 
 def _search_case(row: _Row, result: SizeResult) -> Case:
