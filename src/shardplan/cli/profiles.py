@@ -30,9 +30,10 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
         entries = reports.profile_entries()
         target.write({"schema": "shardplan/profiles/1", "profiles": plain(entries)})
     else:
-        from shardplan.cli.question import profile_named
+        from shardplan.ask.names import profile_named
 
-        profile, generation = profile_named(name)
+        profile = profile_named(name)
+        generation = profile.generation
         target.write(reports.profile_record(profile, generation))
     if not target.is_stdout:
         from shardplan.cli.layout import Page

@@ -27,6 +27,7 @@ from shardplan.frameworks.usual_stack import (
     without_prediction_blocks,
 )
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job, in_full
@@ -38,8 +39,6 @@ from shardplan.inputs.software import CHOSEN
 from shardplan.inputs.trained import trained_model
 from shardplan.units import format_bytes
 from shardplan.workload.layer import check_adapters
-
-MAX_NUM_ACCELERATORS = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +185,8 @@ class PutQuestion(NamedTuple):
     under: Mapping[str, Callable[[str], PutQuestion]] = {}
     """Where none is named and the usual one has not what is wanted: the question under each that has, by its name. It
     takes in words how that one was chosen."""
+    warnings: tuple[str, ...] = ()
+    """What an answer says first: constants that are not the usual ones."""
 
     def restricted(self, choices: Mapping[str, Collection[str] | None]) -> PutQuestion:
         """With what the framework adds to the assumptions where ``choices`` restrict a search."""

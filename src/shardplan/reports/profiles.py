@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from shardplan.fields import dataclass
-from shardplan.files import read_document
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
@@ -160,8 +158,3 @@ def profile_record(profile: Profile, generation: str) -> dict[str, Any]:
         "generation": generation,
         "constants": plain(constant_rows(profile, generation)),
     }
-
-
-def generation_of(path: str) -> str:
-    """The generation that a user's profile is made for. Raises InputError."""
-    return str(read_document(Path(path)).get("generation"))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS
 from shardplan.fields import described, wrong
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardplan.cli.figure_files import table_text
-from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import asked, dataclass
 from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget, check_one_on_stdout, check_together
 
 if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
 
 
-_file = partial(flag, panel="Output", metavar="FILE")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ChartFlags:
     """Which files show the answer."""
 
-    csv: Annotated[str | None, _file("Write the answer as a table.")] = None
-    html: Annotated[str | None, _file("Write the figure as a page, one file without a network.")] = None
-    png: Annotated[str | None, _file("Write the figure as a picture (PNG).")] = None
-    svg: Annotated[str | None, _file("Write the figure as a picture (SVG).")] = None
+    csv: str | None = asked("Write the answer as a table.", panel="Output", metavar="FILE")
+    html: str | None = asked("Write the figure as a page, one file without a network.", panel="Output", metavar="FILE")
+    png: str | None = asked("Write the figure as a picture (PNG).", panel="Output", metavar="FILE")
+    svg: str | None = asked("Write the figure as a picture (SVG).", panel="Output", metavar="FILE")
 
     def files(self, output: OutputFlags) -> ChartFiles:
         """Where they go, with the answer itself."""

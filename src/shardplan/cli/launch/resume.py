@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flags.flag import flag
+from shardplan.ask.more_forms import ResumeForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.launch.audit import ClusterFlag, EnvFlag, GivenFlag, ModelFlag, named_cluster, named_model, pairs
+from shardplan.cli.launch.audit import named_cluster, named_model, pairs
 
 if TYPE_CHECKING:
     from shardplan.launch.resume.side import ResumeSide
@@ -23,24 +23,6 @@ NewArgument = Annotated[
     Path,
     typer.Argument(metavar="NEW", help="Launch file or plan file of the run that loads.", show_default=False),
 ]
-FrameworkFlag = Annotated[
-    str | None,
-    flag(
-        "Framework of plan files that name none: megatron-lm, torchtitan, deepspeed ...",
-        "--framework",
-        panel="Question",
-        metavar="NAME",
-    ),
-]
-BandwidthFlag = Annotated[
-    str | None,
-    flag(
-        "Reading of checkpoints, per accelerator: 0.15GB/s.",
-        "--checkpoint-bandwidth",
-        panel="Question",
-        metavar="VALUE",
-    ),
-]
 
 
 @with_flags
@@ -48,12 +30,7 @@ def resume(
     *,
     old: OldArgument,
     new: NewArgument,
-    framework: FrameworkFlag = None,
-    model: ModelFlag = None,
-    cluster: ClusterFlag = None,
-    env: EnvFlag = None,
-    given: GivenFlag = None,
-    checkpoint_bandwidth: BandwidthFlag = None,
+    asked: ResumeForm,
     output: OutputFlags,
 ) -> int:
     """Say whether NEW can load the checkpoint that OLD saved, and what is not kept.
@@ -61,28 +38,25 @@ def resume(
     The answer is made from a dated record of the framework; what it does not say is unknown. `--env new.NODES=64` and
     `--given old.num_accelerators=512` are for one of the two files. Exits with 1 if it does not load, or is unknown.
     """
-    target = output.checked_target(old, new, model, cluster)
+    target = output.checked_target(old, new, asked.model, asked.cluster)
     from shardplan.decisions.operations import Operations
     from shardplan.launch.resume.answer import resume as resumed
     from shardplan.reports.forms.resume import load_of, resume_record
-    from shardplan.units import parse_bandwidth
 
     def side(name: str, path: Path) -> ResumeSide:
         from shardplan.reports.resume_files import of_side, side_of_file
 
         return side_of_file(
             path,
-            framework=framework,
-            model=named_model(model),
-            cluster=named_cluster(cluster),
-            env=of_side(dict(pairs("--env", env)), name),
-            given=of_side(dict(pairs("--given", given)), name),
+            framework=asked.framework,
+            model=named_model(asked.model),
+            cluster=named_cluster(asked.cluster),
+            env=of_side(dict(pairs("--env", asked.env)), name),
+            given=of_side(dict(pairs("--given", asked.given)), name),
         )
 
     found = resumed(side("old", old), side("new", new))
-    text = checkpoint_bandwidth
-    bandwidth = None if text is None else parse_bandwidth(text, field="--checkpoint-bandwidth")
-    load = load_of(found, Operations(checkpoint_bandwidth=bandwidth))
+    load = load_of(found, Operations(checkpoint_bandwidth=asked.checkpoint_bandwidth))
     target.write(resume_record(found, load))
     if not target.is_stdout:
         from shardplan.cli.layout import Page

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from shardplan.cli.flags.completion import listed_by
+from shardplan.ask.forms import SearchForm
 from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.plan import SearchFlags
+from shardplan.cli.flags.option_groups import listed_by
 from shardplan.errors import InputError
-from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
-    from shardplan.cli.question import Asked
+    from shardplan.estimation.question import PutQuestion
 
 
-MOST_ROWS = 1000
 DEFAULT_ROWS = 10
 OURS = "shardplan"
 """Our own search, as `shardplan methods` calls it."""
@@ -33,15 +31,14 @@ MethodFlag = Annotated[
 ]
 
 
-def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, target: JsonTarget) -> int:
+def plan_with_method(name: str, ask: Callable[[], PutQuestion], search: SearchForm, target: JsonTarget) -> int:
     """Answers the question that ``ask`` puts with the method called ``name``. Raises ShardplanError."""
     _check_flags(name, search)
-    top = DEFAULT_ROWS if search.top is None else whole(search.top, "--top", most=MOST_ROWS)
     from shardplan.published.catalogue import load_method
     from shardplan.reports.methods.question import ask_method, method_report_record, with_assumptions
 
     method, asked = load_method(name), ask()
-    report = with_assumptions(ask_method(method, asked.question, top=top), asked.assumptions)
+    report = with_assumptions(ask_method(method, asked.question, top=search.top or DEFAULT_ROWS), asked.assumptions)
     target.write(method_report_record(report))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
@@ -51,7 +48,7 @@ def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, t
     return 0 if report.is_yes else 1
 
 
-def _check_flags(name: str, search: SearchFlags) -> None:
+def _check_flags(name: str, search: SearchForm) -> None:
     """Another method searches a space of its own."""
     for name_of_flag in ("fix", "limit", "exclude", "simulate-top", "use-all"):
         if getattr(search, name_of_flag.replace("-", "_")):

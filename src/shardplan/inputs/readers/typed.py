@@ -59,7 +59,8 @@ def values_of(record: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(field: Described, value: Any) -> Any:
     if field.kind.base is int:
-        least, most = int(max(field.about.least, 0)), int(min(field.about.most, LONGEST))
+        least = int(max(field.about.least, 0))
+        most = LONGEST if field.about.most == math.inf else int(field.about.most)
         return whole(value, field.flag, least=least, most=most, is_length=field.about.is_length)
     if field.kind.base is float and field.about.is_count:
         return float(parse_count(value, field=field.flag))

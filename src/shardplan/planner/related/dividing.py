@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from shardplan.errors import InputError
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.estimation.question import Question
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.planner.related.neighbours import LARGEST_UNIT, MORE_LAYOUTS, Pair, batches_near, layouts_of
 from shardplan.units import format_bytes
 
