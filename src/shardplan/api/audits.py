@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shardplan.api.answers import values_of
-from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import AsRecord
+from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.planner.stopping import Stop

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, is_given, put_search
+from shardplan.api.questions import SearchFields, is_given, put_search
 from shardplan.api.saving import AsTable
+from shardplan.ask.names import ClusterLike, ModelLike
 from shardplan.decisions.batches import BatchLimits, parse_batch_limits, wrong_limits
 from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations

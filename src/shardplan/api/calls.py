@@ -8,18 +8,9 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from shardplan.api.answers import PlanAnswer, SearchAnswer
-from shardplan.api.questions import (
-    ClusterLike,
-    JobFields,
-    ModelLike,
-    PlanLike,
-    ProfileLike,
-    StackLike,
-    ask,
-    choices_of,
-    cluster_of,
-    plan_of,
-)
+from shardplan.api.questions import JobFields, PlanLike, ask, plan_of
+from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of
+from shardplan.ask.questions import choices_in, searched
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.estimation.question import Question
 from shardplan.estimation.written import estimate_written
@@ -29,9 +20,8 @@ from shardplan.inputs.job import Job
 from shardplan.launch.export.saving import ExportTarget
 from shardplan.launch.export.targets import export_estimate
 from shardplan.launch.export.written import Export
-from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of, under_fastest
+from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
 from shardplan.planner.restrictions import Given
-from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 
@@ -72,21 +62,11 @@ def search(
     Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,
     ``SearchStopped`` where ``stop`` says yes.
     """
-    choices = choices_of(without, fix=fix, limit=limit, exclude=exclude)
-    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    asked = under_fastest(asked, **choices, stop=stop)
-    found = search_question(
-        asked.question,
-        top=top,
-        progress=progress,
-        stop=stop,
-        stack=asked.stack,
-        simulate_top=simulate_top,
-        prune=prune,
-        use_all=use_all,
-        **choices,
-    )
-    return SearchAnswer.of(found.assuming(asked.restricted(choices).assumptions))
+    asked = {"job": job, "profile": profile, "stack": stack, "without": without, **fields}
+    record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **asked}
+    record |= {"fix": fix, "limit": limit, "exclude": exclude}
+    how: dict[str, Any] = {"top": top, "simulate_top": simulate_top, "prune": prune, "use_all": use_all}
+    return SearchAnswer.of(searched(record, progress=progress, stop=stop, **how))
 
 
 def estimate(
@@ -165,7 +145,7 @@ def search_frameworks(
     """
     check_kind("stacks", stacks, Sequence, type(None), hint="a list of names or stacks")
     vendor = cluster_of(cluster).accelerator.vendor
-    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
+    choices = choices_in({"fix": fix, "limit": limit, "exclude": exclude})
 
     def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
         asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)

@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
-from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
+from shardplan.api.questions import SearchFields, is_given, put_search
 from shardplan.api.saving import AsTable
+from shardplan.ask.names import ClusterLike, ModelLike, StackLike
+from shardplan.ask.questions import choices_in
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -165,7 +167,7 @@ def whatif(
         )
     vendor = answer.question.cluster.accelerator.vendor
     framework = stack_of_label(before.framework) if stack == USUAL else stack_for(stack, vendor)
-    searches = Searches(stack=framework, stop=stop, **choices_of(fix=fix, limit=limit, exclude=exclude))
+    searches = Searches(stack=framework, stop=stop, **choices_in({"fix": fix, "limit": limit, "exclude": exclude}))
     found = what_ifs.what_if(answer.question, before.plan, changes, searches, progress=progress)
     return WhatIfAnswer(**values_of(what_ifs.WhatIf, found))
 

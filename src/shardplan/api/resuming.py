@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from shardplan.api.answers import PlanAnswer, SearchAnswer, values_of
 from shardplan.api.audits import AuditAnswer
-from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import AsRecord
+from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer

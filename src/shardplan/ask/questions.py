@@ -28,6 +28,8 @@ from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.restrictions import LIBRARY
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 
 Record = Mapping[str, Any]
@@ -68,6 +70,13 @@ def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, 
     profile = profile_of(record.get("profile"), reads_files=reads_files)
     put = put_question(model, cluster, count, fields, job=job, software=software, stack=stack, profile=profile)
     return put, of_nodes, _said_of(profile, cluster)
+
+
+def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = None, **how: Any) -> SearchResult:
+    """The answer of a search, with all that was assumed; ``how``: as :func:`search_question` takes it."""
+    choices, put = choices_in(record), ask_search(record, reads_files=reads_files, stop=stop)
+    found = search_question(put.question, stack=put.stack, stop=stop, **how, **choices)
+    return found.assuming(put.restricted(choices).assumptions)
 
 
 def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> PutQuestion:

@@ -140,7 +140,7 @@ class PageQuestion:
 
     def cluster_asked(self) -> Cluster:
         """The cluster with what is replaced. Raises FieldError."""
-        from shardplan.api.questions import cluster_of
+        from shardplan.ask.names import cluster_of
 
         own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
