@@ -39,7 +39,7 @@ _ENV: Final = partial(
     "Value of an environment variable. Can be repeated.",
     metavar="NAME=VALUE",
     takes="variables",
-    in_json=InJson("Environment variables."),
+    in_json=InJson("Environment variables.", default={}),
     **_QUESTION,
 )
 _GIVEN: Final = partial(
@@ -47,7 +47,7 @@ _GIVEN: Final = partial(
     "Value that the file leaves open: vocab_size=128256. Can be repeated.",
     metavar="KEY=VALUE",
     takes="values",
-    in_json=InJson("Values of keys that the file leaves open."),
+    in_json=InJson("Values of keys that the file leaves open.", default={}),
     **_QUESTION,
 )
 
@@ -230,14 +230,14 @@ class LaunchForm:
         'Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
         metavar="TEXT",
         takes="names",
-        in_json=InJson("Measurements to explain: step 7.9s."),
+        in_json=InJson("Measurements to explain: step 7.9s.", default=[]),
         **_QUESTION,
     )
     keep: str | None = asked(
         "Fields of the plan that improvements leave as they are: tp,pp.",
         metavar="FIELDS",
         takes="names",
-        in_json=InJson("Fields of the plan that stay as they are."),
+        in_json=InJson("Fields of the plan that stay as they are.", default=[]),
         **_QUESTION,
     )
 

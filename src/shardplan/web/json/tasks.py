@@ -121,16 +121,16 @@ def _list(kind: str) -> Record:
 
 
 def _details(kind: str, name: str) -> Record:
+    from shardplan.ask.names import cluster_of
     from shardplan.frameworks.stack import shipped_stack
-    from shardplan.inputs.readers.catalog import shipped_name
+    from shardplan.inputs.readers.catalog import load_accelerator, shipped_name
     from shardplan.reports import catalogue
     from shardplan.reports.stacks import stack_record
-    from shardplan.web.named import accelerator_meant, cluster_meant
 
     if kind == "models":
         return catalogue.model_details(shipped_name("model", name))
     if kind == "clusters":
-        return catalogue.cluster_details(cluster_meant(name))
+        return catalogue.cluster_details(cluster_of(name, reads_files=False))
     if kind == "accelerators":
-        return catalogue.accelerator_details(accelerator_meant(name))
+        return catalogue.accelerator_details(load_accelerator(shipped_name("accelerator", name)))
     return stack_record(shipped_stack(name))
