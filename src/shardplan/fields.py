@@ -96,12 +96,16 @@ class About(NamedTuple):
     """Whether it stands on the command line without a flag."""
     panel: str = ""
     """Heading of the help under which its flag stands, where it is not that of the record."""
-    completes: tuple[str, str] | tuple[()] = ()
+    completes: tuple[str, ...] = ()
     """Module and function that list the names that it may have."""
     takes: str = ""
     """What a text stands for: see :mod:`shardplan.inputs.readers.typed` and :mod:`shardplan.web.json.fields`."""
     in_json: InJson = InJson()
     """What is otherwise in the JSON API."""
+    in_form: tuple[str, ...] = ()
+    """Label and example of its field on pages; empty where it has none by itself."""
+    quantity: tuple[str, ...] = ()
+    """Kind of its unit, and how its column ends in a table, where it is typed with a unit."""
 
 
 def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as typer calls it

@@ -17,6 +17,8 @@ from shardplan.inputs.plan import Plan
 
 CATALOG: Final = "inputs.readers.catalog"
 MOST_TYPED: Final = 2**31
+LISTED: Final = ("recompute", "stage_layers")
+"""Fields of the plan whose values may have commas."""
 MOST_PLANS: Final = 1000
 MOST_PLANS_IN_JSON: Final = 100
 _VALUE: Final[Mapping[str, Any]] = {"metavar": "VALUE", "is_rare": True}
@@ -32,35 +34,57 @@ class Replaced:
         "Inside the innermost tier, per accelerator and direction: 450, 450GB/s.",
         takes="quantity",
         in_json=InJson("Inside the innermost tier, per accelerator."),
+        in_form=("Bandwidth inside a node", "per accelerator: 450 GB/s"),
+        quantity=("bandwidth", "bytes_per_s"),
         **_VALUE,
     )
     inter_node_bandwidth: str | None = asked(
         "Around it; tiers further out keep their ratio: 25, 25GB/s, 200Gb/s.",
         takes="quantity",
         in_json=InJson("Around it; tiers further out keep their ratio."),
+        in_form=("Bandwidth between nodes", "per accelerator: 50 GB/s, 400 Gb/s"),
+        quantity=("bandwidth", "bytes_per_s"),
         **_VALUE,
     )
     intra_node_latency: str | None = asked(
         "Of one hop inside the innermost tier: 1us.",
         takes="quantity",
         in_json=InJson("Of one hop inside the innermost tier."),
+        in_form=("Latency inside a node", "1 us"),
+        quantity=("time", "s"),
         **_VALUE,
     )
     inter_node_latency: str | None = asked(
-        "Of one hop around it: 5us.", takes="quantity", in_json=InJson("Of one hop around it."), **_VALUE
+        "Of one hop around it: 5us.",
+        takes="quantity",
+        in_json=InJson("Of one hop around it."),
+        in_form=("Latency between nodes", "5 us"),
+        quantity=("time", "s"),
+        **_VALUE,
     )
     node_size: int | None = asked(
         "Accelerators in one domain of the innermost tier.",
         least=1,
         most=MOST_TYPED,
         in_json=InJson(most=MAX_NUM_ACCELERATORS),
+        in_form=("Accelerators in a node", "8"),
         **_VALUE,
     )
     memory: str | None = asked(
-        "Of one accelerator: 141, 141GB, 80GiB.", takes="quantity", in_json=InJson("Of one accelerator."), **_VALUE
+        "Of one accelerator: 141, 141GB, 80GiB.",
+        takes="quantity",
+        in_json=InJson("Of one accelerator."),
+        in_form=("Memory of an accelerator", "80 GiB, 141 GB"),
+        quantity=("bytes", "bytes"),
+        **_VALUE,
     )
     memory_bandwidth: str | None = asked(
-        "Of its memory: 3350, 3.35TB/s.", takes="quantity", in_json=InJson("Of its memory."), **_VALUE
+        "Of its memory: 3350, 3.35TB/s.",
+        takes="quantity",
+        in_json=InJson("Of its memory."),
+        in_form=("Memory bandwidth", "3.35 TB/s"),
+        quantity=("bandwidth", "bytes_per_s"),
+        **_VALUE,
     )
     peak_flops: str | None = asked(
         "Dense peaks by number format: bf16=989,fp8=1979 (TFLOP/s) or bf16=1.2PFLOP/s.",
@@ -72,6 +96,7 @@ class Replaced:
         "Of one accelerator for an hour: 2.5 (USD). Default: a public quote, where one is known.",
         takes="price",
         in_json=InJson("Of one accelerator for an hour. [USD]"),
+        quantity=("price", "usd_per_hour"),
         **_VALUE,
     )
 

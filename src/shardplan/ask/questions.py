@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from shardplan.ask.forms import QuestionForm, Replaced, SpaceForm
+from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
 from shardplan.ask.names import cluster_of, model_argument, model_of, profile_of, stack_of, wrong
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import PutQuestion, Question, put_question
@@ -39,8 +39,6 @@ OWN: Final = (
     *(*CHOICES, "without"),
 )
 """Keys of a record that are not fields of the job."""
-LISTED: Final = ("recompute", "stage_layers")
-"""Fields of the plan whose values may have commas."""
 
 
 def ask(record: Record, *, reads_files: bool = True) -> PutQuestion:
