@@ -6,10 +6,9 @@ Whoever may not read files (pages, requests) gets names alone: ``/etc/passwd`` i
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.files import looks_like_path
@@ -36,7 +35,6 @@ ProfileLike = Profile | str | os.PathLike[str]
 """A profile, the name of a generation or the path of a file."""
 StackLike = Stack | str | None
 """A framework by name, ``usual`` for that of the accelerator; None limits plans by none."""
-STDIN: Final = "-"
 
 
 def model_of(model: ModelLike, *, reads_files: bool = True) -> ModelConfig:
@@ -48,15 +46,6 @@ def model_of(model: ModelLike, *, reads_files: bool = True) -> ModelConfig:
     if isinstance(model, str | os.PathLike | Mapping):
         return load_model(model)
     raise wrong("model", model, "a name, the path or the content of a config.json, or a ModelConfig", '"llama-3.1-70b"')
-
-
-def model_argument(text: str) -> str | Mapping[str, Any]:
-    """The model of a command: its name or path, or what is on standard input for ``-``. Raises InputError."""
-    if text != STDIN:
-        return text
-    from shardplan.inputs.readers.hf.file import read_config_from
-
-    return read_config_from(sys.stdin.buffer)
 
 
 def cluster_of(

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
-from shardplan.ask.names import cluster_of, model_argument, model_of, profile_of, stack_of, wrong
+from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of, wrong
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import PutQuestion, Question, put_question
 from shardplan.fields import described, in_our_words
@@ -23,7 +23,7 @@ from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job, in_full
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.overrides import override
-from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
+from shardplan.inputs.readers.typed import assigned, model_argument, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 from shardplan.planner.related.frameworks import under_fastest

@@ -32,7 +32,7 @@ LengthFlag = Annotated[
 def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: LengthFlag = None) -> int:
     """List the built-in models, or show one."""
     target = output.checked_target(name)
-    from shardplan.ask.names import model_argument
+    from shardplan.inputs.readers.typed import model_argument
     from shardplan.reports import catalogue
 
     if name is None:

@@ -89,8 +89,8 @@ def named_model(name: str | None) -> ModelConfig | None:
     """The model of ``--model``. Raises InputError."""
     if name is None:
         return None
-    from shardplan.ask.names import model_argument
     from shardplan.inputs.readers.catalog import load_model
+    from shardplan.inputs.readers.typed import model_argument
 
     return load_model(model_argument(name))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,10 +19,20 @@ from shardplan.units import (
 )
 from shardplan.words import FLAGS, folded
 
+STDIN: Final = "-"
 LARGEST: Final = 1e30
 LONGEST: Final = 2**31
 QUANTITIES: Final[Mapping[str, Kind]] = {"s": "time", "bytes/s": "bandwidth"}
 """Units of fields that are typed with one of their own."""
+
+
+def model_argument(text: str) -> str | Mapping[str, Any]:
+    """The model of a command: its name or path, or what is on standard input for ``-``. Raises InputError."""
+    if text != STDIN:
+        return text
+    from shardplan.inputs.readers.hf.file import read_config_from
+
+    return read_config_from(sys.stdin.buffer)
 
 
 def whole(text: str, flag: str, *, least: int = 1, most: int, is_length: bool = False) -> int:
