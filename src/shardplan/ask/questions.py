@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of, wrong
@@ -26,11 +26,10 @@ from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.readers.typed import assigned, model_argument, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
-from shardplan.planner.related.frameworks import under_fastest
-from shardplan.planner.restrictions import LIBRARY
-from shardplan.planner.result import SearchResult
-from shardplan.planner.search import search_question
-from shardplan.planner.stopping import Stop
+
+if TYPE_CHECKING:
+    from shardplan.planner.result import SearchResult
+    from shardplan.planner.stopping import Stop
 
 Record = Mapping[str, Any]
 CHOICES: Final = ("fix", "limit", "exclude")
@@ -52,6 +51,8 @@ def ask(record: Record, *, reads_files: bool = True) -> PutQuestion:
 
 def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> PutQuestion:
     """The question of a search, under the framework that is fastest where the usual one has not what is wanted."""
+    from shardplan.planner.related.frameworks import under_fastest  # an estimate needs no planner
+
     put, of_nodes, warnings = _put(record, reads_files=reads_files)
     put = under_fastest(put, **choices_in(record), stop=stop)
     return put._replace(assumptions=(*of_nodes, *put.assumptions), warnings=warnings)
@@ -72,6 +73,8 @@ def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, 
 
 def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = None, **how: Any) -> SearchResult:
     """The answer of a search, with all that was assumed; ``how``: as :func:`search_question` takes it."""
+    from shardplan.planner.search import search_question
+
     choices, put = choices_in(record), ask_search(record, reads_files=reads_files, stop=stop)
     found = search_question(put.question, stack=put.stack, stop=stop, **how, **choices)
     return found.assuming(put.restricted(choices).assumptions)
@@ -124,6 +127,8 @@ def choices_in(record: Record) -> dict[str, Any]:
             raise wrong(name, value, "a mapping of fields of the plan to values", '{"tp": 4}')
     without = record.get("without")
     if without is not None:
+        from shardplan.planner.restrictions import LIBRARY
+
         names = without.split(",") if isinstance(without, str) else without
         choices["exclude"] = {**(choices["exclude"] or {}), LIBRARY: tuple(names)}
     return choices
