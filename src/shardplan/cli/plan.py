@@ -39,6 +39,7 @@ def plan(
     Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
     """
     target = output.checked_target(*flags.reads)
+    from shardplan.ask.questions import choices_in, space_of
     from shardplan.cli.question import asked, given_by_user
     from shardplan.frameworks.usual_stack import ALL, ANY
 
@@ -52,7 +53,7 @@ def plan(
     if (flags.stack or "").lower() == ALL:
         return _compare_frameworks(flags, search, details, target)
     put = asked(flags, search)
-    result, assumed = _search(put, search)
+    result, assumed = _search(put, search), put.restricted(choices_in(space_of(search))).assumptions
     stated = result.stating_what_was_not_searched().assuming(assumed)
     _answer(stated, target, details, (*given_by_user(flags, search), *put.warnings), _num_listed(search, details))
     if launch is not None and stated.recommended is not None:
@@ -105,15 +106,14 @@ def _refuse_what_is_of_one_framework(search: SearchForm) -> None:
             )
 
 
-def _search(put: PutQuestion, flags: SearchForm) -> tuple[SearchResult, tuple[str, ...]]:
-    """The answer, and what was assumed for it."""
+def _search(put: PutQuestion, flags: SearchForm) -> SearchResult:
+    """The answer."""
     from shardplan.ask.questions import choices_in, space_of
     from shardplan.cli.progress import progress_bars
     from shardplan.planner.search import search_question
 
-    restricted = choices_in(space_of(flags))
     with progress_bars("searching", "simulating the best plans") as (progress, simulated):
-        result = search_question(
+        return search_question(
             put.question,
             top=flags.top or PLANS,
             progress=progress,
@@ -122,9 +122,8 @@ def _search(put: PutQuestion, flags: SearchForm) -> tuple[SearchResult, tuple[st
             simulated=simulated,
             prune=flags.prune,
             use_all=flags.use_all,
-            **restricted,
+            **choices_in(space_of(flags)),
         )
-    return result, put.restricted(restricted).assumptions
 
 
 def _num_listed(flags: SearchForm, details: DetailFlags) -> int:
