@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final
 
-from shardplan.fields import FieldOf, FieldsOf, Given, InJson, asked, dataclass
+from shardplan.fields import FieldOf, FieldsOf, Given, InJson, asked, dataclass, described
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -243,6 +243,10 @@ class SearchForm(SpaceForm):
         flags=("--use-all",),
         **_SEARCH,
     )
+
+
+HOW: Final = tuple(name for name in described(SearchForm) if name not in described(SpaceForm))
+"""Fields that say how a space is searched: arguments of ``search_question``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shardplan.ask.forms import QuestionForm, SearchForm
+from shardplan.ask.forms import HOW, QuestionForm, SearchForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags
 from shardplan.cli.launch.export import ExportFlag, asked_export
@@ -112,17 +112,14 @@ def _search(put: PutQuestion, flags: SearchForm) -> SearchResult:
     from shardplan.cli.progress import progress_bars
     from shardplan.planner.search import search_question
 
+    how: dict[str, Any] = {name: getattr(flags, name) for name in HOW} | {"top": flags.top or PLANS}
     with progress_bars("searching", "simulating the best plans") as (progress, simulated):
         return search_question(
             put.question,
-            top=flags.top or PLANS,
             progress=progress,
             stack=put.stack,
-            simulate_top=flags.simulate_top,
             simulated=simulated,
-            prune=flags.prune,
-            use_all=flags.use_all,
-            **choices_in(space_of(flags)),
+            **how | choices_in(space_of(flags)),
         )
 
 

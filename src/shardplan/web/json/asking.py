@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from shardplan.api.budgets import budget
+from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
 from shardplan.ask.questions import ask, searched
 from shardplan.errors import InputError
@@ -31,7 +32,7 @@ def plan_answer(body: Any, cancelled: Cancelled) -> Record:
     from shardplan.reports.explanation import explain, explained_record
 
     stated = {"cluster": None} | body.stated()
-    how = {name: getattr(body, name) for name in ("top", "simulate_top", "prune", "use_all")}
+    how = {name: getattr(body, name) for name in HOW}
     record = {name: value for name, value in stated.items() if name not in how}
     found = searched(record, reads_files=False, stop=cancelled, **how).stating_what_was_not_searched()
     return explained_record(found, explain(found))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from shardplan.ask.forms import FileForm, QuestionForm, Replaced, SearchForm
+from shardplan.ask.forms import HOW, FileForm, QuestionForm, Replaced, SearchForm
 from shardplan.ask.more_forms import BudgetForm, LaunchForm, SimulateForm, StepForm
 from shardplan.decisions.operations import Operations
 from shardplan.fields import described
@@ -41,10 +41,10 @@ RUN: Final[dict[str, Any]] = {
     "job": (JobBody | None, Field(None, description="The job.")),
 }
 """The job, and what is replaced of the cluster."""
-HOW: Final = (QuestionForm, "model stack profile")
+ON_CLUSTERS: Final = (QuestionForm, "model stack profile")
 QUESTION: Final = (QuestionForm, "model stack profile cluster accelerator num_accelerators")
 SPACE: Final = (SearchForm, "fix limit exclude")
-LISTED: Final = (SearchForm, "top simulate_top prune use_all")
+LISTED: Final = (SearchForm, " ".join(HOW))
 
 SearchBody = form_body("SearchBody", "A question, and which plans are searched.", SPACE, QUESTION, LISTED, **RUN)
 EstimateBody = form_body(
@@ -58,7 +58,7 @@ BudgetBody = form_body(
     "BudgetBody",
     "A training run, and what it may take.",
     SPACE,
-    HOW,
+    ON_CLUSTERS,
     (BudgetForm, "clusters num_accelerators days money energy batch_ramp"),
     **RUN,
     operations=(OperationsBody | None, Field(None, description="How the cluster is run.")),
