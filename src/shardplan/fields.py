@@ -95,7 +95,7 @@ class About(NamedTuple):
     is_argument: bool = False
     """Whether it stands on the command line without a flag."""
     panel: str = ""
-    """Heading of the help under which its flag stands, where it is not that of the record."""
+    """Heading of the help under which its flag stands, where it is not the ``PANEL`` of its form."""
     completes: tuple[str, ...] = ()
     """Module and function that list the names that it may have."""
     takes: str = ""
@@ -234,11 +234,17 @@ def described(record: type[Any]) -> Mapping[str, Described]:
 @cache
 def _described(record: Any) -> Mapping[str, Described]:
     hints, shared = get_type_hints(record), getattr(record, "SHARED_FLAG", "")
+    panel = getattr(record, "PANEL", "")
     return {
-        field.name: Described(field.name, _kind(hints[field.name]), field.metadata[ABOUT], field.default, shared)
-        for field in dataclasses.fields(record)
-        if ABOUT in field.metadata
+        each.name: Described(each.name, _kind(hints[each.name]), _under(each.metadata[ABOUT], panel), each.default, shared)
+        for each in dataclasses.fields(record)
+        if ABOUT in each.metadata
     }
+
+
+def _under(known: About, panel: str) -> About:
+    """What is known of a field, under the heading of its form where it has none of its own."""
+    return known if known.panel or not panel else known._replace(panel=panel)
 
 
 def _kind(hint: Any) -> Kind:

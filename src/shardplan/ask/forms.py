@@ -23,7 +23,6 @@ MOST_PLANS: Final = 1000
 MOST_PLANS_IN_JSON: Final = 100
 _VALUE: Final[Mapping[str, Any]] = {"metavar": "VALUE", "is_rare": True}
 _COUNT: Final[Mapping[str, Any]] = {"takes": "count", "least": 1, "most": MAX_NUM_ACCELERATORS}
-_SEARCH: Final = {"panel": "Search"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,6 @@ class Replaced:
 
     intra_node_bandwidth: str | None = asked(
         "Inside the innermost tier, per accelerator and direction: 450, 450GB/s.",
-        takes="quantity",
         in_json=InJson("Inside the innermost tier, per accelerator."),
         in_form=("Bandwidth inside a node", "per accelerator: 450 GB/s"),
         quantity=("bandwidth", "bytes_per_s"),
@@ -40,7 +38,6 @@ class Replaced:
     )
     inter_node_bandwidth: str | None = asked(
         "Around it; tiers further out keep their ratio: 25, 25GB/s, 200Gb/s.",
-        takes="quantity",
         in_json=InJson("Around it; tiers further out keep their ratio."),
         in_form=("Bandwidth between nodes", "per accelerator: 50 GB/s, 400 Gb/s"),
         quantity=("bandwidth", "bytes_per_s"),
@@ -48,7 +45,6 @@ class Replaced:
     )
     intra_node_latency: str | None = asked(
         "Of one hop inside the innermost tier: 1us.",
-        takes="quantity",
         in_json=InJson("Of one hop inside the innermost tier."),
         in_form=("Latency inside a node", "1 us"),
         quantity=("time", "s"),
@@ -56,7 +52,6 @@ class Replaced:
     )
     inter_node_latency: str | None = asked(
         "Of one hop around it: 5us.",
-        takes="quantity",
         in_json=InJson("Of one hop around it."),
         in_form=("Latency between nodes", "5 us"),
         quantity=("time", "s"),
@@ -72,7 +67,6 @@ class Replaced:
     )
     memory: str | None = asked(
         "Of one accelerator: 141, 141GB, 80GiB.",
-        takes="quantity",
         in_json=InJson("Of one accelerator."),
         in_form=("Memory of an accelerator", "80 GiB, 141 GB"),
         quantity=("bytes", "bytes"),
@@ -80,7 +74,6 @@ class Replaced:
     )
     memory_bandwidth: str | None = asked(
         "Of its memory: 3350, 3.35TB/s.",
-        takes="quantity",
         in_json=InJson("Of its memory."),
         in_form=("Memory bandwidth", "3.35 TB/s"),
         quantity=("bandwidth", "bytes_per_s"),
@@ -185,29 +178,28 @@ ProfileField = Annotated[str | None, FieldOf(QuestionForm, "profile")]
 class SpaceForm:
     """The declared space of a search. Each can be repeated, or take several fields: tp=4,pp=2."""
 
+    PANEL = "Search"
+
     fix: list[str] | None = asked(
         "Fix a field: tp=4, recompute=full.",
         metavar="FIELD=VALUE",
         takes="choices",
         in_json=InJson('Fields of the plan that are fixed: {"tp": 4}.'),
-        **_SEARCH,
     )
     limit: list[str] | None = asked(
         "Search these values only: pp=1,2,4 or pp=1..4.",
         metavar="FIELD=VALUES",
         takes="choices",
         in_json=InJson('Values that are searched: {"tp": [4, 8]}.'),
-        **_SEARCH,
     )
     exclude: list[str] | None = asked(
         "Leave these values out: sharding=zero3.",
         metavar="FIELD=VALUES",
         takes="choices",
         in_json=InJson('Values that are left out: {"sharding": "zero3"}.'),
-        **_SEARCH,
     )
     without: list[str] | None = asked(
-        "Libraries that are not installed: deepep,hybridep. No plan may need them.", metavar="LIBRARIES", **_SEARCH
+        "Libraries that are not installed: deepep,hybridep. No plan may need them.", metavar="LIBRARIES"
     )
 
 
@@ -220,14 +212,12 @@ class SearchForm(SpaceForm):
         least=1,
         most=MOST_PLANS,
         in_json=InJson("Plans to list.", most=MOST_PLANS_IN_JSON, default=10),
-        **_SEARCH,
     )
     simulate_top: int | None = asked(
         "Simulate the N best plans and rank them by that; 50 is enough for most questions.",
         least=1,
         most=MOST_PLANS,
         in_json=InJson("Simulate this many of the best plans and rank them by that.", most=MOST_PLANS_IN_JSON),
-        **_SEARCH,
     )
     prune: bool = asked(
         "Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
@@ -235,13 +225,11 @@ class SearchForm(SpaceForm):
         default=False,
         flags=("--prune",),
         in_json=InJson("Leave out plans that a bound shows to be too slow for the answer, which stays the same."),
-        **_SEARCH,
     )
     use_all: bool = asked(
         "Leave no accelerator idle, even where fewer of them take less time for the same batch.",
         default=False,
         flags=("--use-all",),
-        **_SEARCH,
     )
 
 
@@ -253,9 +241,10 @@ HOW: Final = tuple(name for name in described(SearchForm) if name not in describ
 class FileForm:
     """A plan of a plan file."""
 
+    PANEL = "Plan file"
+
     pick: str | None = asked(
         "Number of a plan of the file, from 1, or `recommended`. Default: recommended, if there is one.",
-        panel="Plan file",
         metavar="N",
         takes="pick",
         in_json=InJson("Which of its plans, from 1. Default: the recommended one."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from shardplan.ask.forms import CATALOG, PickField
 from shardplan.fields import InJson, asked, dataclass
@@ -15,16 +15,12 @@ MOST_SEED: Final = 2**63 - 1
 MOST_SEED_IN_JSON: Final = 2**53
 MOST_REPLICAS: Final = 4096
 MOST_REPLICAS_IN_JSON: Final = 64
-_LIMIT: Final = {"panel": "Budget: the others are worked out"}
-_SEARCH: Final = {"panel": "Search"}
-_QUESTION: Final[dict[str, Any]] = {"panel": "Question"}
 _MODEL: Final = partial(
     asked,
     "Model, where the file does not have its dimensions: name or path.",
     metavar="NAME|FILE",
     takes="name or content",
     in_json=InJson("Model, where the file does not have it."),
-    **_QUESTION,
 )
 _CLUSTER: Final = partial(
     asked,
@@ -32,7 +28,6 @@ _CLUSTER: Final = partial(
     metavar="NAME|FILE",
     takes="name or content",
     in_json=InJson("Cluster, by name or as in a plan file."),
-    **_QUESTION,
 )
 _ENV: Final = partial(
     asked,
@@ -40,7 +35,6 @@ _ENV: Final = partial(
     metavar="NAME=VALUE",
     takes="variables",
     in_json=InJson("Environment variables.", default={}),
-    **_QUESTION,
 )
 _GIVEN: Final = partial(
     asked,
@@ -48,7 +42,6 @@ _GIVEN: Final = partial(
     metavar="KEY=VALUE",
     takes="values",
     in_json=InJson("Values of keys that the file leaves open.", default={}),
-    **_QUESTION,
 )
 
 
@@ -56,12 +49,13 @@ _GIVEN: Final = partial(
 class ScaleForm:
     """When more accelerators pay."""
 
+    PANEL = "Search"
+
     least_gain: float | None = asked(
         "What an added accelerator must bring to pay, relative to one at the smallest size. Default: 0.5.",
         least=0,
         most=1,
         metavar="SHARE",
-        **_SEARCH,
     )
 
 
@@ -69,12 +63,10 @@ class ScaleForm:
 class SensitivityForm:
     """How far the hardware is changed."""
 
+    PANEL = "Search"
+
     factor: float | None = asked(
-        "Every parameter is divided and multiplied by this. Default: 1.25.",
-        least=1,
-        most=10,
-        metavar="FACTOR",
-        **_SEARCH,
+        "Every parameter is divided and multiplied by this. Default: 1.25.", least=1, most=10, metavar="FACTOR"
     )
 
 
@@ -82,20 +74,23 @@ class SensitivityForm:
 class FitForm:
     """What is sought."""
 
+    PANEL = "Search"
+
     largest: str | None = asked(
-        "What is to be as large as it fits: sequence_length, micro_batch_size or layers.", metavar="NAME", **_SEARCH
+        "What is to be as large as it fits: sequence_length, micro_batch_size or layers.", metavar="NAME"
     )
-    smallest: str | None = asked("What is to be as small as it fits: gpus.", metavar="NAME", **_SEARCH)
+    smallest: str | None = asked("What is to be as small as it fits: gpus.", metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIfForm:
     """What is changed."""
 
+    PANEL = "Change"
+
     change: list[str] | None = asked(
         "A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
         "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200. Can be repeated.",
-        panel="Change",
         metavar="NAME=VALUE",
     )
 
@@ -103,6 +98,8 @@ class WhatIfForm:
 @dataclass(frozen=True, kw_only=True)
 class BudgetForm:
     """Where a run takes place, and what it may take."""
+
+    PANEL = "Budget: the others are worked out"
 
     clusters: str | None = asked(
         "Clusters (see `shardplan clusters`), or paths of files; several are set side by side.",
@@ -118,7 +115,6 @@ class BudgetForm:
         least=0,
         most=LARGEST,
         in_json=InJson("At most this many days.", most=1e6),
-        **_LIMIT,
     )
     num_accelerators: int | None = asked(
         "It uses exactly this many accelerators; `shardplan pareto` compares sizes.",
@@ -126,17 +122,15 @@ class BudgetForm:
         least=1,
         most=MAX_NUM_ACCELERATORS,
         in_json=InJson("It uses exactly this many accelerators."),
-        **_LIMIT,
     )
     money: str | None = asked(
-        "It costs this at most: 50M.", metavar="N", takes="amount", in_json=InJson("At most this cost."), **_LIMIT
+        "It costs this at most: 50M.", metavar="N", takes="amount", in_json=InJson("At most this cost.")
     )
     energy: str | None = asked(
         "It takes this at most: 20GWh; bare in kWh.",
         metavar="VALUE",
         takes="amount",
         in_json=InJson("At most this energy. In kWh."),
-        **_LIMIT,
     )
     batch_ramp: str | None = asked(
         "A batch, or batch x sequence length, until a number of tokens is done: 512x4096:252M,1024:2.87T.",
@@ -145,9 +139,7 @@ class BudgetForm:
         in_json=InJson("Batches and the tokens up to which they hold: 512x4096:252M."),
     )
     batch_limits: str | None = asked(
-        "Choose the batch of every size within these sequences per step: 1024..4096.",
-        panel="Job",
-        metavar="LOW..HIGH",
+        "Choose the batch of every size within these sequences per step: 1024..4096.", panel="Job", metavar="LOW..HIGH"
     )
 
 
@@ -213,6 +205,8 @@ class SimulateForm:
 class LaunchForm:
     """What a launch file does not say."""
 
+    PANEL = "Question"
+
     model: str | None = _MODEL()
     cluster: str | None = _CLUSTER()
     num_accelerators: int | None = asked(
@@ -221,24 +215,21 @@ class LaunchForm:
         least=1,
         most=MAX_NUM_ACCELERATORS,
         in_json=InJson("Number of accelerators, where the file does not say."),
-        **_QUESTION,
     )
     env: list[str] | None = _ENV()
     given: list[str] | None = _GIVEN()
-    entry: str | None = asked("Function of a configuration in Python.", metavar="NAME", **_QUESTION)
+    entry: str | None = asked("Function of a configuration in Python.", metavar="NAME")
     observed: list[str] | None = asked(
         'Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
         metavar="TEXT",
         takes="names",
         in_json=InJson("Measurements to explain: step 7.9s.", default=[]),
-        **_QUESTION,
     )
     keep: str | None = asked(
         "Fields of the plan that improvements leave as they are: tp,pp.",
         metavar="FIELDS",
         takes="names",
         in_json=InJson("Fields of the plan that stay as they are.", default=[]),
-        **_QUESTION,
     )
 
 
@@ -246,13 +237,15 @@ class LaunchForm:
 class ResumeForm:
     """What two launch files or plan files do not say."""
 
+    PANEL = "Question"
+
     framework: str | None = asked(
-        "Framework of plan files that name none: megatron-lm, torchtitan, deepspeed ...", metavar="NAME", **_QUESTION
+        "Framework of plan files that name none: megatron-lm, torchtitan, deepspeed ...", metavar="NAME"
     )
     model: str | None = _MODEL()
     cluster: str | None = _CLUSTER()
     env: list[str] | None = _ENV()
     given: list[str] | None = _GIVEN()
     checkpoint_bandwidth: float | None = asked(
-        "Reading of checkpoints, per accelerator: 0.15GB/s.", unit="bytes/s", metavar="VALUE", **_QUESTION
+        "Reading of checkpoints, per accelerator: 0.15GB/s.", unit="bytes/s", metavar="VALUE"
     )

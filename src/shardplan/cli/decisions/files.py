@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 class ChartFlags:
     """Which files show the answer."""
 
-    csv: str | None = asked("Write the answer as a table.", panel="Output", metavar="FILE")
-    html: str | None = asked("Write the figure as a page, one file without a network.", panel="Output", metavar="FILE")
-    png: str | None = asked("Write the figure as a picture (PNG).", panel="Output", metavar="FILE")
-    svg: str | None = asked("Write the figure as a picture (SVG).", panel="Output", metavar="FILE")
+    PANEL = "Output"
+
+    csv: str | None = asked("Write the answer as a table.", metavar="FILE")
+    html: str | None = asked("Write the figure as a page, one file without a network.", metavar="FILE")
+    png: str | None = asked("Write the figure as a picture (PNG).", metavar="FILE")
+    svg: str | None = asked("Write the figure as a picture (SVG).", metavar="FILE")
 
     def files(self, output: OutputFlags) -> ChartFiles:
         """Where they go, with the answer itself."""

@@ -12,16 +12,15 @@ from shardplan.outputs.target import JSON, JsonTarget, OwnFile
 class DetailFlags:
     """How much of the answer is printed."""
 
+    PANEL = "Output"
+
     explain: bool = asked(
         "Also print the reasons: what limits the plan, alternatives, nearest measured runs.",
         default=False,
         flags=("--explain",),
-        panel="Output",
     )
-    assumptions: bool = asked(
-        "Also print all that was assumed.", default=False, flags=("--assumptions",), panel="Output"
-    )
-    all: bool = asked("Print everything.", default=False, flags=("--all",), panel="Output")
+    assumptions: bool = asked("Also print all that was assumed.", default=False, flags=("--assumptions",))
+    all: bool = asked("Print everything.", default=False, flags=("--all",))
 
     @property
     def explains(self) -> bool:
@@ -38,14 +37,12 @@ class DetailFlags:
 class OutputFlags:
     """Where the answer goes."""
 
+    PANEL = "Output"
+
     json: str | None = asked(
-        "Write the answer as JSON to a file, or to standard output (-) in place of text.",
-        panel="Output",
-        metavar="FILE|-",
+        "Write the answer as JSON to a file, or to standard output (-) in place of text.", metavar="FILE|-"
     )
-    force: bool = asked(
-        "Replace files that shardplan did not write.", default=False, flags=("--force",), panel="Output"
-    )
+    force: bool = asked("Replace files that shardplan did not write.", default=False, flags=("--force",))
 
     def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
         """Where the file of ``flag`` goes; that of ``--json`` where none is named."""

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class DrawingFlags:
     """Which files show the step."""
 
-    out: str | None = asked("Write the step as a trace that ui.perfetto.dev opens.", panel="Output", metavar="FILE")
-    html: str | None = asked(
-        "Write the step as a page to look around in, one file without a network.", panel="Output", metavar="FILE"
-    )
-    svg: str | None = asked("Write the step as a picture.", panel="Output", metavar="FILE")
+    PANEL = "Output"
+
+    out: str | None = asked("Write the step as a trace that ui.perfetto.dev opens.", metavar="FILE")
+    html: str | None = asked("Write the step as a page to look around in, one file without a network.", metavar="FILE")
+    svg: str | None = asked("Write the step as a picture.", metavar="FILE")
 
     def drawings(self, output: OutputFlags) -> Drawings:
         """Where they go."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shardplan.ask.more_forms import StepForm
 from shardplan.cli.simulate import plan_of_file
@@ -16,25 +16,22 @@ if TYPE_CHECKING:
     from shardplan.simulation.measured.answer import MeasuredAnswer
     from shardplan.simulation.timeline import StepTimeline
 
-PANEL: Final = "Measured step"
-
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredFlags:
     """A measured step and the plan that it is compared with."""
+
+    PANEL = "Measured step"
 
     measured: bool = asked(
         "The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
         "or a CSV of passes.",
         default=False,
         flags=("--measured",),
-        panel=PANEL,
     )
-    against: Path | None = asked("Compare it with a plan of this plan file.", panel=PANEL, metavar="PLAN.json")
-    step: str | None = asked("The step of the files. Default: the last complete one.", panel=PANEL, metavar="N")
-    stages_out: str | None = asked(
-        "Write measured times of the stages as CSV for `simulate --stages`.", panel=PANEL, metavar="FILE"
-    )
+    against: Path | None = asked("Compare it with a plan of this plan file.", metavar="PLAN.json")
+    step: str | None = asked("The step of the files. Default: the last complete one.", metavar="N")
+    stages_out: str | None = asked("Write measured times of the stages as CSV for `simulate --stages`.", metavar="FILE")
 
     def check_unused(self) -> None:
         """Refuses flags of a measured step where none is given. Raises InputError."""

@@ -58,7 +58,8 @@ def form_field(form: type[Any], name: str) -> tuple[Any, Any]:
     """Type and default of a field of a form."""
     field = described(form)[name]
     said = field.about.in_json
-    kind = TYPES[field.about.takes] if field.about.takes else _own_type(_as_in_json(field))
+    takes = field.about.takes or ("quantity" if field.about.quantity else "")
+    kind = TYPES[takes] if takes else _own_type(_as_in_json(field))
     if said.is_required:
         return kind, Field(description=_text_of(field))
     default = field.default if said.default is None else said.default
