@@ -91,7 +91,9 @@ class About(NamedTuple):
     is_length: bool = False
     """Whether a number counts tokens of a sequence, so that 8k is 8,192."""
     flags: tuple[str, ...] = ()
-    """Its flags, where they are not its name alone; a switch with one of these has no opposite."""
+    """Its flags, where they are not its name alone."""
+    has_opposite: bool = True
+    """Whether a switch can be turned off: ``--no-dropout``."""
     is_argument: bool = False
     """Whether it stands on the command line without a flag."""
     panel: str = ""
@@ -116,6 +118,11 @@ def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as type
 def asked(help: str, default: object = None, **known: Any) -> Any:  # noqa: A002  # as above
     """A field of a form, which may be left out: see :class:`About`."""
     return dataclasses.field(default=default, metadata=about(help, **known))
+
+
+def switch(help: str, **known: Any) -> Any:  # noqa: A002  # as above
+    """A field of a form that is off if it is not given: see :class:`About`."""
+    return asked(help, default=False, has_opposite=False, **known)
 
 
 class FieldsOf(NamedTuple):
@@ -234,17 +241,13 @@ def described(record: type[Any]) -> Mapping[str, Described]:
 @cache
 def _described(record: Any) -> Mapping[str, Described]:
     hints, shared = get_type_hints(record), getattr(record, "SHARED_FLAG", "")
-    panel = getattr(record, "PANEL", "")
-    return {
-        each.name: Described(each.name, _kind(hints[each.name]), _under(each.metadata[ABOUT], panel), each.default, shared)
-        for each in dataclasses.fields(record)
-        if ABOUT in each.metadata
-    }
-
-
-def _under(known: About, panel: str) -> About:
-    """What is known of a field, under the heading of its form where it has none of its own."""
-    return known if known.panel or not panel else known._replace(panel=panel)
+    panel, found = getattr(record, "PANEL", ""), {}
+    for each in dataclasses.fields(record):
+        if ABOUT in each.metadata:
+            known: About = each.metadata[ABOUT]
+            known = known._replace(panel=known.panel or panel)
+            found[each.name] = Described(each.name, _kind(hints[each.name]), known, each.default, shared)
+    return found
 
 
 def _kind(hint: Any) -> Kind:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final
 
-from shardplan.fields import FieldOf, FieldsOf, Given, InJson, asked, dataclass, described
+from shardplan.fields import FieldOf, FieldsOf, Given, InJson, asked, dataclass, described, switch
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -219,18 +219,12 @@ class SearchForm(SpaceForm):
         most=MOST_PLANS,
         in_json=InJson("Simulate this many of the best plans and rank them by that.", most=MOST_PLANS_IN_JSON),
     )
-    prune: bool = asked(
+    prune: bool = switch(
         "Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
         "time; how many plans fit is no longer known.",
-        default=False,
-        flags=("--prune",),
         in_json=InJson("Leave out plans that a bound shows to be too slow for the answer, which stays the same."),
     )
-    use_all: bool = asked(
-        "Leave no accelerator idle, even where fewer of them take less time for the same batch.",
-        default=False,
-        flags=("--use-all",),
-    )
+    use_all: bool = switch("Leave no accelerator idle, even where fewer of them take less time for the same batch.")
 
 
 HOW: Final = tuple(name for name in described(SearchForm) if name not in described(SpaceForm))

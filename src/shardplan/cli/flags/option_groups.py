@@ -110,7 +110,8 @@ def _option(name: str, field: Described, title: str) -> inspect.Parameter:
         made = typer.Argument(**more)
     else:
         panel = (about.panel or title) + DETAILS * about.is_rare
-        made = typer.Option(*about.flags, rich_help_panel=panel or None, **more)
+        names = about.flags or (() if about.has_opposite else (field.flag,))
+        made = typer.Option(*names, rich_help_panel=panel or None, **more)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, made]
     )
@@ -120,8 +121,7 @@ def help_of(field: Described) -> str:
     """What a field is, its choices and its default."""
     text, names, default = field.about.help, field.kind.choices, field.default
     choices = f" {', '.join(names[:-1])} or {names[-1]}." if names and text.endswith(":") else ""
-    has_no_opposite = default is False and bool(field.about.flags)
-    if default is None or default is MISSING or has_no_opposite or "Default:" in text:
+    if default is None or default is MISSING or not field.about.has_opposite or "Default:" in text:
         return text + choices
     return f"{text}{choices} [default: {switch_word(default)}]"
 

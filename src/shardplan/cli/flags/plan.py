@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shardplan.fields import asked, dataclass
+from shardplan.fields import asked, dataclass, switch
 from shardplan.outputs.target import JSON, JsonTarget, OwnFile
 
 
@@ -14,13 +14,9 @@ class DetailFlags:
 
     PANEL = "Output"
 
-    explain: bool = asked(
-        "Also print the reasons: what limits the plan, alternatives, nearest measured runs.",
-        default=False,
-        flags=("--explain",),
-    )
-    assumptions: bool = asked("Also print all that was assumed.", default=False, flags=("--assumptions",))
-    all: bool = asked("Print everything.", default=False, flags=("--all",))
+    explain: bool = switch("Also print the reasons: what limits the plan, alternatives, nearest measured runs.")
+    assumptions: bool = switch("Also print all that was assumed.")
+    all: bool = switch("Print everything.")
 
     @property
     def explains(self) -> bool:
@@ -42,7 +38,7 @@ class OutputFlags:
     json: str | None = asked(
         "Write the answer as JSON to a file, or to standard output (-) in place of text.", metavar="FILE|-"
     )
-    force: bool = asked("Replace files that shardplan did not write.", default=False, flags=("--force",))
+    force: bool = switch("Replace files that shardplan did not write.")
 
     def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
         """Where the file of ``flag`` goes; that of ``--json`` where none is named."""

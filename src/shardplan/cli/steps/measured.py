@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardplan.ask.more_forms import StepForm
 from shardplan.cli.simulate import plan_of_file
 from shardplan.errors import InputError
-from shardplan.fields import asked, dataclass
+from shardplan.fields import asked, dataclass, switch
 from shardplan.outputs.target import CSV, JsonTarget
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ class MeasuredFlags:
 
     PANEL = "Measured step"
 
-    measured: bool = asked(
+    measured: bool = switch(
         "The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
-        "or a CSV of passes.",
-        default=False,
-        flags=("--measured",),
+        "or a CSV of passes."
     )
     against: Path | None = asked("Compare it with a plan of this plan file.", metavar="PLAN.json")
     step: str | None = asked("The step of the files. Default: the last complete one.", metavar="N")
