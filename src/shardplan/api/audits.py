@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardplan.api.answers import values_of
 from shardplan.api.saving import AsRecord
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.planner.stopping import Stop
+from shardplan.records import field_values
 from shardplan.reports.forms.audit import audit_record
 
 
@@ -64,4 +64,4 @@ def audit(
         observed=(observed,) if isinstance(observed, str) else tuple(observed),
         stop=stop,
     )
-    return AuditAnswer(**values_of(answer.Audit, found))
+    return AuditAnswer(**field_values(answer.Audit, found))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from shardplan.api.answers import PlanAnswer, SearchAnswer, values_of
+from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.audits import AuditAnswer
 from shardplan.api.saving import AsRecord
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
@@ -16,6 +16,7 @@ from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer
 from shardplan.launch.resume.side import ResumeSide, side_of_plan, side_of_reading
+from shardplan.records import field_values
 from shardplan.reports.forms.resume import Load, load_of, resume_record
 from shardplan.reports.resume_files import named, of_side, side_of_file
 
@@ -66,7 +67,7 @@ def will_resume(
         for name, each in (("old", old), ("new", new))
     ]
     found = answer.resume(*sides)
-    return ResumeAnswer(**values_of(answer.Resume, found), load=load_of(found, operations or Operations()))
+    return ResumeAnswer(**field_values(answer.Resume, found), load=load_of(found, operations or Operations()))
 
 
 def _side(run: RunLike, framework: str | None, **asked: Any) -> ResumeSide:

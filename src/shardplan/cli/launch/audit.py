@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardplan.ask.more_forms import LaunchForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags
-
-if TYPE_CHECKING:
-    from shardplan.inputs.cluster import Cluster
-    from shardplan.inputs.model import ModelConfig
-
+from shardplan.inputs.readers.typed import model_argument
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="Script or configuration. It is read, never run.", show_default=False)
@@ -40,26 +36,22 @@ def audit(
     Nothing of the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
     """
     target = output.checked_target(file, asked.model, asked.cluster)
-    from shardplan.launch.audit.answer import audit_launch
-    from shardplan.launch.dialects.ask import Ask
+    from shardplan.api.audits import audit as audited
 
-    values = dict(pairs("--given", asked.given))
-    if asked.num_accelerators is not None:
-        values["num_accelerators"] = str(asked.num_accelerators)
-    ask = Ask(
-        path=file, env=dict(pairs("--env", asked.env)), arguments=tuple(args or ()), entry=asked.entry, given=values
-    )
-    found = audit_launch(
-        ask,
-        model=named_model(asked.model),
-        cluster=named_cluster(asked.cluster),
+    found = audited(
+        file,
+        model=None if asked.model is None else model_argument(asked.model),
+        cluster=asked.cluster,
+        num_accelerators=asked.num_accelerators,
+        env=dict(pairs("--env", asked.env)),
+        arguments=tuple(args or ()),
+        entry=asked.entry,
+        given=dict(pairs("--given", asked.given)),
         keep=tuple(name.strip() for name in (asked.keep or "").split(",") if name.strip()),
         observed=tuple(asked.observed or ()),
     )
     if target.where is not None:
-        from shardplan.reports.forms.audit import audit_record
-
-        target.write(audit_record(found))
+        target.write(found.to_dict())
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show.audit import show_audit
@@ -83,22 +75,3 @@ def pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
             )
         found.append((name.strip(), value))
     return found
-
-
-def named_model(name: str | None) -> ModelConfig | None:
-    """The model of ``--model``. Raises InputError."""
-    if name is None:
-        return None
-    from shardplan.inputs.readers.catalog import load_model
-    from shardplan.inputs.readers.typed import model_argument
-
-    return load_model(model_argument(name))
-
-
-def named_cluster(name: str | None) -> Cluster | None:
-    """The cluster of ``--cluster``. Raises InputError."""
-    if name is None:
-        return None
-    from shardplan.inputs.readers.catalog import load_cluster
-
-    return load_cluster(name)

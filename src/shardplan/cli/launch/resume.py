@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardplan.ask.more_forms import ResumeForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.launch.audit import named_cluster, named_model, pairs
-
-if TYPE_CHECKING:
-    from shardplan.launch.resume.side import ResumeSide
+from shardplan.cli.launch.audit import pairs
+from shardplan.inputs.readers.typed import model_argument
 
 OldArgument = Annotated[
     Path,
@@ -39,28 +37,23 @@ def resume(
     `--given old.num_accelerators=512` are for one of the two files. Exits with 1 if it does not load, or is unknown.
     """
     target = output.checked_target(old, new, asked.model, asked.cluster)
+    from shardplan.api.resuming import will_resume
     from shardplan.decisions.operations import Operations
-    from shardplan.launch.resume.answer import resume as resumed
-    from shardplan.reports.forms.resume import load_of, resume_record
 
-    def side(name: str, path: Path) -> ResumeSide:
-        from shardplan.reports.resume_files import of_side, side_of_file
-
-        return side_of_file(
-            path,
-            framework=asked.framework,
-            model=named_model(asked.model),
-            cluster=named_cluster(asked.cluster),
-            env=of_side(dict(pairs("--env", asked.env)), name),
-            given=of_side(dict(pairs("--given", asked.given)), name),
-        )
-
-    found = resumed(side("old", old), side("new", new))
-    load = load_of(found, Operations(checkpoint_bandwidth=asked.checkpoint_bandwidth))
-    target.write(resume_record(found, load))
+    found = will_resume(
+        old,
+        new,
+        framework=asked.framework,
+        model=None if asked.model is None else model_argument(asked.model),
+        cluster=asked.cluster,
+        env=dict(pairs("--env", asked.env)),
+        given=dict(pairs("--given", asked.given)),
+        operations=Operations(checkpoint_bandwidth=asked.checkpoint_bandwidth),
+    )
+    target.write(found.to_dict())
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show.resume import show_resume
 
-        show_resume(Page(), found, load)
+        show_resume(Page(), found, found.load)
     return 0 if found.loads else 1
