@@ -194,6 +194,14 @@ class PutQuestion(NamedTuple):
         return self._replace(assumptions=(*self.assumptions, *switches_in_stack(self.stack, names)))
 
 
+def filled_job(
+    model: ModelConfig, cluster: Cluster, num_accelerators: int, fields: Mapping[str, Any], stack: Stack | None
+) -> tuple[Job, tuple[str, ...]]:
+    """The job with these fields, the others as usual but for those of the framework; what was assumed."""
+    of_stack = () if stack is None else tuple(stack.job)
+    return default_job(model, cluster, num_accelerators, stated_elsewhere=of_stack, **fields)
+
+
 def put_question(
     model: ModelConfig,
     cluster: Cluster,
@@ -214,8 +222,7 @@ def put_question(
     def put(known: Stack | None, chosen: tuple[str, ...]) -> PutQuestion:
         """The question with the defaults of a framework."""
         if job is None:
-            of_job = () if known is None else tuple(known.job)
-            filled, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=of_job, **fields)
+            filled, assumed = filled_job(model, cluster, num_accelerators, fields, known)
         else:
             filled, assumed = replace(job, **fields), ()
         asked, of_stack = job_in_stack(filled, known, given, {**own, **software})
