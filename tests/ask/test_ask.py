@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shardplan
-from shardplan.ask import forms, more_forms
+from shardplan.ask import forms, task_forms
 from shardplan.ask.forms import HOW, QuestionForm, SearchForm, SpaceForm
 from shardplan.ask.questions import ask, ask_again, ask_search, choices_in, record_of
 from shardplan.errors import InputError
@@ -20,7 +20,7 @@ from shardplan.planner.search import search_question
 
 FORMS = [
     form
-    for module in (forms, more_forms)
+    for module in (forms, task_forms)
     for form in vars(module).values()
     if isinstance(form, type) and form.__module__ == module.__name__
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.ask.more_forms import SimulateForm, StepForm
+from shardplan.ask.task_forms import SimulateForm, StepForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.pick import picked_from

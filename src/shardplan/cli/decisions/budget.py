@@ -16,7 +16,7 @@ from shardplan.ask.forms import (
     SpaceForm,
     StackField,
 )
-from shardplan.ask.more_forms import BudgetForm
+from shardplan.ask.task_forms import BudgetForm
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags

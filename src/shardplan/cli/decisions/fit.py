@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardplan.ask.forms import QuestionForm, SpaceForm
-from shardplan.ask.more_forms import FitForm
+from shardplan.ask.task_forms import FitForm
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardplan.ask.forms import QuestionForm, SpaceForm
-from shardplan.ask.more_forms import SensitivityForm
+from shardplan.ask.task_forms import SensitivityForm
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags

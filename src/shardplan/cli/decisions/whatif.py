@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shardplan.ask.forms import PickField, QuestionForm, SpaceForm, StackField
-from shardplan.ask.more_forms import WhatIfForm
+from shardplan.ask.task_forms import WhatIfForm
 from shardplan.cli.decisions.files import ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shardplan.ask.more_forms import LaunchForm
+from shardplan.ask.task_forms import LaunchForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags
 from shardplan.inputs.readers.typed import model_argument

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shardplan.ask.more_forms import ResumeForm
+from shardplan.ask.task_forms import ResumeForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.launch.audit import pairs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardplan.ask.more_forms import StepForm
+from shardplan.ask.task_forms import StepForm
 from shardplan.cli.simulate import plan_of_file
 from shardplan.errors import InputError
 from shardplan.fields import asked, dataclass, switch

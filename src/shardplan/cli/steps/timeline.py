@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.ask.more_forms import StepForm
+from shardplan.ask.task_forms import StepForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.simulate import case_of_file, check_one_given, disturbance_of, plan_of_file

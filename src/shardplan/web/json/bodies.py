@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from shardplan.ask.forms import HOW, FileForm, QuestionForm, Replaced, SearchForm
-from shardplan.ask.more_forms import BudgetForm, LaunchForm, SimulateForm, StepForm
+from shardplan.ask.task_forms import BudgetForm, LaunchForm, SimulateForm, StepForm
 from shardplan.decisions.operations import Operations
 from shardplan.fields import described
 from shardplan.inputs.job import Job
