@@ -10,10 +10,9 @@ from typing import Any, Unpack
 from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.questions import JobFields, PlanLike, ask, plan_of
 from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of
-from shardplan.ask.questions import choices_in, searched
+from shardplan.ask.questions import choices_in, estimated, searched
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.estimation.question import Question
-from shardplan.estimation.written import estimate_written
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
@@ -89,10 +88,9 @@ def estimate(
     ``refusals`` say why the framework ``stack`` cannot run it. Fields of the job are as for :func:`search`. Raises
     ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
     """
-    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    written, given = plan_of(plan)
-    answer = estimate_written(asked.question, written, asked.stack, given)
-    return PlanAnswer.of(replace(answer, assumptions=(*asked.assumptions, *answer.assumptions)), asked.question)
+    record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **fields}
+    question, answer = estimated(record | {"job": job, "profile": profile, "stack": stack}, *plan_of(plan))
+    return PlanAnswer.of(answer, question)
 
 
 def export(

@@ -7,7 +7,7 @@ A record holds values by field: ``model``, ``cluster``, ``accelerator``, ``overr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +15,14 @@ from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of, wrong
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import PutQuestion, Question, put_question
+from shardplan.estimation.written import estimate_written
 from shardplan.fields import described, in_our_words
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job, in_full
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.readers.typed import assigned, model_argument, pairs_of, values_of, whole
@@ -28,6 +30,7 @@ from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 
 if TYPE_CHECKING:
+    from shardplan.estimation.estimate import Estimate
     from shardplan.planner.result import SearchResult
     from shardplan.planner.stopping import Stop
 
@@ -78,6 +81,15 @@ def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = No
     choices, put = choices_in(record), ask_search(record, reads_files=reads_files, stop=stop)
     found = search_question(put.question, stack=put.stack, stop=stop, **how, **choices)
     return found.assuming(put.restricted(choices).assumptions)
+
+
+def estimated(
+    record: Record, plan: Plan, given: Collection[str], *, reads_files: bool = True
+) -> tuple[Question, Estimate]:
+    """The question, and what a plan of which these fields are given takes, with all that was assumed."""
+    put = ask(record, reads_files=reads_files)
+    found = estimate_written(put.question, plan, put.stack, given)
+    return put.question, replace(found, assumptions=(*put.assumptions, *found.assumptions))
 
 
 def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> PutQuestion:

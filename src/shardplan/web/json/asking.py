@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -11,10 +10,9 @@ from typing import Any, Final
 from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
-from shardplan.ask.questions import ask, searched
+from shardplan.ask.questions import estimated, searched
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.written import estimate_written
 from shardplan.frameworks.usual_stack import USUAL
 from shardplan.inputs.plan import Plan
 from shardplan.planner.stopping import check
@@ -42,10 +40,8 @@ def estimate_answer(body: Any, _cancelled: Cancelled) -> Record:
     """The plan file of one plan."""
     asked = {"cluster": None} | body.stated()
     given = asked.pop("plan")
-    put = ask(asked, reads_files=False)
-    answer = estimate_written(put.question, Plan(**given), put.stack, {*given})
-    answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
-    return plan_file_record(PlanFile(question=put.question, estimates=(answer,)))
+    question, answer = estimated(asked, Plan(**given), {*given}, reads_files=False)
+    return plan_file_record(PlanFile(question=question, estimates=(answer,)))
 
 
 def compare_answer(body: Any, cancelled: Cancelled) -> Record:
