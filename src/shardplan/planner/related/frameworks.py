@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple
 from shardplan.errors import NotRunnableError
 from shardplan.estimation.estimate import Estimate, estimate_plan, price_plans
 from shardplan.estimation.priced import PricedPlan
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS, PutQuestion, Question
+from shardplan.estimation.question import PutQuestion, Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.options import options_of
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN, OF_EXPERTS
 from shardplan.planner.layouts import KnownPipelines
