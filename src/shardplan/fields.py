@@ -56,6 +56,15 @@ def in_files(key: str) -> dict[str, str]:
     return {KEY: key}
 
 
+class InJson(NamedTuple):
+    """What is otherwise of a field in the JSON API."""
+
+    help: str = ""
+    most: float = math.inf
+    default: object = None
+    is_required: bool = False
+
+
 class About(NamedTuple):
     """What is known of a field besides its type and default."""
 
@@ -81,11 +90,58 @@ class About(NamedTuple):
     """Values of a choice by their other names, folded: ``fsdp`` for ``zero3``."""
     is_length: bool = False
     """Whether a number counts tokens of a sequence, so that 8k is 8,192."""
+    flags: tuple[str, ...] = ()
+    """Its flags, where they are not its name alone."""
+    has_opposite: bool = True
+    """Whether a switch can be turned off: ``--no-dropout``."""
+    is_argument: bool = False
+    """Whether it stands on the command line without a flag."""
+    panel: str = ""
+    """Heading of the help under which its flag stands, where it is not the ``PANEL`` of its form."""
+    completes: tuple[str, ...] = ()
+    """Module and function that list the names that it may have."""
+    takes: str = ""
+    """What a text stands for: see :mod:`shardplan.inputs.readers.typed` and :mod:`shardplan.web.json.fields`."""
+    in_json: InJson = InJson()
+    """What is otherwise in the JSON API."""
+    in_form: tuple[str, ...] = ()
+    """Label and example of its field on pages; empty where it has none by itself."""
+    quantity: tuple[str, ...] = ()
+    """Kind of its unit, and how its column ends in a table, where it is typed with a unit."""
 
 
 def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as typer calls it
     """The ``metadata`` of a field: see :class:`About`."""
     return {ABOUT: About(help, **known)}
+
+
+def asked(help: str, default: object = None, **known: Any) -> Any:  # noqa: A002  # as above
+    """A field of a form, which may be left out: see :class:`About`."""
+    return dataclasses.field(default=default, metadata=about(help, **known))
+
+
+def switch(help: str, **known: Any) -> Any:  # noqa: A002  # as above
+    """A field of a form that is off if it is not given: see :class:`About`."""
+    return asked(help, default=False, has_opposite=False, **known)
+
+
+class FieldsOf(NamedTuple):
+    """Marks a field of a form that holds those fields of a record that are given, by name."""
+
+    record: type[Any]
+    title: str
+    """Heading of the help under which they stand."""
+
+
+class FieldOf(NamedTuple):
+    """Marks what is a field of a form that stands by itself."""
+
+    form: type[Any]
+    name: str
+
+
+Given = Mapping[str, Any]
+"""Values of fields that are given, as text or switches."""
 
 
 class Kind(NamedTuple):
@@ -112,7 +168,9 @@ class Described(NamedTuple):
     @property
     def flag(self) -> str:
         """Its flag on the command line."""
-        return f"{self.shared_flag} {self.name}" if self.shared_flag else f"--{self.name.replace('_', '-')}"
+        if self.shared_flag:
+            return f"{self.shared_flag} {self.name}"
+        return self.about.flags[0] if self.about.flags else f"--{self.name.replace('_', '-')}"
 
     def assigned(self, value: object) -> str:
         """The flag with a value, as it is typed."""
@@ -183,11 +241,13 @@ def described(record: type[Any]) -> Mapping[str, Described]:
 @cache
 def _described(record: Any) -> Mapping[str, Described]:
     hints, shared = get_type_hints(record), getattr(record, "SHARED_FLAG", "")
-    return {
-        field.name: Described(field.name, _kind(hints[field.name]), field.metadata[ABOUT], field.default, shared)
-        for field in dataclasses.fields(record)
-        if ABOUT in field.metadata
-    }
+    panel, found = getattr(record, "PANEL", ""), {}
+    for each in dataclasses.fields(record):
+        if ABOUT in each.metadata:
+            known: About = each.metadata[ABOUT]
+            known = known._replace(panel=known.panel or panel)
+            found[each.name] = Described(each.name, _kind(hints[each.name]), known, each.default, shared)
+    return found
 
 
 def _kind(hint: Any) -> Kind:

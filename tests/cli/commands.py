@@ -43,6 +43,13 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
+def refused(*arguments: object, columns: int = 80) -> str:
+    """What standard error says of a command that is refused, in one line."""
+    result = run(*arguments, columns=columns)
+    assert result.exit_code == 2, result.output
+    return unwrapped(result.stderr)
+
+
 def answer(*arguments: object, status: int = 0) -> dict[str, Any]:
     """The JSON that a command writes to standard output, and nothing else with it."""
     result = run(*arguments, "--json", "-")

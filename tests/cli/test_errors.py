@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import FEW, SMALL, run, unwrapped
+from tests.cli.commands import FEW, SMALL, refused, run, unwrapped
 
 HERE = ("--cluster", "dgx-h100", "--gpus", 8)
 QUESTION = ("llama-3.2-1b", *HERE)
@@ -21,12 +21,34 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "a flag that may be two": ((*PLAN, "--gpu", 64), "did you mean --gpus or --accelerator?"),
     "a flag of other programs": ((*PLAN, "-o", "x.json"), "did you mean --json?"),
     "a misspelt flag of a plan": ((*ESTIMATE, "--micro-batchsize", 2), "did you mean --micro-batch-size"),
-    "a field of a plan for the search": ((*PLAN, "--tp", 4), "the search chooses tp--fix tp="),
+    **{
+        f"{command} {flag}": ((command, "llama-3.2-1b", flag), f"did you mean {meant}?")
+        for command, flag, meant in (
+            ("plan", "--fp8", "--precision fp8"), ("plan", "--bf16", "--precision bf16"),
+            ("plan", "--adamw", "--optimizer adam"), ("plan", "--fsdp", "--fix sharding=zero3"),
+            ("estimate", "--fsdp2", "--sharding zero3"), ("estimate", "--selective", "--recompute selective"),
+            ("estimate", "--1f1b", "--schedule 1f1b"), ("plan", "--seq-len", "--sequence-length"),
+            ("plan", "--gbs", "--global-batch-size"), ("plan", "--num-gpus", "--gpus"),
+            ("plan", "--world_size", "--gpus"), ("estimate", "--tensor-model-parallel-size", "--tp"),
+            ("estimate", "--mbs", "--micro-batch-size"), ("plan", "--framework", "--stack"),
+        )
+    },
+    **{
+        f"a field of a plan: {flag}": ((*PLAN, flag), f"the search chooses {field}--fix {field}=")
+        for flag, field in (
+            ("--tp", "tp"), ("--tensor-parallel-size", "tp"), ("--no-sequence-parallel", "sequence_parallel"),
+        )
+    },
+    "fields that stand apart": ((*PLAN, "--fix", "tp=4", "pp=2"), "--fix tp=4,pp=2"),
+    "a flag for the model": (("plan", "--model", "llama-3.2-1b"), "shardplan plan MODEL"),
     "a switch of a plan for the search": ((*PLAN, "--no-overlap-dp"), "the search chooses overlap_dp"),
     "a value for a switch": ((*ESTIMATE, "--overlap-dp=yes"), "does not take a value"),
     "an argument too many": ((*PLAN, "llama-3.1-8b"), "unexpected extra argument"),
     "a folder without a model": (("plan", Path(__file__).parent, *HERE), "holds no config.json"),
     "an empty name of a framework": ((*PLAN, "--stack", ""), "unknown stack ''"),
+    "nothing": (("plan",), "missing: a model, a cluster or an accelerator, the number of accelerators"),
+    "a model alone": (("estimate", "llama-3.2-1b"), "missing: a cluster or an accelerator, the number of accelerators"),
+    "a cluster alone": (("plan", "--cluster", "dgx-h100"), "missing: a model, the number of accelerators"),
     "no model": (("plan", *HERE), "MODEL"),
     "no model to estimate": (("estimate", *HERE), "missing: a model"),
     "no cluster": (("plan", "llama-3.2-1b", "--gpus", 8), "missing: a cluster or an accelerator"),
@@ -42,7 +64,13 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "an unknown model to show": (("models", "llama-3.2-1c"), "did you mean llama-3.2-1b"),
     "an unknown cluster to show": (("clusters", "dgx-h1000"), "did you mean dgx-h100"),
     "an unknown part to show": (("accelerators", "h100-sxm-80"), "did you mean h100-sxm-80gb"),
+    "two memories": (("plan", "llama-3.2-1b", "--accelerator", "A100", "--gpus", 8), "a100-sxm-40gb, a100-sxm-80gb"),
     # numbers
+    "nodes and accelerators that disagree": ((*PLAN, "--nodes", 2), "has 8, so that 2 have 16leave one of them out"),
+    **{
+        f"{flag} 2k": (("plan", "llama-3.2-1b", "--cluster", "dgx-h100", *more, flag, "2k"), "may be 2,000 or 2,048")
+        for flag, more in (("--gpus", ()), ("--nodes", ("--gpus", 8)), ("--global-batch-size", ("--gpus", 8)))
+    },
     **{
         f"--gpus {value}": (("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", value), "--gpus is")
         for value in ("0", "-8", "1e3", "8.0", "nan", "inf", "eight", "", " ", "9" * 30, "1,2", "0x10", "٣")
@@ -135,6 +163,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--micro-batch-size", "7", "global batch"),
             ("--sharding-degree", "3", "sharding"),
             ("--documents", "long", "--documents 1024"),
+            ("--documents", "abc", "must be a list such as 1024 or 1024,2048"),
             ("--documents", "0", "documents is"),
             ("--documents", "-1", "documents is"),
             ("--documents", "1024.5", "documents is"),
@@ -144,6 +173,10 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--documents", "999999", "or raise --sequence-length"),
             ("--from", "none.json", "MODEL"),
         )
+    },
+    **{
+        f"rank {rank}": ((*ESTIMATE, "--train", "lora", "--lora-rank", rank), words)
+        for rank, words in (("2147483648", "from 1 to 65,536"), ("60000", "matrix with an adapter has rank 512"))
     },
     "a plan file that is not there": (("estimate", "--from", "none.json"), "does not exist"),
     "a plan that is none": (("compare", "none.json", "none.json"), "does not exist"),
@@ -180,10 +213,9 @@ def test_without_json_standard_output_stays_empty() -> None:
 
 def test_flags_before_and_behind_what_they_need() -> None:
     assert "unknown flag '--nope'" in unwrapped(run("--nope").stderr)
-    result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus")
-    assert result.exit_code == 2
-    assert "'--gpus' requires an argument" in unwrapped(result.stderr)
-    assert "see `shardplan plan --help`" in unwrapped(result.stderr)
+    told = refused("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus")
+    assert "'--gpus' requires an argument" in told
+    assert "see `shardplan plan --help`" in told
 
 
 @pytest.mark.parametrize("spelling", [["--json", "{}"], ["--json={}"]])
@@ -207,9 +239,7 @@ def test_a_file_that_cannot_be_written_is_found_out_before_the_search(
         raise AssertionError("searched before the file was checked")
 
     monkeypatch.setattr("shardplan.planner.search.search_question", never)
-    result = run(*PLAN, "--json", target.format(tmp_path))
-    assert result.exit_code == 2
-    assert "cannot write" in unwrapped(result.stderr)
+    assert "cannot write" in refused(*PLAN, "--json", target.format(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import run, unwrapped
+from tests.cli.commands import refused, run, unwrapped
 from tests.workplace import COMMANDS, contents, furnish
 
 from shardplan.cli.figure_files import table_text
@@ -28,9 +28,7 @@ def test_an_answer_replaces_an_answer_and_nothing_else(name: str, folder: Path) 
     schema = json.loads((folder / "answer.json").read_text())["schema"]
     assert schema.startswith("shardplan/")
     before = contents(folder)
-    refused = run(*command, "--json", "notes.txt")
-    assert refused.exit_code == 2
-    assert "notes.txt', which exists and is not an answer of shardplan" in unwrapped(refused.stderr)
+    assert "notes.txt', which exists and is not an answer of shardplan" in refused(*command, "--json", "notes.txt")
     assert contents(folder) == before
     (folder / "answer.json").write_text(json.dumps({"schema": "shardplan/other/1"}))
     assert run(*command, "--json", "answer.json").exit_code in (0, 1)
@@ -51,10 +49,10 @@ def test_what_a_command_reads_is_not_written_over(name: str, file: str, way: str
         (folder / target).hardlink_to(file)
     before = contents(folder)
     for flags in (("--json", target), (f"--json={target}", "--force")):
-        refused = run(*command, *flags)
-        assert refused.exit_code == 2, refused.output
+        result = run(*command, *flags)
+        assert result.exit_code == 2, result.output
         reasons = ("which this command reads or writes already", "which exists and is not")
-        assert any(reason in unwrapped(refused.stderr) for reason in reasons[: 1 if "--force" in flags else 2])
+        assert any(reason in unwrapped(result.stderr) for reason in reasons[: 1 if "--force" in flags else 2])
         assert contents(folder) == before
 
 
@@ -72,9 +70,9 @@ def test_other_outputs_obey_the_same_rules(command: tuple[str, ...], flag: str, 
     if flag in command:  # which names one of its own
         command = (*command[: command.index(flag)], *command[command.index(flag) + 2 :])
     for file in ("notes.txt", *reads):
-        refused = run(*command, flag, file)
-        assert refused.exit_code == 2, refused.output
-        assert kind in refused.stderr or "reads or writes already" in refused.stderr
+        result = run(*command, flag, file)
+        assert result.exit_code == 2, result.output
+        assert kind in result.stderr or "reads or writes already" in result.stderr
         assert contents(folder) == before
     for more in ((), (), ("--force",)):  # made, made again, and in place of another file
         target = "notes.txt" if more else "made"
@@ -95,8 +93,8 @@ def test_figures_obey_the_same_rules(folder: Path) -> None:
     assert run(*command).exit_code == 0
     for name in made:
         (folder / "figures" / name).write_text("mine")
-        refused = run(*command)
-        assert refused.exit_code == 2
+        result = run(*command)
+        assert result.exit_code == 2
         assert contents(folder / "figures") == {**made, name: b"mine"}
         (folder / "figures" / name).write_bytes(made[name])
     (folder / "figures" / "limits.png").write_text("mine")

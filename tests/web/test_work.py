@@ -12,8 +12,7 @@ import pytest
 
 from shardplan.planner.stopping import check
 from shardplan.web.work.answers import AnswerCache, size_of
-from shardplan.web.work.busy import Busy, Gone, TookTooLong
-from shardplan.web.work.workplace import Cancelled, Workplace
+from shardplan.web.work.workplace import Busy, Cancelled, Gone, TookTooLong, Workplace
 
 
 async def _stays() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import StatedPlan
 from shardplan.planner import result as searched
+from shardplan.records import field_values
 from shardplan.render.html import notebook_html
 from shardplan.reports.forms.frames import plan_rows
 from shardplan.reports.forms.one_line import estimate_line, search_line
@@ -32,7 +33,8 @@ class PlanAnswer(priced.Estimate, AsTable):
     @classmethod
     def of(cls, estimate: priced.Estimate, question: Question) -> PlanAnswer:
         """``estimate``, which answers ``question``."""
-        return cls(**values_of(priced.Estimate, estimate) | {"plan": StatedPlan.of(estimate.plan)}, question=question)
+        plan = StatedPlan.of(estimate.plan)
+        return cls(**field_values(priced.Estimate, estimate) | {"plan": plan}, question=question)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan file of this estimate, which :func:`shardplan.load` and the command line read, as a mapping."""
@@ -56,7 +58,7 @@ class SearchAnswer(searched.SearchResult, AsTable):
     @classmethod
     def of(cls, result: searched.SearchResult) -> SearchAnswer:
         """``result`` with estimates that know their question."""
-        question, values = result.question, values_of(searched.SearchResult, result)
+        question, values = result.question, field_values(searched.SearchResult, result)
 
         def lifted(estimate: priced.Estimate | None) -> PlanAnswer | None:
             return None if estimate is None else PlanAnswer.of(estimate, question)
@@ -67,7 +69,7 @@ class SearchAnswer(searched.SearchResult, AsTable):
             "best_where": lambda **wanted: lifted(values["best_where"](**wanted)),
             "best_of_each": lambda wanted: [lifted(each) for each in best_of_each(wanted)],
         }
-        return cls(**values_of(searched.SearchResult, found) | alike)
+        return cls(**field_values(searched.SearchResult, found) | alike)
 
     @property
     def fastest(self) -> PlanAnswer | None:
@@ -98,12 +100,7 @@ def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:
     file = read_plan_file(Path(path))
     if file.search is None:
         return PlanAnswer.of(file.estimates[0], file.question)
-    account = values_of(SearchAccount, file.search)
+    account = field_values(SearchAccount, file.search)
     without = account.pop("without_libraries")
     account["without_libraries"] = lambda: without
     return SearchAnswer.of(searched.SearchResult(question=file.question, estimates=file.estimates, **account))
-
-
-def values_of(record: type[Any], value: Any) -> dict[str, Any]:
-    """The fields of ``record`` that ``value`` has."""
-    return {each.name: getattr(value, each.name) for each in fields(record)}

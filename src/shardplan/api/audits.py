@@ -10,12 +10,12 @@ from typing import Any
 
 from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
-from shardplan.api.answers import values_of
-from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import AsRecord
+from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.planner.stopping import Stop
+from shardplan.records import field_values
 from shardplan.render.html import notebook_html
 from shardplan.render.record import document_record
 
@@ -74,4 +74,4 @@ def audit(
         observed=(observed,) if isinstance(observed, str) else tuple(observed),
         stop=stop,
     )
-    return AuditAnswer(**values_of(answer.Audit, found))
+    return AuditAnswer(**field_values(answer.Audit, found))

@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 from shardplan.answers.decisions.budget import budget_document, budget_line
 from shardplan.answers.document import AnswerDocument
-from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, is_given, put_search
+from shardplan.api.questions import SearchFields, is_given, put_search
 from shardplan.api.saving import AsDocument
+from shardplan.ask.names import ClusterLike, ModelLike
 from shardplan.decisions.batches import BatchLimits, parse_batch_limits, wrong_limits
 from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations

@@ -8,30 +8,19 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from shardplan.api.answers import PlanAnswer, SearchAnswer
-from shardplan.api.questions import (
-    ClusterLike,
-    JobFields,
-    ModelLike,
-    PlanLike,
-    ProfileLike,
-    StackLike,
-    ask,
-    choices_of,
-    cluster_of,
-    plan_of,
-)
+from shardplan.api.questions import JobFields, PlanLike, ask, plan_of
+from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of
+from shardplan.ask.questions import choices_in, estimated, searched
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.estimation.question import Question
-from shardplan.estimation.written import estimate_written
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
 from shardplan.launch.export.shell import ExportTarget
 from shardplan.launch.export.targets import export_estimate
 from shardplan.launch.export.written import Export
-from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of, under_fastest
+from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
 from shardplan.planner.restrictions import Given
-from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 
@@ -72,21 +61,11 @@ def search(
     Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,
     ``SearchStopped`` where ``stop`` says yes.
     """
-    choices = choices_of(without, fix=fix, limit=limit, exclude=exclude)
-    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    asked = under_fastest(asked, **choices, stop=stop)
-    found = search_question(
-        asked.question,
-        top=top,
-        progress=progress,
-        stop=stop,
-        stack=asked.stack,
-        simulate_top=simulate_top,
-        prune=prune,
-        use_all=use_all,
-        **choices,
-    )
-    return SearchAnswer.of(found.assuming(asked.restricted(choices).assumptions))
+    asked = {"job": job, "profile": profile, "stack": stack, "without": without, **fields}
+    record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **asked}
+    record |= {"fix": fix, "limit": limit, "exclude": exclude}
+    how: dict[str, Any] = {"top": top, "simulate_top": simulate_top, "prune": prune, "use_all": use_all}
+    return SearchAnswer.of(searched(record, progress=progress, stop=stop, **how))
 
 
 def estimate(
@@ -109,10 +88,9 @@ def estimate(
     ``refusals`` say why the framework ``stack`` cannot run it. Fields of the job are as for :func:`search`. Raises
     ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
     """
-    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
-    written, given = plan_of(plan)
-    answer = estimate_written(asked.question, written, asked.stack, given)
-    return PlanAnswer.of(replace(answer, assumptions=(*asked.assumptions, *answer.assumptions)), asked.question)
+    record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **fields}
+    question, answer = estimated(record | {"job": job, "profile": profile, "stack": stack}, *plan_of(plan))
+    return PlanAnswer.of(answer, question)
 
 
 def export(
@@ -165,7 +143,7 @@ def search_frameworks(
     """
     check_kind("stacks", stacks, Sequence, type(None), hint="a list of names or stacks")
     vendor = cluster_of(cluster).accelerator.vendor
-    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
+    choices = choices_in({"fix": fix, "limit": limit, "exclude": exclude})
 
     def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
         asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)

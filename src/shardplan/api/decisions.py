@@ -13,9 +13,11 @@ from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
 from shardplan.answers.decisions.scale import scale_document
 from shardplan.answers.decisions.sensitivity import sensitivity_document
 from shardplan.answers.decisions.whatif import whatif_document
-from shardplan.api.answers import PlanAnswer, SearchAnswer, load, values_of
-from shardplan.api.questions import ClusterLike, ModelLike, SearchFields, StackLike, choices_of, is_given, put_search
+from shardplan.api.answers import PlanAnswer, SearchAnswer, load
+from shardplan.api.questions import SearchFields, is_given, put_search
 from shardplan.api.saving import AsDocument
+from shardplan.ask.names import ClusterLike, ModelLike, StackLike
+from shardplan.ask.questions import choices_in
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
 from shardplan.decisions import pareto_sizes as size_fronts
@@ -28,6 +30,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
+from shardplan.records import field_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ def scale(
     ordered = scales.checked_sizes(sizes)
     put, searches = put_search(model, cluster, ordered[-1], asked)
     found = scales.scaling(put.question, ordered, searches, least_gain=least_gain, progress=progress)
-    return ScaleAnswer(**values_of(scales.Scaling, replace(found, assumptions=put.assumptions)))
+    return ScaleAnswer(**field_values(scales.Scaling, replace(found, assumptions=put.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +100,7 @@ def fit(
     put, searches = put_search(model, cluster, num_accelerators or 1, asked)
     found = fits.fitted(put.question, sought, searches, keeps_batch=is_given("global_batch_size", asked))
     assumed = fits.still_assumed(sought, put.assumptions)
-    return FitAnswer(**values_of(fits.LargestFit, replace(found, assumptions=assumed)))
+    return FitAnswer(**field_values(fits.LargestFit, replace(found, assumptions=assumed)))
 
 
 def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
@@ -153,9 +156,9 @@ def whatif(
         )
     vendor = answer.question.cluster.accelerator.vendor
     framework = stack_of_label(before.framework) if stack == USUAL else stack_for(stack, vendor)
-    searches = Searches(stack=framework, stop=stop, **choices_of(fix=fix, limit=limit, exclude=exclude))
+    searches = Searches(stack=framework, stop=stop, **choices_in({"fix": fix, "limit": limit, "exclude": exclude}))
     found = what_ifs.what_if(answer.question, before.plan, changes, searches, progress=progress)
-    return WhatIfAnswer(**values_of(what_ifs.WhatIf, found))
+    return WhatIfAnswer(**field_values(what_ifs.WhatIf, found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +187,7 @@ def sensitivity(
     """
     put, searches = put_search(model, cluster, num_accelerators, asked)
     found = sensitivities.sensitivity_of(put.question, searches, factor=factor, progress=progress)
-    return SensitivityAnswer(**values_of(sensitivities.Sensitivity, replace(found, assumptions=put.assumptions)))
+    return SensitivityAnswer(**field_values(sensitivities.Sensitivity, replace(found, assumptions=put.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +212,7 @@ def pareto(
     """
     put, searches = put_search(model, cluster, num_accelerators, asked)
     front = fronts.pareto_front(put.question, searches)
-    return ParetoAnswer(**values_of(fronts.ParetoFront, replace(front, assumptions=put.assumptions)))
+    return ParetoAnswer(**field_values(fronts.ParetoFront, replace(front, assumptions=put.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,4 +244,4 @@ def pareto_sizes(
     put, searches = put_search(model, cluster, ordered[-1], asked)
     found = size_fronts.sizes_front(put.question, ordered, searches, progress=progress)
     found = replace(found, assumptions=(*put.assumptions, *found.assumptions))
-    return ParetoSizesAnswer(**values_of(size_fronts.SizesFront, found))
+    return ParetoSizesAnswer(**field_values(size_fronts.SizesFront, found))

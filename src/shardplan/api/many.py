@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from shardplan.api.answers import PlanAnswer, SearchAnswer
-from shardplan.api.questions import StackLike, ask, choices_of
+from shardplan.ask.names import StackLike
+from shardplan.ask.questions import ask, choices_in
 from shardplan.errors import InputError, ShardplanError, check_kind, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import PutQuestion, Question
@@ -139,7 +140,7 @@ def search_many(
     """
     check_kind("questions", questions, Iterable, hint="a list of mappings or questions")
     check_top(top)
-    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
+    choices = choices_in({"fix": fix, "limit": limit, "exclude": exclude})
     source, known = iter(questions), KnownPipelines()
     while True:
         asked, wrong = _read(source, partial(_asked, choices=choices, stack=stack, top=top, known=known))
@@ -196,4 +197,4 @@ def _put(asked: object, stack: StackLike) -> PutQuestion:
             rule=f"every question names {', '.join(NEEDED)}",
             hint='{"model": "llama-3.1-70b", "cluster": "dgx-h100", "num_accelerators": 512}',
         )
-    return ask(**{"stack": stack, **asked})
+    return ask({"stack": stack, **asked})

@@ -10,14 +10,15 @@ from typing import Any, TypeAlias
 
 from shardplan.answers.document import AnswerDocument
 from shardplan.answers.resume import Load, load_of, resume_document
-from shardplan.api.answers import PlanAnswer, SearchAnswer, values_of
+from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.audits import AuditAnswer
-from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import AsPage
+from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer
 from shardplan.launch.resume.answer import ResumeSide, side_of_plan, side_of_reading
+from shardplan.records import field_values
 from shardplan.reports.resume_files import named, of_side, side_of_file
 
 RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditAnswer
@@ -67,7 +68,7 @@ def will_resume(
         for name, each in (("old", old), ("new", new))
     ]
     found = answer.resume(*sides)
-    return ResumeAnswer(**values_of(answer.Resume, found), load=load_of(found, operations or Operations()))
+    return ResumeAnswer(**field_values(answer.Resume, found), load=load_of(found, operations or Operations()))
 
 
 def _side(run: RunLike, framework: str | None, **asked: Any) -> ResumeSide:

@@ -30,7 +30,7 @@ def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: L
 
     if name is None:
         return show_document(catalogue.models_document(), target)
-    from shardplan.cli.model_argument import model_argument
+    from shardplan.inputs.readers.typed import model_argument
 
     length = (
         None if sequence_length is None else whole(sequence_length, "--sequence-length", most=LONGEST, is_length=True)

@@ -7,18 +7,20 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from shardplan.ask.forms import PickField, PlanFields, QuestionForm
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import DetailFlags, OutputFlags, PickFlag, PlanFlags, QuestionFlags
+from shardplan.cli.flags.plan import DetailFlags, OutputFlags
 from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.typed import values_of
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
-    from shardplan.cli.question import Asked
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
+    from shardplan.frameworks.stack import Stack
     from shardplan.reports.plan_file import PlanFile
 
 
@@ -36,11 +38,11 @@ FromFlag = Annotated[
 @with_flags
 def estimate(
     *,
-    flags: QuestionFlags,
-    plan: PlanFlags,
+    flags: QuestionForm,
+    plan: PlanFields,
     output: OutputFlags,
     file: FromFlag = None,
-    pick: PickFlag = None,
+    pick: PickField = None,
     details: DetailFlags,
 ) -> int:
     """Predict time, memory and traffic of one plan.
@@ -48,20 +50,19 @@ def estimate(
     Fields of the plan that are left out take the framework's defaults; nothing is searched.
     """
     target = output.checked_target(*flags.reads, file)
-    from shardplan.cli.question import ask, ask_again, given_by_user, plan_from
+    from shardplan.cli.question import asked, asked_again, given_by_user
     from shardplan.estimation.written import estimate_written
 
     if file is None:
-        asked, base, given = ask(flags), None, {*plan}
+        put, base, given = asked(flags), Plan(), {*plan}
     else:
         found = _read(file, flags.model)
         before = picked_from(found, pick)
-        asked, base = ask_again(found, flags, before.framework), before.plan
-        given = _stated(asked) | {*plan}
-    question = asked.question
-    answer = estimate_written(question, plan_from(plan, base), asked.stack, given)
-    answer = replace(answer, assumptions=(*asked.assumptions, *answer.assumptions))
-    return _answer(question, answer, target, details, (*given_by_user(flags), *asked.warnings))
+        put, base = asked_again(found, flags, before.framework), before.plan
+        given = _stated(None if flags.stack is None else put.stack) | {*plan}
+    answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
+    answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
+    return _answer(put.question, answer, target, details, (*given_by_user(flags), *put.warnings))
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -77,11 +78,11 @@ def _read(file: Path, model: str | None) -> PlanFile:
     return read_plan_file(file)
 
 
-def _stated(asked: Asked) -> set[str]:
+def _stated(named: Stack | None) -> set[str]:
     """Fields that a plan of a file states: all but those that a framework named anew does otherwise."""
     from shardplan.frameworks.defaults import SWITCHES
 
-    others = asked.stack.plan_fields() if asked.is_stack_named and asked.stack is not None else ()
+    others = () if named is None else named.plan_fields()
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
 
 

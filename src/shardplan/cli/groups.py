@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shardplan.cli.flags.records import DETAILS
+from shardplan.cli.flags.option_groups import DETAILS
 from shardplan.cli.flags.repeated import check_given_once
 from shardplan.errors import UnknownNameError
 

@@ -28,6 +28,7 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
 
     if name is None:
         return show_document(profiles_document(), target)
-    from shardplan.cli.question import profile_named
+    from shardplan.ask.names import profile_named
 
-    return show_document(profile_document(*profile_named(name)), target)
+    profile = profile_named(name)
+    return show_document(profile_document(profile, profile.generation), target)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flags.flag import flag
+from shardplan.ask.task_forms import SimulateForm, StepForm
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, PickFlag
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError, shown
-from shardplan.fields import dataclass
 from shardplan.inputs.job import MOST_IMBALANCE
 from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import JsonTarget
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from shardplan.simulation.replicas import Replicas
     from shardplan.simulation.step import Disturbance
 
-MOST_SEED = 2**63 - 1
-MOST_JITTER = 1.0
 MOST_RANK = 1_000_000
 MOST_SLOW = 1e6
 
@@ -35,74 +32,13 @@ PlanArgument = Annotated[
     Path | None,
     typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan` or `estimate` wrote."),
 ]
-TimesFlag = Annotated[
-    Path | None, flag("Simulate a case with times of its own, not a plan.", "--times", metavar="FILE")
-]
-ScheduleFlag = Annotated[
-    str | None,
-    flag(
-        "Schedule in place of the plan's: a name that `shardplan schedules` lists, or a PyTorch schedule file.",
-        metavar="NAME|FILE.csv",
-    ),
-]
-StagesFlag = Annotated[
-    Path | None, flag("Measured times of the stages in place of the estimate's, as CSV.", "--stages", metavar="FILE")
-]
-JitterFlag = Annotated[str, flag("Relative spread of the time of every pass, such as 0.02.", metavar="SHARE")]
-SeedFlag = Annotated[str, flag("Random seed of the jitter.", metavar="N")]
-
-SlowRankFlag = Annotated[
-    list[str] | None,
-    flag("Rank of the pipeline, from 0, whose passes take FACTOR times as long: 3=1.2.", metavar="N=FACTOR"),
-]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepFlags:
-    """What is simulated in place of the plan's own step, and what disturbs it."""
+def disturbance_of(step: StepForm) -> Disturbance:
+    """What the flags of jitter and of slow ranks say. Raises InputError."""
+    from shardplan.simulation.step import Disturbance
 
-    times: TimesFlag = None
-    pick: PickFlag = None
-    schedule: ScheduleFlag = None
-    stages: StagesFlag = None
-    jitter: JitterFlag = "0"
-    seed: SeedFlag = "0"
-    slow_rank: SlowRankFlag = None
-
-    @property
-    def disturbance(self) -> Disturbance:
-        """What the flags of jitter and of slow ranks say. Raises InputError."""
-        from shardplan.simulation.step import Disturbance
-
-        jitter = self.jitter
-        return Disturbance(
-            jitter=0.0 if jitter.strip() and not jitter.strip(" 0.") else number(jitter, "--jitter", most=MOST_JITTER),
-            seed=whole(self.seed, "--seed", least=0, most=MOST_SEED),
-            slowdown=_slow(self.slow_rank, "--slow-rank"),
-        )
-
-
-SlowReplicaFlag = Annotated[
-    list[str] | None,
-    flag(
-        "Data-parallel replica, from 0, whose passes take FACTOR times as long; the others wait for it.",
-        metavar="N=FACTOR",
-    ),
-]
-ReplicasFlag = Annotated[
-    str | None,
-    flag(
-        "Data-parallel replicas, each with its own jitter, that wait for one another. Default: one, or enough for "
-        "--slow-replica.",
-        metavar="N",
-    ),
-]
-ImbalanceFlag = Annotated[
-    str | None,
-    flag(
-        "Tokens of the most loaded rank of experts relative to the mean, in place of the job's: 1.3.", metavar="RATIO"
-    ),
-]
+    return Disturbance(jitter=step.jitter, seed=step.seed, slowdown=_slow(step.slow_rank, "--slow-rank"))
 
 
 @with_flags
@@ -110,27 +46,25 @@ def simulate(
     *,
     output: OutputFlags,
     plan: PlanArgument = None,
-    step: StepFlags,
-    slow_replica: SlowReplicaFlag = None,
-    replicas: ReplicasFlag = None,
-    expert_imbalance: ImbalanceFlag = None,
+    step: StepForm,
+    wanted: SimulateForm,
 ) -> int:
     """Simulate a step event by event: when every stage works, waits, and how much it keeps.
 
     The times are those of the estimate, pass by pass. The closed form of the estimate is shown for comparison.
     """
     target = output.checked_target(plan, step.times, step.stages)
-    disturbance, several = step.disturbance, _replicas(replicas, slow_replica)
+    disturbance, several, uneven = disturbance_of(step), _replicas(wanted), wanted.expert_imbalance
     check_one_given(plan, step.times)
     if step.times is not None:
-        _refuse_imbalance("--times", expert_imbalance)
+        _refuse_imbalance("--times", uneven)
         return _case(step, target, disturbance=disturbance, replicas=several)
     assert plan is not None
     if step.stages is not None:
-        _refuse_imbalance("--stages", expert_imbalance)
+        _refuse_imbalance("--stages", uneven)
     imbalance = None
-    if expert_imbalance is not None:
-        imbalance = number(expert_imbalance, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
+    if uneven is not None:
+        imbalance = number(uneven, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
     simulated = plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
     from shardplan.answers.timeline import simulated_plan_document
     from shardplan.cli.show.document import show_document
@@ -158,14 +92,13 @@ def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
     return found
 
 
-def _replicas(count: str | None, slow: Sequence[str] | None) -> Replicas:
+def _replicas(wanted: SimulateForm) -> Replicas:
     """What the flags of replicas say; without a number as many as the slow ones need. Raises InputError."""
-    from shardplan.simulation.replicas import MOST_REPLICAS, Replicas
+    from shardplan.simulation.replicas import Replicas
 
-    slowdown = _slow(slow, "--slow-replica")
+    slowdown = _slow(wanted.slow_replica, "--slow-replica")
     least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not
-    number_of = least if count is None else whole(count, "--replicas", most=MOST_REPLICAS)
-    return Replicas(count=number_of, slowdown=slowdown)
+    return Replicas(count=wanted.replicas or least, slowdown=slowdown)
 
 
 def _refuse_imbalance(flag: str, imbalance: str | None) -> None:
@@ -187,7 +120,7 @@ def check_one_given(plan: Path | None, times: Path | None) -> None:
         )
 
 
-def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
+def _case(flags: StepForm, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
     from shardplan.answers.timeline import simulated_case_document
     from shardplan.cli.show.document import show_document
@@ -202,7 +135,7 @@ def _case(flags: StepFlags, target: JsonTarget, *, disturbance: Disturbance, rep
     return show_document(simulated_case_document(named, steps, closed, has_transfers=has_transfers), target)
 
 
-def case_of_file(flags: StepFlags) -> tuple[Schedule, Pipeline, ChunkTimes]:
+def case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
     """The case of ``--times``. Raises InputError where flags of plans are given too."""
     if flags.schedule is not None or flags.stages is not None:
         flag = "--schedule" if flags.schedule is not None else "--stages"
@@ -219,7 +152,7 @@ def case_of_file(flags: StepFlags) -> tuple[Schedule, Pipeline, ChunkTimes]:
 
 def plan_of_file(
     file: Path,
-    flags: StepFlags,
+    flags: StepForm,
     disturbance: Disturbance,
     *,
     replicas: Replicas | None = None,

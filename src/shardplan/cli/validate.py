@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flags.completion import one_of
+from shardplan.ask.forms import ProfileField
 from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
+from shardplan.cli.flags.option_groups import one_of, with_flags
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.show.document import show_document
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.outputs.target import HTML
@@ -46,7 +46,7 @@ def validate(
     output: OutputFlags,
     runs: RunsArgument = None,
     by: ByFlag = "family",
-    profile: ProfileFlag = None,
+    profile: ProfileField = None,
     html: HtmlFlag = None,
 ) -> int:
     """Compare predictions with measured runs.
@@ -77,13 +77,13 @@ def validate(
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:
     """The comparison, the constants given, and the generation of accelerators to which they apply."""
+    from shardplan.ask.names import profile_named
     from shardplan.calibration.validate import validate as compare
-    from shardplan.cli.question import profile_named
 
     if profile is None:
         return compare(runs), None, None
-    constants, generation = profile_named(profile)
-    return compare(runs, {generation: constants}), constants, generation
+    constants = profile_named(profile)
+    return compare(runs, {constants.generation: constants}), constants, constants.generation
 
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:

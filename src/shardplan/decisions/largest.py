@@ -18,8 +18,9 @@ import numpy as np
 from shardplan.arrays import divisors
 from shardplan.decisions.searching import Answered, Searches
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.defaults import with_usual_batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Layer

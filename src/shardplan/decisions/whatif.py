@@ -14,9 +14,10 @@ from typing import Any, Final, cast
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.estimation.question import Question
 from shardplan.fields import dataclass, described
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster

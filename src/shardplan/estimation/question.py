@@ -27,6 +27,7 @@ from shardplan.frameworks.usual_stack import (
     without_prediction_blocks,
 )
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job, in_full
@@ -37,8 +38,6 @@ from shardplan.inputs.software import CHOSEN
 from shardplan.inputs.trained import trained_model
 from shardplan.units import format_bytes
 from shardplan.workload.layer import check_adapters
-
-MAX_NUM_ACCELERATORS = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +184,21 @@ class PutQuestion(NamedTuple):
     under: Mapping[str, Callable[[str], PutQuestion]] = {}
     """Where none is named and the usual one has not what is wanted: the question under each that has, by its name. It
     takes in words how that one was chosen."""
+    warnings: tuple[str, ...] = ()
+    """What an answer says first: constants that are not the usual ones."""
 
     def restricted(self, choices: Mapping[str, Collection[str] | None]) -> PutQuestion:
         """With what the framework adds to the assumptions where ``choices`` restrict a search."""
         names = {name for each in choices.values() for name in each or ()}
         return self._replace(assumptions=(*self.assumptions, *switches_in_stack(self.stack, names)))
+
+
+def filled_job(
+    model: ModelConfig, cluster: Cluster, num_accelerators: int, fields: Mapping[str, Any], stack: Stack | None
+) -> tuple[Job, tuple[str, ...]]:
+    """The job with these fields, the others as usual but for those of the framework; what was assumed."""
+    of_stack = () if stack is None else tuple(stack.job)
+    return default_job(model, cluster, num_accelerators, stated_elsewhere=of_stack, **fields)
 
 
 def put_question(
@@ -212,8 +221,7 @@ def put_question(
     def put(known: Stack | None, chosen: tuple[str, ...]) -> PutQuestion:
         """The question with the defaults of a framework."""
         if job is None:
-            of_job = () if known is None else tuple(known.job)
-            filled, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=of_job, **fields)
+            filled, assumed = filled_job(model, cluster, num_accelerators, fields, known)
         else:
             filled, assumed = replace(job, **fields), ()
         asked, of_stack = job_in_stack(filled, known, given, {**own, **software})

@@ -7,6 +7,9 @@ from shardplan.errors import InputError, shown
 MAX_DIMENSION = 10**9
 """Largest size accepted for one dimension; real ones stay under ten million."""
 
+MAX_NUM_ACCELERATORS = 10_000_000
+"""Largest number of accelerators of a question."""
+
 MAX_NUM_LAYERS = 100_000
 """Largest number of layers accepted."""
 

@@ -5,37 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from shardplan.ask.forms import Replaced
+from shardplan.ask.questions import CHOICES
 from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS
 from shardplan.fields import described, wrong
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.readers.overrides import Overrides
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
-from shardplan.units import Kind, parse_quantity, parse_whole
+from shardplan.units import parse_quantity, parse_whole
 
 NAMES: Final = ("model", "cluster", "accelerator", "stack", "profile")
 """Fields whose values are names or paths."""
-QUANTITIES: Final[Mapping[str, tuple[Kind, str]]] = {
-    "intra_node_bandwidth": ("bandwidth", "bytes_per_s"),
-    "inter_node_bandwidth": ("bandwidth", "bytes_per_s"),
-    "intra_node_latency": ("time", "s"),
-    "inter_node_latency": ("time", "s"),
-    "memory": ("bytes", "bytes"),
-    "memory_bandwidth": ("bandwidth", "bytes_per_s"),
-    "price": ("price", "usd_per_hour"),
+REPLACED: Final = tuple(described(Replaced))
+QUANTITIES: Final[Mapping[str, Any]] = {
+    name: field.about.quantity for name, field in described(Replaced).items() if field.about.quantity
 }
-"""Fields of the cluster with a unit, and the unit at the end of their columns."""
+"""Fields of the cluster with a unit: its kind, and how their columns end."""
 COUNTS: Final = ("num_accelerators", "nodes", "node_size")
 WHICH_PLAN: Final = "plan"
 """The field that says which plan a row has."""
 RECOMMENDED: Final = "recommended"
 PLANS: Final = ("fastest", RECOMMENDED)
 """Its values: the fastest plan, or the plan to take."""
-CHOICES: Final = ("fix", "limit", "exclude")
-"""Limits of the plan: ``fix.tp``, ``limit.pp``, ``exclude.sharding``."""
-REPLACED: Final = tuple(Overrides.__annotations__)
 
 
 class GridField(NamedTuple):

@@ -10,11 +10,8 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
-from shardplan.web.guard.bodies import BoundedBodies
-from shardplan.web.guard.headers import SafeHeaders
-from shardplan.web.guard.prefix import UnderPath
-from shardplan.web.guard.sites import OwnSites
-from shardplan.web.guard.token import NeedsToken
+from shardplan.web.guard.access import BoundedBodies, NeedsToken, OwnSites
+from shardplan.web.guard.headers import SafeHeaders, UnderPath
 from shardplan.web.json.routes import json_routes
 from shardplan.web.problems import HANDLERS
 from shardplan.web.settings import ServerSettings, usual_workers

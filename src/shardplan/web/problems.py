@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from shardplan.errors import ShardplanError, in_python
 from shardplan.records import Record
 from shardplan.web.json.reading import WrongContent
-from shardplan.web.work.busy import Busy, Gone, TookTooLong
+from shardplan.web.work.workplace import Busy, Gone, TookTooLong
 
 API: Final = "/api/"
 UNPROCESSABLE, UNAVAILABLE, TIMED_OUT, CLIENT_GONE, NOT_JSON, MISSING = 422, 503, 504, 499, 415, 404

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
 
+from shardplan.ask.forms import LISTED, MOST_TYPED, Replaced
 from shardplan.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
@@ -27,9 +28,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, list_models
 from shardplan.inputs.readers.names import names_meant
-from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
-from shardplan.inputs.software import Software
+from shardplan.inputs.readers.overrides import override
+from shardplan.inputs.readers.typed import values_of, whole
 from shardplan.inputs.words import field_meant
 from shardplan.web.uploaded import CONFIG, Uploaded, uploaded_in
 
@@ -37,13 +37,11 @@ if TYPE_CHECKING:
     from shardplan.estimation.question import PutQuestion
     from shardplan.planner.stopping import Stop
 
-MOST_ACCELERATORS: Final = 2**31
+MOST_ACCELERATORS: Final = MOST_TYPED
 JOB: Final = tuple(described(Job))
-SETS: Final = tuple(name for name in Overrides.__annotations__ if name not in ("peak_flops", "price"))
+SETS: Final = tuple(name for name, field in described(Replaced).items() if field.about.in_form)
 LOCK, SET = "lock.", "set."
 """What the keys of locked fields of the plan, and of replaced values of the cluster, begin with."""
-LISTS: Final = ("recompute", "stage_layers")
-"""Fields whose values have commas of their own."""
 MOST_PINS: Final = 8
 
 
@@ -140,7 +138,7 @@ class PageQuestion:
 
     def cluster_asked(self) -> Cluster:
         """The cluster with what is replaced. Raises FieldError."""
-        from shardplan.api.questions import cluster_of
+        from shardplan.ask.names import cluster_of
 
         own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
@@ -156,8 +154,7 @@ class PageQuestion:
                 found = self._of_accelerator(found)
         for name, text in self.sets.items():
             with about_field(SET + name):
-                value = whole(text, "node_size", most=MOST_ACCELERATORS) if name == "node_size" else text
-                values: Any = {name: value}
+                values: Any = values_of(Replaced, {name: text})
                 found = override(found, values)
         with about_field("price"):
             return override(found, {"price": self.price or None})
@@ -193,7 +190,7 @@ class PageQuestion:
 
     def put(self) -> PutQuestion:
         """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
-        from shardplan.api.questions import ask
+        from shardplan.ask.questions import ask, software_of
 
         model, cluster = self.model_asked(), self.cluster_asked()
         with about_field("gpus"):
@@ -203,13 +200,12 @@ class PageQuestion:
             with about_field(name):
                 fields |= values_of(Job, {name: switched(name, text)})
         with about_field("software"):
-            pairs = pairs_of("--software", [each.strip() for each in self.software.split(",") if each.strip()])
-            software = dict(assigned(Software, name, text) for name, text in pairs)
+            software = software_of([each.strip() for each in self.software.split(",") if each.strip()])
         with about_field("stack"):
             stack = None if self.stack == ANY else named("stack", self.stack)
+        record = {"model": model, "cluster": cluster, "num_accelerators": count, "stack": stack, "software": software}
         try:
-            profile = self.profile_asked(cluster)
-            return ask(model, cluster, count, profile=profile, stack=stack, software=software, **fields)
+            return ask({**record, **fields, "profile": self.profile_asked(cluster)})
         except ShardplanError as error:
             raise FieldError(error, blamed(error, (*fields, "gpus", "model"))) from None
 
@@ -224,7 +220,7 @@ class PageQuestion:
         found = {}
         for name, text in self.locks.items():
             meant = field_meant(name) or name
-            values = [text] if meant in LISTS else text.split(",")
+            values = [text] if meant in LISTED else text.split(",")
             found[meant] = tuple(value.strip() for value in values if value.strip())
         return found
 

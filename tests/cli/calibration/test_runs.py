@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.calibration.rows import CELLS, write
-from tests.cli.commands import answer, run, unwrapped
+from tests.cli.commands import answer, refused, run, unwrapped
 
 from shardplan.inputs.profile import read_profile
 from shardplan.inputs.readers.catalog import load_accelerator
@@ -128,9 +128,7 @@ def test_the_accelerator_is_that_of_the_rows(tmp_path: Path) -> None:
 def test_rows_of_several_accelerators_need_a_name(tmp_path: Path) -> None:
     other = {**CELLS, "id": "a", "accelerator": "a100-sxm-80gb", "step_time_s": "15"}
     path = write(tmp_path, CELLS, other, {**CELLS, "id": "b"})
-    result = run("calibrate", path, "--out", tmp_path / "x.yaml")
-    assert result.exit_code == 2
-    assert "h100-sxm-80gb (2 runs), a100-sxm-80gb (1 run)" in unwrapped(result.stderr)
+    assert "h100-sxm-80gb (2 runs), a100-sxm-80gb (1 run)" in refused("calibrate", path, "--out", tmp_path / "x.yaml")
     assert not (tmp_path / "x.yaml").exists()
 
 
@@ -161,9 +159,8 @@ def test_rows_with_a_bad_cell_are_left_out(tmp_path: Path) -> None:
 
 
 def test_no_row_can_be_read(tmp_path: Path) -> None:
-    result = run("calibrate", write(tmp_path, {**CELLS, "tp": "two"}), *H100, "--out", tmp_path / "x.yaml")
-    assert result.exit_code == 2
-    assert "none of the 1 runs can be used: line 2: tp is 'two'" in unwrapped(result.stderr)
+    told = refused("calibrate", write(tmp_path, {**CELLS, "tp": "two"}), *H100, "--out", tmp_path / "x.yaml")
+    assert "none of the 1 runs can be used: line 2: tp is 'two'" in told
 
 
 def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
@@ -203,9 +200,9 @@ def test_a_fit_that_does_not_describe_its_runs_is_not_written(tmp_path: Path) ->
     """Rule, value and knob, and nothing saved."""
     path, out, record = _slow(tmp_path, 1_200), tmp_path / "x.yaml", tmp_path / "x.json"
     command = ("calibrate", path, *H100, "--out", out, "--holdout", "0")
-    refused = run(*command, "--json", record)
-    text, reason = (unwrapped(stream) for stream in (refused.stdout, refused.stderr))
-    assert refused.exit_code == 2
+    result = run(*command, "--json", record)
+    text, reason = (unwrapped(stream) for stream in (result.stdout, result.stderr))
+    assert result.exit_code == 2
     assert "times as far as they were uncertain: accelerator_rate[h100-sxm-80gb]" in text  # what was found is shown
     assert "Saved" not in text
     for words in (
@@ -230,9 +227,8 @@ def test_a_poor_fit_is_written_on_demand(tmp_path: Path) -> None:
 
 def test_memory_that_no_constants_explain_is_not_fitted_either(tmp_path: Path) -> None:
     path = write(tmp_path, {**CELLS, "peak_memory_gb": "1", "memory_kind": "reserved"})
-    refused = run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
-    assert refused.exit_code == 2
-    assert "peak memory of the run behind it" in unwrapped(refused.stderr)
+    told = refused("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
+    assert "peak memory of the run behind it" in told
 
 
 def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
@@ -249,9 +245,7 @@ def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
 def test_runs_and_profile_are_not_written_over(target: str, tmp_path: Path) -> None:
     path, out = write(tmp_path, CELLS), tmp_path / "mine.yaml"
     before = path.read_text(encoding="utf-8")
-    result = run("calibrate", path, *H100, "--out", out, "--json", tmp_path / target)
-    assert result.exit_code == 2
-    assert "reads or writes already" in unwrapped(result.stderr)
+    assert "reads or writes already" in refused("calibrate", path, *H100, "--out", out, "--json", tmp_path / target)
     assert path.read_text(encoding="utf-8") == before
     assert not out.exists()
 
@@ -359,8 +353,6 @@ def test_milliseconds_under_the_name_of_seconds_are_refused(tmp_path: Path) -> N
         row[place] = str(1000 * float(row[place]))
     path = tmp_path / "runs.csv"
     path.write_text("\n".join([header, *(",".join(row) for row in cells)]) + "\n", encoding="utf-8")
-    refused = run("calibrate", path, "--out", tmp_path / "mine.yaml")
-    assert refused.exit_code == 2
-    assert "name the column step_time_ms" in unwrapped(refused.stderr)
+    assert "name the column step_time_ms" in refused("calibrate", path, "--out", tmp_path / "mine.yaml")
     assert not (tmp_path / "mine.yaml").exists()
     assert "name the column step_time_ms" in unwrapped(run("validate", path).stdout)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 import pytest
 import typer
 
+from shardplan.ask.forms import JobFields, Replaced, ReplacedFields
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import JobFlags, OverrideFlags
 from shardplan.cli.main import COMMANDS, app
 from shardplan.errors import InputError
 from shardplan.fields import described
@@ -44,7 +44,7 @@ def test_every_field_is_described_or_listed_as_without_a_flag(record: type[Any])
 
 
 def test_every_field_has_a_flag() -> None:
-    assert [field.name for field in fields(OverrideFlags)] == list(Overrides.__annotations__)
+    assert [field.name for field in fields(Replaced)] == list(Overrides.__annotations__)
     assert set(described(Plan)) <= options("estimate").keys()
     for command in ("plan", "estimate"):
         flags = {*described(Job), "software", "stack", "profile"}
@@ -83,15 +83,15 @@ def test_every_command_has_one_way_to_write_json() -> None:
 def test_groups_and_records_become_options_and_come_back_filled() -> None:
     given: dict[str, Any] = {}
 
-    def command(*, name: Annotated[str, typer.Argument()], overrides: OverrideFlags, job: JobFlags) -> int:
+    def command(*, name: Annotated[str, typer.Argument()], overrides: ReplacedFields, job: JobFields) -> int:
         given.update(name=name, overrides=overrides, job=job)
         return 3
 
     run = with_flags(command)
     assert {"name", "memory", "dropout"} <= get_type_hints(run, include_extras=True).keys()
-    names = [*(field.name for field in fields(OverrideFlags)), *described(Job)]
+    names = [*described(Replaced), *described(Job)]
     assert run(**{**dict.fromkeys(names), "name": "x", "memory": "80GB", "tokens": "1T"}) == 3
-    assert given == {"name": "x", "overrides": OverrideFlags(memory="80GB"), "job": {"tokens": "1T"}}
+    assert given == {"name": "x", "overrides": {"memory": "80GB"}, "job": {"tokens": "1T"}}
 
 
 def test_flags_are_read_by_the_type_of_their_field() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardplan.cli.figure_files import table_text
-from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import asked, dataclass
 from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget, check_one_on_stdout, check_together
 
 if TYPE_CHECKING:
@@ -18,17 +16,16 @@ if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
 
 
-_file = partial(flag, panel="Output", metavar="FILE")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ChartFlags:
     """Which files show the answer."""
 
-    csv: Annotated[str | None, _file("Write the answer as a table.")] = None
-    html: Annotated[str | None, _file("Write the figure as a page, one file without a network.")] = None
-    png: Annotated[str | None, _file("Write the figure as a picture (PNG).")] = None
-    svg: Annotated[str | None, _file("Write the figure as a picture (SVG).")] = None
+    PANEL = "Output"
+
+    csv: str | None = asked("Write the answer as a table.", metavar="FILE")
+    html: str | None = asked("Write the figure as a page, one file without a network.", metavar="FILE")
+    png: str | None = asked("Write the figure as a picture (PNG).", metavar="FILE")
+    svg: str | None = asked("Write the figure as a picture (SVG).", metavar="FILE")
 
     def files(self, output: OutputFlags) -> ChartFiles:
         """Where they go, with the answer itself."""

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
+from shardplan.ask.forms import QuestionForm, SpaceForm
+from shardplan.ask.task_forms import FitForm
 from shardplan.cli.decisions.files import ChartFlags
-from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
-    from shardplan.cli.question import Asked
     from shardplan.decisions.largest import Sought
-
-LargestFlag = Annotated[
-    str | None,
-    flag(
-        "What is to be as large as it fits: sequence_length, micro_batch_size or layers.",
-        panel="Search",
-        metavar="NAME",
-    ),
-]
-SmallestFlag = Annotated[str | None, flag("What is to be as small as it fits: gpus.", panel="Search", metavar="NAME")]
+    from shardplan.estimation.question import PutQuestion
 
 
 @with_flags
 def fit(
     *,
-    flags: QuestionFlags,
-    space: SpaceFlags,
+    flags: QuestionForm,
+    space: SpaceForm,
     output: OutputFlags,
     charts: ChartFlags,
-    largest: LargestFlag = None,
-    smallest: SmallestFlag = None,
+    wanted: FitForm,
 ) -> int:
     """Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.
 
@@ -46,13 +36,12 @@ def fit(
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.largest import fitted, still_assumed
 
-    sought = sought_of(largest, smallest)
-    asked = _asked(flags, space, sought)
-    searches, assumed = searches_of(asked, space)
-    found = fitted(asked.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
+    sought = sought_of(wanted.largest, wanted.smallest)
+    put = _asked(flags, space, sought)
+    searches, assumed = searches_of(put, space)
+    found = fitted(put.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
     answer = replace(found, assumptions=still_assumed(sought, assumed))
-    given = (*given_by_user(flags, space), *asked.warnings)
-    return files.show(fit_document(answer, given))
+    return files.show(fit_document(answer, (*given_by_user(flags, space), *put.warnings)))
 
 
 def sought_of(largest: str | None, smallest: str | None) -> Sought:
@@ -69,12 +58,12 @@ def sought_of(largest: str | None, smallest: str | None) -> Sought:
     return sought_named(largest or smallest or "", is_largest=largest is not None)
 
 
-def _asked(flags: QuestionFlags, space: SpaceFlags, sought: Sought) -> Asked:
+def _asked(flags: QuestionForm, space: SpaceForm, sought: Sought) -> PutQuestion:
     """The question, with a value in place of what is sought. Raises InputError."""
-    from shardplan.cli.question import ask
+    from shardplan.cli.question import asked
 
     given = {
-        "gpus": flags.cluster.num_accelerators is not None or flags.cluster.nodes is not None,
+        "gpus": flags.num_accelerators is not None or flags.nodes is not None,
         "sequence_length": "sequence_length" in flags.job,
     }
     if given.get(sought):
@@ -85,5 +74,5 @@ def _asked(flags: QuestionFlags, space: SpaceFlags, sought: Sought) -> Asked:
             hint=f"leave {flag} out",
         )
     if sought == "gpus":
-        flags = replace(flags, cluster=replace(flags.cluster, num_accelerators="1"))
-    return ask(flags, space)
+        flags = replace(flags, num_accelerators="1")
+    return asked(flags, space)

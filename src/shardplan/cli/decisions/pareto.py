@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shardplan.ask.forms import QuestionForm, SpaceForm
 from shardplan.cli.decisions.files import ChartFiles, ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
+from shardplan.cli.flags.plan import OutputFlags
 
 
 @with_flags
 def pareto(
     *,
-    flags: QuestionFlags,
-    space: SpaceFlags,
+    flags: QuestionForm,
+    space: SpaceForm,
     output: OutputFlags,
     charts: ChartFlags,
 ) -> int:
@@ -28,23 +29,23 @@ def pareto(
     files.check(*flags.reads)
     from shardplan.cli.decisions.sizes import are_several
 
-    answer = _of_sizes if are_several(flags.cluster) else _of_plans
+    answer = _of_sizes if are_several(flags) else _of_plans
     return answer(flags, space, files)
 
 
-def _of_plans(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
+def _of_plans(flags: QuestionForm, space: SpaceForm, files: ChartFiles) -> int:
     """The front of all plans of one size."""
     from shardplan.answers.decisions.pareto import pareto_document
-    from shardplan.cli.question import ask, given_by_user, searches_of
+    from shardplan.cli.question import asked, given_by_user, searches_of
     from shardplan.decisions.pareto import pareto_front
 
-    asked = ask(flags, space)
-    searches, assumed = searches_of(asked, space)
-    front = replace(pareto_front(asked.question, searches), assumptions=assumed)
-    return files.show(pareto_document(front, (*given_by_user(flags, space), *asked.warnings)))
+    put = asked(flags, space)
+    searches, assumed = searches_of(put, space)
+    front = replace(pareto_front(put.question, searches), assumptions=assumed)
+    return files.show(pareto_document(front, (*given_by_user(flags, space), *put.warnings)))
 
 
-def _of_sizes(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
+def _of_sizes(flags: QuestionForm, space: SpaceForm, files: ChartFiles) -> int:
     """The front of several sizes."""
     from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
     from shardplan.cli.decisions.sizes import asked_at_sizes
@@ -52,9 +53,9 @@ def _of_sizes(flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.pareto_sizes import sizes_front
 
-    asked, sizes = asked_at_sizes(flags, space)
-    searches, assumed = searches_of(asked, space)
+    put, sizes = asked_at_sizes(flags, space)
+    searches, assumed = searches_of(put, space)
     with progress_bar("planning each size") as progress:
-        found = sizes_front(asked.question, sizes, searches, progress=progress)
+        found = sizes_front(put.question, sizes, searches, progress=progress)
     front = replace(found, assumptions=(*assumed, *found.assumptions))
-    return files.show(pareto_sizes_document(front, (*given_by_user(flags, space), *asked.warnings)))
+    return files.show(pareto_sizes_document(front, (*given_by_user(flags, space), *put.warnings)))

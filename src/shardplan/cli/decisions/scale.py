@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
+from shardplan.ask.forms import QuestionForm, SpaceForm
+from shardplan.ask.task_forms import ScaleForm
 from shardplan.cli.decisions.files import ChartFlags
-from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, QuestionFlags, SpaceFlags
-from shardplan.inputs.readers.typed import number
-
-LeastGainFlag = Annotated[
-    str | None,
-    flag(
-        "What an added accelerator must bring to pay, relative to one at the smallest size. Default: 0.5.",
-        panel="Search",
-        metavar="SHARE",
-    ),
-]
+from shardplan.cli.flags.plan import OutputFlags
 
 
 @with_flags
 def scale(
     *,
-    flags: QuestionFlags,
-    space: SpaceFlags,
+    flags: QuestionForm,
+    space: SpaceForm,
     output: OutputFlags,
     charts: ChartFlags,
-    least_gain: LeastGainFlag = None,
+    wanted: ScaleForm,
 ) -> int:
     """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
 
@@ -43,10 +33,9 @@ def scale(
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decisions.scale import LEAST_GAIN, scaling
 
-    least = LEAST_GAIN if least_gain is None else number(least_gain, "--least-gain", most=1.0)
-    asked, sizes = asked_at_sizes(flags, space)
-    searches, assumed = searches_of(asked, space)
+    put, sizes = asked_at_sizes(flags, space)
+    searches, assumed = searches_of(put, space)
     with progress_bar("planning each size") as progress:
-        found = scaling(asked.question, sizes, searches, least_gain=least, progress=progress)
+        found = scaling(put.question, sizes, searches, least_gain=wanted.least_gain or LEAST_GAIN, progress=progress)
     answer = replace(found, assumptions=assumed)
-    return files.show(scale_document(answer, (*given_by_user(flags, space), *asked.warnings)))
+    return files.show(scale_document(answer, (*given_by_user(flags, space), *put.warnings)))

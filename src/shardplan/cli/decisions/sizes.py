@@ -9,43 +9,42 @@ from shardplan.errors import InputError, shown
 from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
-    from shardplan.cli.flags.plan import ClusterFlags, QuestionFlags, SpaceFlags
-    from shardplan.cli.question import Asked
+    from shardplan.ask.forms import QuestionForm, SpaceForm
+    from shardplan.estimation.question import PutQuestion
 
 LAST: Final = ".."
 
 
-def are_several(cluster: ClusterFlags) -> bool:
+def are_several(flags: QuestionForm) -> bool:
     """Whether ``--gpus`` or ``--nodes`` is a range or a list."""
-    return any(mark in text for text in (cluster.num_accelerators, cluster.nodes) if text for mark in (LAST, ","))
+    return any(mark in text for text in (flags.num_accelerators, flags.nodes) if text for mark in (LAST, ","))
 
 
-def asked_at_sizes(flags: QuestionFlags, space: SpaceFlags) -> tuple[Asked, list[int]]:
+def asked_at_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, list[int]]:
     """The question at the largest size, and all sizes. Raises InputError."""
-    from shardplan.cli.question import ask
+    from shardplan.cli.question import asked
 
-    cluster = flags.cluster
-    if cluster.num_accelerators is None and cluster.nodes is None:
-        return ask(flags, space), []  # which names what is missing
-    if cluster.num_accelerators is not None and cluster.nodes is not None:
+    if flags.num_accelerators is None and flags.nodes is None:
+        return asked(flags, space), []  # which names what is missing
+    if flags.num_accelerators is not None and flags.nodes is not None:
         raise InputError(
             "--gpus and --nodes are both given",
             rule="the sizes are given once",
             hint="leave one of them out",
         )
-    flag = "--gpus" if cluster.num_accelerators is not None else "--nodes"
-    sizes = sizes_of(cluster.num_accelerators or cluster.nodes or "", flag)
+    flag = "--gpus" if flags.num_accelerators is not None else "--nodes"
+    sizes = sizes_of(flags.num_accelerators or flags.nodes or "", flag)
     last = str(max(sizes))
-    name = "num_accelerators" if flag == "--gpus" else "nodes"
-    asked = ask(replace(flags, cluster=replace(cluster, **{name: last})), space)
-    per_size = 1 if flag == "--gpus" else asked.question.cluster.accelerators_per_node
-    return asked, [size * per_size for size in sizes]
+    largest = replace(flags, num_accelerators=last) if flag == "--gpus" else replace(flags, nodes=last)
+    put = asked(largest, space)
+    per_size = 1 if flag == "--gpus" else put.question.cluster.accelerators_per_node
+    return put, [size * per_size for size in sizes]
 
 
 def sizes_of(text: str, flag: str) -> list[int]:
     """The sizes of a range, 64..4096, or of a list, 64,96,128. Raises InputError."""
     from shardplan.decisions.scale import MOST_SIZES, doubling
-    from shardplan.estimation.question import MAX_NUM_ACCELERATORS
+    from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 
     def size(part: str) -> int:
         return whole(part, flag, most=MAX_NUM_ACCELERATORS)

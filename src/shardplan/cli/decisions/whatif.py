@@ -9,35 +9,27 @@ from typing import Annotated, Any
 
 import typer
 
+from shardplan.ask.forms import PickField, QuestionForm, SpaceForm, StackField
+from shardplan.ask.task_forms import WhatIfForm
 from shardplan.cli.decisions.files import ChartFlags
-from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, PickFlag, QuestionFlags, SpaceFlags, StackFlag
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.pick import picked_from
 from shardplan.inputs.readers.typed import pairs_of
 
 FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
-ChangeFlag = Annotated[
-    list[str] | None,
-    flag(
-        "A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
-        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200. Can be repeated.",
-        panel="Change",
-        metavar="NAME=VALUE",
-    ),
-]
 
 
 @with_flags
 def whatif(
     *,
     file: FileArgument,
-    space: SpaceFlags,
+    space: SpaceForm,
     output: OutputFlags,
     charts: ChartFlags,
-    change: ChangeFlag = None,
-    pick: PickFlag = None,
-    stack: StackFlag = None,
+    wanted: WhatIfForm,
+    pick: PickField = None,
+    stack: StackField = None,
 ) -> int:
     """Change the cluster or the job of a plan, plan again, and compare term by term.
 
@@ -47,19 +39,19 @@ def whatif(
     files.check(file, stack)
     from shardplan.answers.decisions.whatif import whatif_document
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import ask_again, searches_of
+    from shardplan.cli.question import asked_again, searches_of
     from shardplan.decisions.whatif import what_if
     from shardplan.reports.plan_file import read_plan_file
 
-    changes = changes_of(change or ())
+    changes = changes_of(wanted.change or ())
     read = read_plan_file(file)
     before = picked_from(read, pick)
-    asked = ask_again(read, QuestionFlags(stack=stack), before.framework)
-    searches, assumed = searches_of(asked, space)
+    put = asked_again(read, QuestionForm(stack=stack), before.framework)
+    searches, assumed = searches_of(put, space)
     with progress_bar("planning again") as progress:
-        found = what_if(asked.question, before.plan, changes, searches, progress=progress)
+        found = what_if(put.question, before.plan, changes, searches, progress=progress)
     answer = replace(found, assumptions=assumed)
-    return files.show(whatif_document(answer, asked.warnings))
+    return files.show(whatif_document(answer, put.warnings))
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -1,18 +1,32 @@
-"""Groups of flags: dataclasses and records whose fields are options of every command with them among its parameters."""
+"""Flags of commands: the options of typer derive from the fields of forms and records among a command's parameters."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, NamedTuple, get_type_hints
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
-from shardplan.cli.flags.records import FlagsOf
+import typer
+
+from shardplan.fields import Described, FieldOf, FieldsOf, described
+from shardplan.inputs.readers.typed import values_of
+from shardplan.words import switch_word
+
+DETAILS: Final = " in detail"
+"""Ends the titles of groups of flags that few people need."""
+METAVARS: Final = {int: "N", float: "N", tuple: "N,N,..."}
 
 
 def with_flags(command: Callable[..., int]) -> Callable[..., int]:
-    """A command with one option for each field of the groups of flags among its parameters."""
+    """A command with one option for each field of the forms among its parameters.
+
+    A form is a dataclass; the command gets one with what was given, numbers read. Fields of a record (``FieldsOf``)
+    come as they were typed.
+    """
     defaults = {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
     parts = _parts(command, defaults)
 
@@ -27,7 +41,7 @@ def with_flags(command: Callable[..., int]) -> Callable[..., int]:
 
 
 class _Part(NamedTuple):
-    """A parameter of a command, or a field of a group of flags."""
+    """A parameter of a command, or a field of a form."""
 
     options: list[inspect.Parameter]
     take: Callable[[dict[str, Any]], Any]
@@ -35,16 +49,24 @@ class _Part(NamedTuple):
 
 
 def _parts(owner: Any, defaults: dict[str, Any]) -> dict[str, _Part]:
-    """The parameters of a command, or the fields of a group, by name."""
+    """The parameters of a command, or the fields of a form, by name."""
     hints = get_type_hints(owner, include_extras=True)
-    return {name: _part(name, hints[name], default) for name, default in defaults.items()}
+    known = described(owner) if isinstance(owner, type) else {}
+    return {
+        name: _field_part(name, known[name], owner) if name in known else _part(name, hints[name], default)
+        for name, default in defaults.items()
+    }
 
 
 def _part(name: str, hint: Any, default: Any) -> _Part:
-    """A single option, the fields of a record, or a group, which may hold groups."""
-    record = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, FlagsOf)), None)
+    """A single option, the fields of a record, or a form, which may hold forms."""
+    marks = getattr(hint, "__metadata__", ())
+    record = next((each for each in marks if isinstance(each, FieldsOf)), None)
     if record is not None:
-        return _Part(list(record.parameters()), record.read)
+        return _record_part(record)
+    field = next((each for each in marks if isinstance(each, FieldOf)), None)
+    if field is not None:
+        return _field_part(name, described(field.form)[field.name], field.form)
     if is_dataclass(hint):
         empty = inspect.Parameter.empty
         parts = _parts(hint, {each.name: empty if each.default is MISSING else each.default for each in fields(hint)})
@@ -52,3 +74,67 @@ def _part(name: str, hint: Any, default: Any) -> _Part:
         return _Part(options, lambda given: hint(**{field: part.take(given) for field, part in parts.items()}))  # type: ignore[operator]  # a class
     option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
     return _Part([option], lambda given: given.pop(name))
+
+
+def _record_part(record: FieldsOf) -> _Part:
+    """The fields of a record that are given, as they were typed."""
+    known = described(record.record)
+
+    def take(given: dict[str, Any]) -> dict[str, Any]:
+        taken = {name: given.pop(name) for name in known}
+        return {name: value for name, value in taken.items() if value is not None}
+
+    return _Part([_option(name, field, record.title) for name, field in known.items()], take)
+
+
+def _field_part(name: str, field: Described, form: type[Any]) -> _Part:
+    """A field of a form, its value read; the default where it is not given."""
+
+    def take(given: dict[str, Any]) -> Any:
+        value = given.pop(name)
+        return field.default if value is None else values_of(form, {field.name: value})[field.name]
+
+    return _Part([_option(name, field, "")], take)
+
+
+def _option(name: str, field: Described, title: str) -> inspect.Parameter:
+    """The parameter of typer for a field: help, default, choices and completion."""
+    about = field.about
+    kind: Any = {bool: bool, list: list[str], Path: Path}.get(field.kind.base, str)
+    more: dict[str, Any] = {"help": help_of(field), "show_default": False}
+    metavar = about.metavar or ("NAME" if field.kind.choices else METAVARS.get(field.kind.base))
+    more |= {} if metavar is None else {"metavar": metavar}
+    completion = listed_by(*about.completes) if about.completes else one_of(field.kind.choices)
+    more |= {"autocompletion": completion} if about.completes or field.kind.choices else {}
+    if about.is_argument:
+        made = typer.Argument(**more)
+    else:
+        panel = (about.panel or title) + DETAILS * about.is_rare
+        names = about.flags or (() if about.has_opposite else (field.flag,))
+        made = typer.Option(*names, rich_help_panel=panel or None, **more)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, made]
+    )
+
+
+def help_of(field: Described) -> str:
+    """What a field is, its choices and its default."""
+    text, names, default = field.about.help, field.kind.choices, field.default
+    choices = f" {', '.join(names[:-1])} or {names[-1]}." if names and text.endswith(":") else ""
+    if default is None or default is MISSING or not field.about.has_opposite or "Default:" in text:
+        return text + choices
+    return f"{text}{choices} [default: {switch_word(default)}]"
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Completion with these names."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def listed_by(module: str, function: str) -> Callable[[str], list[str]]:
+    """Completion with the names that a function of a module lists; it is imported when somebody asks."""
+
+    def complete(incomplete: str) -> list[str]:
+        return one_of(getattr(import_module(f"shardplan.{module}"), function)())(incomplete)
+
+    return complete

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.ask.forms import PickField
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, PickFlag
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.pick import picked_from
 from shardplan.errors import InputError
 from shardplan.words import joined
@@ -58,7 +59,7 @@ def export(
     to: ToFlag,
     out: OutFlag = None,
     version: VersionFlag = None,
-    pick: PickFlag = None,
+    pick: PickField = None,
     output: OutputFlags,
 ) -> int:
     """Write a plan as launch files of a training framework.

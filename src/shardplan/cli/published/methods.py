@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flags.completion import listed_by
+from shardplan.ask.forms import SearchForm
 from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags, SearchFlags
+from shardplan.cli.flags.option_groups import listed_by, with_flags
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.published.case import show_answer
 from shardplan.errors import InputError
-from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
-    from shardplan.cli.question import Asked
+    from shardplan.estimation.question import PutQuestion
 
-MOST_ROWS = 1000
 DEFAULT_ROWS = 10
 OURS = "shardplan"
 """Our own search, as `shardplan methods` calls it."""
@@ -53,19 +51,18 @@ def methods(*, output: OutputFlags, name: NameArgument = None) -> int:
     return show_answer(catalogue.method_document(catalogue.method_entry(name)), target)
 
 
-def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, target: JsonTarget) -> int:
+def plan_with_method(name: str, ask: Callable[[], PutQuestion], search: SearchForm, target: JsonTarget) -> int:
     """Answers the question that ``ask`` puts with the method called ``name``. Raises ShardplanError."""
     _check_flags(name, search)
-    top = DEFAULT_ROWS if search.top is None else whole(search.top, "--top", most=MOST_ROWS)
     from shardplan.answers.methods.question import ask_method, method_document, with_assumptions
     from shardplan.published.catalogue import load_method
 
     method, asked = load_method(name), ask()
-    report = with_assumptions(ask_method(method, asked.question, top=top), asked.assumptions)
+    report = with_assumptions(ask_method(method, asked.question, top=search.top or DEFAULT_ROWS), asked.assumptions)
     return show_answer(method_document(report), target)
 
 
-def _check_flags(name: str, search: SearchFlags) -> None:
+def _check_flags(name: str, search: SearchForm) -> None:
     """Another method searches a space of its own."""
     for name_of_flag in ("fix", "limit", "exclude", "simulate-top", "use-all"):
         if getattr(search, name_of_flag.replace("-", "_")):

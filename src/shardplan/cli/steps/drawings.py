@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.fields import dataclass
+from shardplan.fields import asked, dataclass
 from shardplan.outputs.target import HTML, SVG, TRACE, JsonTarget, check_one_on_stdout, check_together
 
 if TYPE_CHECKING:
     from shardplan.simulation.timeline import StepTimeline
 
 
-_file = partial(flag, panel="Output", metavar="FILE")
-
-
 @dataclass(frozen=True, kw_only=True)
 class DrawingFlags:
     """Which files show the step."""
 
-    out: Annotated[str | None, _file("Write the step as a trace that ui.perfetto.dev opens.")] = None
-    html: Annotated[str | None, _file("Write the step as a page to look around in, one file without a network.")] = None
-    svg: Annotated[str | None, _file("Write the step as a picture.")] = None
+    PANEL = "Output"
+
+    out: str | None = asked("Write the step as a trace that ui.perfetto.dev opens.", metavar="FILE")
+    html: str | None = asked("Write the step as a page to look around in, one file without a network.", metavar="FILE")
+    svg: str | None = asked("Write the step as a picture.", metavar="FILE")
 
     def drawings(self, output: OutputFlags) -> Drawings:
         """Where they go."""

@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING
 
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.simulate import StepFlags, plan_of_file
+from shardplan.ask.task_forms import StepForm
+from shardplan.cli.simulate import plan_of_file
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import asked, dataclass, switch
 from shardplan.outputs.target import CSV, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.simulation.measured.answer import MeasuredAnswer
     from shardplan.simulation.timeline import StepTimeline
 
-PANEL: Final = "Measured step"
-
-_measured = partial(flag, panel=PANEL, show_default=False)
-
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredFlags:
     """A measured step and the plan that it is compared with."""
 
-    measured: Annotated[
-        bool,
-        _measured(
-            "The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
-            "or a CSV of passes.",
-            "--measured",
-        ),
-    ] = False
-    against: Annotated[
-        Path | None, _measured("Compare it with a plan of this plan file.", "--against", metavar="PLAN.json")
-    ] = None
-    step: Annotated[
-        str | None, _measured("The step of the files. Default: the last complete one.", "--step", metavar="N")
-    ] = None
-    stages_out: Annotated[
-        str | None,
-        _measured("Write measured times of the stages as CSV for `simulate --stages`.", "--stages-out", metavar="FILE"),
-    ] = None
+    PANEL = "Measured step"
+
+    measured: bool = switch(
+        "The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
+        "or a CSV of passes."
+    )
+    against: Path | None = asked("Compare it with a plan of this plan file.", metavar="PLAN.json")
+    step: str | None = asked("The step of the files. Default: the last complete one.", metavar="N")
+    stages_out: str | None = asked("Write measured times of the stages as CSV for `simulate --stages`.", metavar="FILE")
 
     def check_unused(self) -> None:
         """Refuses flags of a measured step where none is given. Raises InputError."""
@@ -60,7 +46,7 @@ class MeasuredFlags:
 def measured_timeline(
     files: Sequence[Path],
     flags: MeasuredFlags,
-    step: StepFlags,
+    step: StepForm,
     *,
     others: Mapping[str, bool],
     target: JsonTarget,
@@ -99,7 +85,7 @@ def measured_timeline(
     return 0
 
 
-def _check(files: Sequence[Path], flags: MeasuredFlags, step: StepFlags, others: Mapping[str, bool]) -> None:
+def _check(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, others: Mapping[str, bool]) -> None:
     """Refuses flags that do nothing. Raises InputError."""
     if not files:
         raise InputError(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.ask.task_forms import StepForm
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.simulate import StepFlags, case_of_file, check_one_given, plan_of_file
+from shardplan.cli.simulate import case_of_file, check_one_given, disturbance_of, plan_of_file
 from shardplan.cli.steps.drawings import DrawingFlags
 from shardplan.cli.steps.measured import MeasuredFlags, measured_timeline
 from shardplan.errors import InputError
@@ -37,7 +38,7 @@ def timeline(
     drawn: DrawingFlags,
     measured: MeasuredFlags,
     files: FilesArgument = None,
-    step: StepFlags,
+    step: StepForm,
 ) -> int:
     """Show one step: what every rank does at every moment, and what its memory holds.
 
@@ -45,7 +46,7 @@ def timeline(
     """
     target, drawings = output.target(), drawn.drawings(output)
     drawings.check(target, (*(files or ()), step.times, step.stages))
-    disturbance = step.disturbance
+    disturbance = disturbance_of(step)
     if measured.measured:
         return measured_timeline(
             files or [],
@@ -96,7 +97,7 @@ def _only(files: Sequence[Path]) -> Path | None:
     return files[0] if files else None
 
 
-def _of_case(flags: StepFlags, disturbance: Disturbance) -> StepTimeline:
+def _of_case(flags: StepForm, disturbance: Disturbance) -> StepTimeline:
     """The step of a case."""
     from shardplan.simulation.show import timeline_of_times
     from shardplan.simulation.step import simulate

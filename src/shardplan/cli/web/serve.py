@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.records import FlagsOf, Given
 from shardplan.errors import InputError
+from shardplan.fields import FieldsOf, Given
 from shardplan.inputs.readers.typed import values_of
 from shardplan.web.settings import ServerSettings
 
-ServerFlags = Annotated[Given, FlagsOf(ServerSettings, "Server")]
+ServerFlags = Annotated[Given, FieldsOf(ServerSettings, "Server")]
 OpenFlag = Annotated[bool, flag("Open the app in the browser.", "--open", panel="Server", show_default=False)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,10 +19,20 @@ from shardplan.units import (
 )
 from shardplan.words import FLAGS, folded
 
+STDIN: Final = "-"
 LARGEST: Final = 1e30
 LONGEST: Final = 2**31
 QUANTITIES: Final[Mapping[str, Kind]] = {"s": "time", "bytes/s": "bandwidth"}
 """Units of fields that are typed with one of their own."""
+
+
+def model_argument(text: str) -> str | Mapping[str, Any]:
+    """The model of a command: its name or path, or what is on standard input for ``-``. Raises InputError."""
+    if text != STDIN:
+        return text
+    from shardplan.inputs.readers.hf.file import read_config_from
+
+    return read_config_from(sys.stdin.buffer)
 
 
 def whole(text: str, flag: str, *, least: int = 1, most: int, is_length: bool = False) -> int:
@@ -59,7 +70,8 @@ def values_of(record: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(field: Described, value: Any) -> Any:
     if field.kind.base is int:
-        least, most = int(max(field.about.least, 0)), int(min(field.about.most, LONGEST))
+        least = int(max(field.about.least, 0))
+        most = LONGEST if field.about.most == math.inf else int(field.about.most)
         return whole(value, field.flag, least=least, most=most, is_length=field.about.is_length)
     if field.kind.base is float and field.about.is_count:
         return float(parse_count(value, field=field.flag))

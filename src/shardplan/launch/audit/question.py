@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from shardplan.errors import ShardplanError
-from shardplan.estimation.question import Question
+from shardplan.estimation.question import Question, filled_job
 from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
@@ -18,7 +18,6 @@ from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -169,8 +168,7 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
     """Job and plan with the framework's behaviour where the file is silent. Raises InputError."""
     total = reading.value("num_accelerators")
     assert isinstance(total, int)
-    filled = () if known.stack is None else tuple(known.stack.job)
-    job, of_job = default_job(model, cluster, total, stated_elsewhere=filled, **known.job)
+    job, of_job = filled_job(model, cluster, total, known.job, known.stack)
     software = {
         key.removeprefix("software."): fact.value for key, fact in reading.facts.items() if key.startswith("software.")
     }

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.errors import InputError
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.estimation.question import Question
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
 from shardplan.planner.listed import with_chunks
 from shardplan.planner.pricing.pairs import Pairs, peaks

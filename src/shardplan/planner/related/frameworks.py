@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from shardplan.errors import NotRunnableError
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS, PutQuestion, Question
+from shardplan.estimation.question import PutQuestion, Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.planner.layouts import KnownPipelines

@@ -15,9 +15,10 @@ import numpy as np
 from shardplan.arrays import divisors
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan, price_plans
-from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.estimation.question import Question
 from shardplan.frameworks.runnable import rules_of
 from shardplan.frameworks.stack import Stack
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.degrees import degrees_with
 from shardplan.inputs.plan import Offload, Plan
 from shardplan.planner.layouts import KnownPipelines

@@ -1,4 +1,7 @@
-"""What a browser may do with what this server sends: no script, style or frame but our own, nothing of other hosts."""
+"""What a browser may do with what this server sends: no script, style or frame but our own, nothing of other hosts.
+
+And the path under which a proxy serves the app, which it may take off or leave in the addresses that it passes on.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from typing import Final
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shardplan.web.settings import ServerSettings
 
 EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """Digest of an empty text: plotly adds a style element without text and fills it by rules."""
@@ -43,6 +48,7 @@ HEADERS: Final = {
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 STATIC: Final = "/static/"
 """What the addresses of files begin with that change with their content."""
+OK: Final = 200
 
 
 class SafeHeaders:
@@ -68,4 +74,15 @@ class SafeHeaders:
         await self.app(scope, receive, sending if scope["type"] == "http" else send)
 
 
-OK: Final = 200
+class UnderPath:
+    """Takes the path of the app off an address that has it. Links on pages are relative, so that they need none."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        """``settings``: the path."""
+        self.app, self.prefix = app, settings.root_path.rstrip("/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        if scope["type"] == "http" and self.prefix and f"{scope['path']}/".startswith(f"{self.prefix}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(self.prefix) or "/"}
+        await self.app(scope, receive, send)

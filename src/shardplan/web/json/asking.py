@@ -5,62 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from shardplan.answers.comparison import comparison_document
 from shardplan.api.budgets import budget
-from shardplan.api.calls import estimate, search
+from shardplan.ask.forms import HOW
+from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
+from shardplan.ask.questions import estimated, searched
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
 from shardplan.frameworks.usual_stack import USUAL
+from shardplan.inputs.plan import Plan
 from shardplan.planner.stopping import check
 from shardplan.records import Record
 from shardplan.render.record import document_record
 from shardplan.reports.comparison import compare, sides_of
-from shardplan.reports.plan_file import PlanFile, plan_file_from_record
-from shardplan.web.json.bodies import (
-    AuditBody,
-    BudgetBody,
-    CompareBody,
-    EstimateBody,
-    ExportBody,
-    FileBody,
-    QuestionBody,
-    RunBody,
-    SearchBody,
-    SimulateBody,
-    SpaceFields,
-)
-from shardplan.web.json.fields import Body
-from shardplan.web.named import cluster_meant, model_meant, profile_meant, stack_meant
+from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
 from shardplan.web.work.workplace import Cancelled
 
 MOST_PASSES: Final = 400_000
 """Forward passes of chunks that one request has simulated: some seconds."""
 
 
-def plan_answer(body: SearchBody, cancelled: Cancelled) -> Record:
+def plan_answer(body: Any, cancelled: Cancelled) -> Record:
     """The plan file of a search."""
     from shardplan.reports.explanation import explain, explained_record
 
-    found = search(
-        **_question(body),
-        **_space(body),
-        top=body.top,
-        simulate_top=body.simulate_top,
-        prune=body.prune,
-        use_all=body.use_all,
-        stop=cancelled,
-    ).stating_what_was_not_searched()
+    stated = {"cluster": None} | body.stated()
+    how = {name: getattr(body, name) for name in HOW}
+    record = {name: value for name, value in stated.items() if name not in how}
+    found = searched(record, reads_files=False, stop=cancelled, **how).stating_what_was_not_searched()
     return explained_record(found, explain(found))
 
 
-def estimate_answer(body: EstimateBody, _cancelled: Cancelled) -> Record:
+def estimate_answer(body: Any, _cancelled: Cancelled) -> Record:
     """The plan file of one plan."""
-    return estimate(**_question(body), plan=cast(Body, body.plan).stated()).to_dict()
+    asked = {"cluster": None} | body.stated()
+    given = asked.pop("plan")
+    question, answer = estimated(asked, Plan(**given), {*given}, reads_files=False)
+    return plan_file_record(PlanFile(question=question, estimates=(answer,)))
 
 
-def compare_answer(body: CompareBody, cancelled: Cancelled) -> Record:
+def compare_answer(body: Any, cancelled: Cancelled) -> Record:
     """Plans side by side."""
     files = []
     for each in body.files:
@@ -79,7 +65,7 @@ def compare_answer(body: CompareBody, cancelled: Cancelled) -> Record:
     return document_record(comparison_document(compare(sides_of(files, names, picks))))
 
 
-def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
+def export_answer(body: Any, _cancelled: Cancelled) -> Record:
     """The launch files of a plan."""
     from shardplan.launch.export.targets import export_estimate
     from shardplan.reports.forms.export import export_record
@@ -88,7 +74,7 @@ def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
     return export_record(export_estimate(body.to, file.question, estimate_, version=body.version))
 
 
-def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
+def simulate_answer(body: Any, cancelled: Cancelled) -> Record:
     """The simulated step of a plan."""
     from shardplan.answers.timeline import simulated_plan_document
     from shardplan.schedules.registry import load_any_schedule
@@ -110,7 +96,7 @@ def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
     return document_record(simulated_plan_document(simulated))
 
 
-def audit_answer(body: AuditBody, cancelled: Cancelled) -> Record:
+def audit_answer(body: Any, cancelled: Cancelled) -> Record:
     """What a launch script runs, and what would be better. It is read in an empty folder: it can name no other file."""
     from shardplan.api.audits import audit
 
@@ -119,8 +105,8 @@ def audit_answer(body: AuditBody, cancelled: Cancelled) -> Record:
         file.write_text(body.text, encoding="utf-8")
         found = audit(
             file,
-            model=None if body.model is None else model_meant(body.model),
-            cluster=None if body.cluster is None else cluster_meant(body.cluster),
+            model=None if body.model is None else model_of(body.model, reads_files=False),
+            cluster=None if body.cluster is None else cluster_of(body.cluster, reads_files=False),
             num_accelerators=body.num_accelerators,
             env=body.env,
             arguments=body.arguments,
@@ -133,52 +119,18 @@ def audit_answer(body: AuditBody, cancelled: Cancelled) -> Record:
         return _without(folder, found.to_dict())
 
 
-def budget_answer(body: BudgetBody, cancelled: Cancelled) -> Record:
+def budget_answer(body: Any, cancelled: Cancelled) -> Record:
     """Accelerators, days, money and energy of a run."""
-    found = budget(
-        model_meant(body.model),
-        [cluster_meant(each, overrides=_overrides(body)) for each in body.clusters],
-        num_accelerators=body.num_accelerators,
-        days=body.days,
-        money=body.money,
-        energy=body.energy,
-        batch_ramp=body.batch_ramp,
-        operations=None if body.operations is None else body.operations.stated(),
-        stop=cancelled,
-        **_how(body),
-        **_space(body),
-    )
-    return found.to_dict()
+    asked = body.stated()
+    replaced = asked.pop("overrides", {})
+    clusters = [cluster_of(each, overrides=replaced, reads_files=False) for each in asked.pop("clusters")]
+    asked |= {"model": model_of(asked["model"], reads_files=False), "stop": cancelled}
+    asked |= {"stack": stack_of(asked.get("stack", USUAL), reads_files=False)}
+    asked |= {"profile": profile_of(asked.get("profile"), reads_files=False)}
+    return budget(asked.pop("model"), clusters, **asked).to_dict()
 
 
-def _question(body: QuestionBody) -> dict[str, Any]:
-    """Arguments of the Python API that put the question."""
-    return {
-        "model": model_meant(body.model),
-        "cluster": cluster_meant(body.cluster, body.accelerator, _overrides(body)),
-        "num_accelerators": body.num_accelerators,
-        **_how(body),
-    }
-
-
-def _how(body: RunBody) -> dict[str, Any]:
-    """Job, framework and constants."""
-    return {
-        "job": {} if body.job is None else body.job.stated(),
-        "stack": USUAL if body.stack is None else stack_meant(body.stack),
-        "profile": profile_meant(body.profile),
-    }
-
-
-def _overrides(body: RunBody) -> Any:
-    return {} if body.overrides is None else body.overrides.stated()
-
-
-def _space(body: SpaceFields) -> dict[str, Any]:
-    return {"fix": body.fix, "limit": body.limit, "exclude": body.exclude}
-
-
-def _picked(body: FileBody) -> tuple[PlanFile, Estimate]:
+def _picked(body: Any) -> tuple[PlanFile, Estimate]:
     """A plan file, and the plan of it that is meant. Raises InputError."""
     file = plan_file_from_record(body.file)
     return file, file.pick(body.pick or file.best_pick)

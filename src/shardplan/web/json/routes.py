@@ -16,8 +16,7 @@ from shardplan.records import Record
 from shardplan.version import VERSION
 from shardplan.web.json.reading import read_body
 from shardplan.web.json.tasks import CATALOGUES, TASKS, Catalogue, Task
-from shardplan.web.work.answering import answer
-from shardplan.web.work.workplace import Cancelled
+from shardplan.web.work.workplace import Cancelled, answer
 
 Handler = Callable[..., Awaitable[Response]]
 

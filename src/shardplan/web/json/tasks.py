@@ -124,15 +124,16 @@ def _list(kind: str) -> Record:
 def _details(kind: str, name: str) -> Record:
     from shardplan.answers import catalogue
     from shardplan.answers.stacks import stack_document
+    from shardplan.ask.names import cluster_of
     from shardplan.frameworks.stack import shipped_stack
-    from shardplan.inputs.readers.catalog import shipped_name
+    from shardplan.inputs.readers.catalog import load_accelerator, shipped_name
     from shardplan.render.record import document_record
-    from shardplan.web.named import accelerator_meant, cluster_meant
 
     if kind == "models":
         return document_record(catalogue.model_document(shipped_name("model", name)))
     if kind == "clusters":
-        return document_record(catalogue.cluster_document(cluster_meant(name)))
+        return document_record(catalogue.cluster_document(cluster_of(name, reads_files=False)))
     if kind == "accelerators":
-        return document_record(catalogue.accelerator_document(accelerator_meant(name)))
+        accelerator = load_accelerator(shipped_name("accelerator", name))
+        return document_record(catalogue.accelerator_document(accelerator))
     return document_record(stack_document(shipped_stack(name)))

@@ -16,8 +16,8 @@ from shardplan.web.pages.pasted_script import EXAMPLE, PastedScript
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import AUDIT as VIEW
 from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
-from shardplan.web.work.answering import answer as answered
 from shardplan.web.work.workplace import Cancelled
+from shardplan.web.work.workplace import answer as answered
 
 
 async def whole_page(request: Request) -> HTMLResponse:

@@ -18,7 +18,7 @@ from shardplan.web.pages.question_form import question_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import DECIDE as VIEW
 from shardplan.web.state import BOTH, PageQuestion, given_in, question_of
-from shardplan.web.work.answering import answer as answered
+from shardplan.web.work.workplace import answer as answered
 
 FIELDS: Final[dict[str, str]] = {
     "sizes": "64,128,256,512,1024",

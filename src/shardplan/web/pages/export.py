@@ -20,7 +20,7 @@ from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import EXPORT as VIEW
 from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import BOTH, PageQuestion, given_in, names_of, question_of
-from shardplan.web.work.answering import answer as answered
+from shardplan.web.work.workplace import answer as answered
 
 USUAL: Final = "megatron-lm"
 

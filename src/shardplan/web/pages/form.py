@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from shardplan.ask.forms import Replaced
 from shardplan.fields import Described, described
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -20,15 +21,6 @@ SHORT_HELP: Final = {
     "sequence_length": "8192 or 8k",
     "global_batch_size": "Sequences per step",
     "tokens": "For days and money: 15.6T",
-}
-SET_HELP: Final = {
-    "intra_node_bandwidth": ("Bandwidth inside a node", "per accelerator: 450 GB/s"),
-    "inter_node_bandwidth": ("Bandwidth between nodes", "per accelerator: 50 GB/s, 400 Gb/s"),
-    "intra_node_latency": ("Latency inside a node", "1 us"),
-    "inter_node_latency": ("Latency between nodes", "5 us"),
-    "node_size": ("Accelerators in a node", "8"),
-    "memory": ("Memory of an accelerator", "80 GiB, 141 GB"),
-    "memory_bandwidth": ("Memory bandwidth", "3.35 TB/s"),
 }
 
 
@@ -106,7 +98,8 @@ def lock_fields() -> tuple[tuple[FormField, ...], tuple[FormField, ...]]:
 @cache
 def set_fields() -> tuple[FormField, ...]:
     """Values of the cluster that can be replaced."""
-    return tuple(FormField(SET + name, SET_HELP[name][0], "", SET_HELP[name][1], ()) for name in SETS)
+    known = ((name, described(Replaced)[name].about.in_form) for name in SETS)
+    return tuple(FormField(SET + name, label, "", example, ()) for name, (label, example) in known)
 
 
 def _field(field: Described) -> FormField:

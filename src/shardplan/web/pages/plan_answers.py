@@ -26,7 +26,7 @@ from shardplan.web.planning.table import plan_table
 from shardplan.web.planning.verdict import defaults, memory, verdict
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, plan_code, question_of
-from shardplan.web.work.answering import answer
+from shardplan.web.work.workplace import answer
 
 T = TypeVar("T")
 

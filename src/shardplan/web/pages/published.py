@@ -30,7 +30,7 @@ from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import PUBLISHED as VIEW
 from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import BOTH, PageQuestion, given_in, named, question_of
-from shardplan.web.work.answering import answer as answered
+from shardplan.web.work.workplace import answer as answered
 
 NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
 """Figures that are drawn without the whole study."""

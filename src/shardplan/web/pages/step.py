@@ -29,7 +29,7 @@ from shardplan.web.pages.step_texts import schedule_rows, simulated_plan, step_t
 from shardplan.web.pages.view import STEP as VIEW
 from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
-from shardplan.web.work.answering import answer as answered
+from shardplan.web.work.workplace import answer as answered
 
 EXCEPT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 """The script and the style of the timeline page, which are in the page itself."""

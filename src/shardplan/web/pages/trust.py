@@ -18,8 +18,8 @@ from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
 from shardplan.web.pages.view import TRUST as VIEW
 from shardplan.web.state import BOTH, PageQuestion, given_in
-from shardplan.web.work.answering import answer as answered
 from shardplan.web.work.workplace import Cancelled
+from shardplan.web.work.workplace import answer as answered
 
 QUANTITIES: Final = {"step_time": "step time", "peak_memory": "peak memory", "fits": "whether it fits"}
 FACETS: Final = {

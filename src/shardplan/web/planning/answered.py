@@ -11,7 +11,6 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import PutQuestion
 from shardplan.estimation.written import estimate_written
 from shardplan.fields import dataclass
-from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.planner.related.neighbours import offers_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
@@ -99,7 +98,6 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
 
 def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> PageAnswer:
     """The result with what was assumed."""
-    assumed = (*put.assumptions, *switches_in_stack(put.stack, set(locks)))
-    told = result.stating_what_was_not_searched().assuming(assumed)
+    told = result.stating_what_was_not_searched().assuming(put.restricted({"limit": locks}).assumptions)
     tuple(told.estimates)  # made in this thread, in one pass: pages read them in the event loop
     return PageAnswer(put=put._replace(question=told.question), result=told, locks=locks)

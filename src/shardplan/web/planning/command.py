@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from shardplan.ask.forms import LISTED
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.frameworks.usual_stack import USUAL
 from shardplan.reports.texts.plan import plan_flags
-from shardplan.web.state import LISTS, PageQuestion, switched
+from shardplan.web.state import PageQuestion, switched
 
 
 def plan_command(question: PageQuestion) -> str:
@@ -44,5 +45,5 @@ def _asked(question: PageQuestion) -> Iterator[str]:
 def _locked(question: PageQuestion) -> Iterator[str]:
     """The locks: a value is fixed, several limit the search."""
     for name, text in question.locks.items():
-        is_one = name in LISTS or not ("," in text or ".." in text)
+        is_one = name in LISTED or not ("," in text or ".." in text)
         yield from ("--fix" if is_one else "--limit", f"{name}={text}")

@@ -9,17 +9,41 @@ from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
 from typing import Any, TypeVar
 
+from starlette.requests import Request
+
 from shardplan.web.work.answers import AnswerCache, size_of
-from shardplan.web.work.busy import Busy, Gone, TookTooLong
 
 T = TypeVar("T")
 Cancelled = Callable[[], bool]
 """Whether nobody waits for an answer any more, or its time is over: what searches take as ``stop``."""
 LONGEST_RETRY = 60
 """Seconds after which a client is asked to come back, at most."""
+
+
+class Busy(Exception):  # noqa: N818  # what happened, not a fault
+    """Too many questions wait: this one was sent away."""
+
+    def __init__(self, retry_after: int = 1) -> None:
+        """``retry_after``: when to ask again. [s]"""
+        super().__init__(f"the server has more questions than it can answer; ask again in {retry_after} s")
+        self.retry_after = retry_after
+
+
+class TookTooLong(Exception):  # noqa: N818  # as Busy
+    """The answer was not there in time."""
+
+    def __init__(self, seconds: float) -> None:
+        """``seconds``: the limit."""
+        super().__init__(f"the answer took longer than {seconds:g} s, the limit of this server")
+        self.seconds = seconds
+
+
+class Gone(Exception):  # noqa: N818  # as Busy
+    """Nobody waits for the answer any more."""
 
 
 @dataclass(eq=False)
@@ -196,3 +220,34 @@ class Workplace:
             if flight.key is not None:
                 self.cache.put(flight.key, ended.result(), flight.num_bytes)
             flight.done.set_result(ended.result())
+
+
+async def answer(
+    request: Request, work: Callable[[Cancelled], T], *, key: Hashable | None = None, patience: float = 1.0
+) -> T:
+    """What ``work`` returns, worked out in a thread of the place of work.
+
+    ``work`` gets a function to ask whether to stop, which searches take as ``stop``. ``key``: finished answers are
+    kept under it, and questions that come together are worked on once; the answer is not to be changed then.
+    ``patience``: how many times the limit of time it may take, for what is many questions in one.
+
+    Raises as ``work`` does; and ``Busy``, ``TookTooLong`` or ``Gone``, which the app turns into responses.
+    """
+    place: Workplace = request.app.state.workplace
+    return await place.answer(work, client=client_of(request), gone=lambda: _gone(request), key=key, patience=patience)
+
+
+def client_of(request: Request) -> str:
+    """Who asks, as far as fairness goes: an address, of IPv6 its network of 64 bits."""
+    host = request.client.host if request.client is not None else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return str(ip_network((address, 64), strict=False)) if isinstance(address, IPv6Address) else host
+
+
+async def _gone(request: Request) -> None:
+    """Ends when the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,299 @@
+"""From a record of what is asked to a question: the same defaults, names, units and errors, whoever asks.
+
+A record holds values by field: ``model``, ``cluster``, ``accelerator``, ``overrides``, ``num_accelerators``, ``nodes``,
+``stack``, ``profile``, the fields of a job and its ``software``, or ``job`` with these; and what limits a search:
+``fix``, ``limit``, ``exclude``, ``without``. Flags, forms and files give texts, which :func:`record_of` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
+from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of, wrong
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.estimation.question import PutQuestion, Question, put_question
+from shardplan.estimation.written import estimate_written
+from shardplan.fields import described, in_our_words
+from shardplan.frameworks.defaults import job_in_stack
+from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
+from shardplan.inputs.job import Job, in_full
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile
+from shardplan.inputs.readers.overrides import override
+from shardplan.inputs.readers.typed import assigned, model_argument, pairs_of, values_of, whole
+from shardplan.inputs.software import Software
+from shardplan.inputs.words import field_meant
+
+if TYPE_CHECKING:
+    from shardplan.estimation.estimate import Estimate
+    from shardplan.planner.result import SearchResult
+    from shardplan.planner.stopping import Stop
+
+Record = Mapping[str, Any]
+CHOICES: Final = ("fix", "limit", "exclude")
+OWN: Final = (
+    *("model", "cluster", "accelerator", "overrides", "num_accelerators", "nodes", "job", "stack", "profile"),
+    *(*CHOICES, "without"),
+)
+"""Keys of a record that are not fields of the job."""
+
+
+def ask(record: Record, *, reads_files: bool = True) -> PutQuestion:
+    """The question that the record puts. Raises InputError, which names the field.
+
+    ``reads_files``: whether what is no built-in name may be the path of a file.
+    """
+    put, of_nodes, warnings = _put(record, reads_files=reads_files)
+    return put._replace(assumptions=(*of_nodes, *put.assumptions), warnings=warnings)
+
+
+def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> PutQuestion:
+    """The question of a search, under the framework that is fastest where the usual one has not what is wanted."""
+    from shardplan.planner.related.frameworks import under_fastest  # an estimate needs no planner
+
+    put, of_nodes, warnings = _put(record, reads_files=reads_files)
+    put = under_fastest(put, **choices_in(record), stop=stop)
+    return put._replace(assumptions=(*of_nodes, *put.assumptions), warnings=warnings)
+
+
+def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, ...], tuple[str, ...]]:
+    """The question with the defaults of its framework; how its size follows from nodes; what is said of its profile."""
+    _check_all_given(record)
+    model = model_of(record["model"], reads_files=reads_files)
+    cluster = _cluster_in(record, reads_files=reads_files)
+    count, of_nodes = _world(cluster, record.get("num_accelerators"), record.get("nodes"))
+    stack = stack_of(record.get("stack", USUAL), reads_files=reads_files)
+    fields, job, software = _job_in(record)
+    profile = profile_of(record.get("profile"), reads_files=reads_files)
+    put = put_question(model, cluster, count, fields, job=job, software=software, stack=stack, profile=profile)
+    return put, of_nodes, _said_of(profile, cluster)
+
+
+def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = None, **how: Any) -> SearchResult:
+    """The answer of a search, with all that was assumed; ``how``: as :func:`search_question` takes it."""
+    from shardplan.planner.search import search_question
+
+    choices, put = choices_in(record), ask_search(record, reads_files=reads_files, stop=stop)
+    found = search_question(put.question, stack=put.stack, stop=stop, **how, **choices)
+    return found.assuming(put.restricted(choices).assumptions)
+
+
+def estimated(
+    record: Record, plan: Plan, given: Collection[str], *, reads_files: bool = True
+) -> tuple[Question, Estimate]:
+    """The question, and what a plan of which these fields are given takes, with all that was assumed."""
+    put = ask(record, reads_files=reads_files)
+    found = estimate_written(put.question, plan, put.stack, given)
+    return put.question, replace(found, assumptions=(*put.assumptions, *found.assumptions))
+
+
+def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> PutQuestion:
+    """A question of a plan file with what the record gives in place of what it has. Raises InputError.
+
+    ``framework``: the one that the file's plan is for. Its plan and job are the file's, unless a stack is named anew.
+    ``is_outdated``: whether the file has constants of another version of shardplan.
+    """
+    stack = stack_of(record.get("stack", USUAL))
+    hardware = before.cluster
+    if record.get("cluster") is not None or record.get("accelerator") is not None:
+        hardware = _cluster_in(record)
+    elif record.get("overrides"):
+        hardware = override(hardware, record["overrides"])
+    count, of_nodes = _world(hardware, record.get("num_accelerators"), record.get("nodes"))
+    fields, _, software = _job_in(record)
+    fields = in_full(fields, before.job)
+    named = stack_for(stack, hardware.accelerator.vendor) if "stack" in record else None
+    job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, software)
+    profile = profile_of(record.get("profile"))
+    of_profile = _said_of(profile, hardware)
+    if profile is None:
+        profile, of_profile = _profile_of_file(before, hardware)
+    changed = replace(
+        before,
+        cluster=hardware,
+        num_accelerators=count or before.num_accelerators,
+        num_idle=0 if count else before.num_idle,
+        job=job,
+        given_profile=profile,
+    )
+    other = "the file has constants of another version of shardplan: this version's are taken"
+    outdated = (other,) if is_outdated and profile is None else ()
+    known = named if "stack" in record else stack_of_label(framework)
+    assumed = (*of_nodes, *outdated, *of_stack, *of_profile)
+    return PutQuestion(changed, known, assumed, warnings=(*outdated, *of_profile))
+
+
+def choices_in(record: Record) -> dict[str, Any]:
+    """``fix``, ``limit`` and ``exclude``, each a mapping or None; libraries ``without`` which plans must run.
+
+    Raises InputError.
+    """
+    choices = {name: record.get(name) for name in CHOICES}
+    for name, value in choices.items():
+        if not isinstance(value, Mapping | None):
+            raise wrong(name, value, "a mapping of fields of the plan to values", '{"tp": 4}')
+    without = record.get("without")
+    if without is not None:
+        from shardplan.planner.restrictions import LIBRARY
+
+        names = without.split(",") if isinstance(without, str) else without
+        choices["exclude"] = {**(choices["exclude"] or {}), LIBRARY: tuple(names)}
+    return choices
+
+
+def known_fields(given: Mapping[str, Any], record: type[Any], what: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields, all of which the record has. Raises InputError."""
+    names = (*described(record), *also)
+    for name in given:
+        if name not in names:
+            raise UnknownNameError(what, str(name)[:60], names, hint=f"see shardplan.{record.__name__}")
+    return dict(given)
+
+
+def _check_all_given(record: Record) -> None:
+    """All that a question needs; what is missing is named at once. Raises InputError."""
+    needed = (
+        ("a model", ("model",), "MODEL: a name (see `shardplan models`) or the path of a config.json"),
+        (
+            "a cluster or an accelerator",
+            ("cluster", "accelerator"),
+            "--cluster NAME (see `shardplan clusters`) or --accelerator NAME (see `shardplan accelerators`)",
+        ),
+        ("the number of accelerators", ("num_accelerators", "nodes"), "--gpus N or --nodes N"),
+    )
+    missing = [(what, how) for what, names, how in needed if not any(name in record for name in names)]
+    if missing:
+        raise InputError(
+            f"missing: {', '.join(what for what, _ in missing)}",
+            rule="a model, a cluster and the number of accelerators are given",
+            hint=f"add {'; '.join(how for _, how in missing)}",
+        )
+
+
+def _cluster_in(record: Record, *, reads_files: bool = True) -> Cluster:
+    given = record.get("cluster"), record.get("accelerator"), record.get("overrides")
+    return cluster_of(*given, reads_files=reads_files)
+
+
+def _world(cluster: Cluster, count: Any, nodes: int | None) -> tuple[Any, tuple[str, ...]]:
+    """The number of accelerators, where it is given, and how it follows from that of nodes. Raises InputError."""
+    if nodes is None:
+        return count, ()
+    size = cluster.accelerators_per_node
+    number = nodes * size
+    if count not in (None, number):
+        raise InputError(
+            f"--nodes is {nodes} and --gpus {count}; a node of {cluster.name} has {size}, so that "
+            f"{nodes} have {number}",
+            rule="--nodes and --gpus agree",
+            hint=f"leave one of them out, or set --gpus {number}",
+        )
+    text = f"{nodes:,} node{'s' * (nodes > 1)}"
+    return number, (f"{text} of {size} accelerators ({cluster.name}): {number:,} accelerators",)
+
+
+def _job_in(record: Record) -> tuple[dict[str, Any], Job | None, dict[str, Any]]:
+    """Fields of the job that are given, the job that they replace values of, and the software. Raises InputError."""
+    job = record.get("job")
+    if not isinstance(job, Job | Mapping | None):
+        raise wrong("job", job, "a mapping of its fields, or a Job", '{"global_batch_size": 512}')
+    others = {name: value for name, value in record.items() if name not in OWN}
+    fields = known_fields(others, Job, "keyword", also=("software",))
+    if isinstance(job, Mapping):
+        fields, job = known_fields(job, Job, "field of the job", also=("software",)) | fields, None
+    software = fields.pop("software", {})
+    if not isinstance(software, Software | Mapping):
+        raise wrong("software", software, "a mapping of its fields, or a Software", '{"kernels": "eager"}')
+    stated = asdict(software) if isinstance(software, Software) else software
+    return in_our_words(Job, fields), job, known_fields(stated, Software, "field of software")
+
+
+def _said_of(profile: Profile | None, cluster: Cluster) -> tuple[str, ...]:
+    """What there is to say about constants in place of those of the accelerator's generation."""
+    if profile is None:
+        return ()
+    ours, theirs = profile.generation, cluster.accelerator.generation
+    other = "" if ours == theirs else f", which is made for {ours}, not for {theirs}"
+    return (f"constants of the profile {profile.name}{other}",)
+
+
+def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
+    """The constants that a plan file was made with, which hold for parts of their generation."""
+    given, part = before.given_profile, cluster.accelerator
+    if given is None:
+        return None, ()
+    if part.generation == before.cluster.accelerator.generation:
+        return given, (f"constants of the profile {given.name}, as in the file",)
+    return None, (f"the file's profile {given.name} is for another generation: constants of {part.generation}",)
+
+
+def record_of(form: QuestionForm, space: SpaceForm | None = None) -> dict[str, Any]:
+    """The record that the texts of a form give. Raises InputError, which names the flag of the field."""
+    named = {name: getattr(form, name) for name in ("model", "cluster", "accelerator", "stack", "profile")}
+    record = {name: value for name, value in named.items() if value is not None}
+    for name in ("num_accelerators", "nodes"):
+        text = getattr(form, name)
+        if text is not None:
+            record[name] = whole(text, described(QuestionForm)[name].flag, most=MAX_NUM_ACCELERATORS)
+    record |= {"overrides": overrides_of(form.overrides), **values_of(Job, form.job)}
+    record |= {"software": software_of(form.software)} | ({} if space is None else space_of(space))
+    if form.model is not None:
+        record["model"] = model_argument(form.model)
+    return record
+
+
+def overrides_of(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Values of the cluster that are replaced; quantities stay texts with their units. Raises InputError."""
+    values = values_of(Replaced, texts)
+    if "peak_flops" in values:
+        values["peak_flops"] = dict(pairs_of("--peak-flops", values["peak_flops"].split(",")))
+    return values
+
+
+def software_of(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Behaviour of the framework by field from ``--software``; switches are read. Raises InputError."""
+    pairs = [pair for text in texts or () for pair in text.split(",")]
+    return dict(assigned(Software, name, text) for name, text in pairs_of("--software", pairs))
+
+
+def space_of(space: SpaceForm) -> dict[str, Any]:
+    """Values of ``--fix``, ``--limit`` and ``--exclude`` by field, and what ``--without`` names. Raises InputError."""
+    found: dict[str, Any] = {name: choices(f"--{name}", getattr(space, name)) for name in CHOICES}
+    missing = tuple(name for text in space.without or () for name in text.split(","))
+    return found | ({"without": missing} if missing else {})
+
+
+def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+    """Values by field from ``field=value[,value...]``, of several fields if need be (``tp=4,pp=2``).
+
+    One field is fixed to one value, so that the commas of ``--fix recompute=layernorm,activation`` join a set and
+    those of ``stage_layers=3,4`` a list. The search checks fields and values. Raises InputError.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs_of(flag, [part for text in texts or () for part in _each_field(text)]):
+        field = field_meant(name) or name.strip("-").replace("-", "_")
+        if field in found:
+            raise InputError(
+                f"{flag} names {field} twice",
+                rule="a field is named once",
+                hint=f"{'--limit' if flag == '--fix' else flag} {field}=value,value",
+            )
+        is_one = flag == "--fix" and field in LISTED
+        found[field] = (value,) if is_one else tuple(part.strip() for part in value.split(","))
+    return found
+
+
+def _each_field(text: str) -> list[str]:
+    """``tp=4,pp=2`` as its two fields; a part without ``=`` goes on with the values of the field before."""
+    parts: list[str] = []
+    for part in text.split(","):
+        if "=" in part or not parts:
+            parts.append(part)
+        else:
+            parts[-1] += f",{part}"
+    return parts
