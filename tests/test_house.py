@@ -112,4 +112,4 @@ def test_user_files_are_read_in_one_place() -> None:
         "calibration/defaults.py",
         "web/static_files.py",
     }  # shipped files
-    assert readers == {"files.py", "calibration/microbench/torch_device.py", *own}
+    assert readers == {"files.py", "calibration/microbench/torch_backend.py", *own}

@@ -33,7 +33,7 @@ from shardplan.words import words
 
 
 @dataclass(frozen=True)
-class Column:
+class RunColumn:
     """A column of a file of measured runs."""
 
     name: str
@@ -63,84 +63,84 @@ class Column:
         return self.kind.empty
 
 
-COLUMNS: Final[Mapping[str, Column]] = {
+COLUMNS: Final[Mapping[str, RunColumn]] = {
     column.name: column
     for column in (
-        Column(
+        RunColumn(
             "id",
             TEXT,
             "unique name of the row; where the column is missing, the name of the file and the line",
             "id run run-id run-name name experiment config-name job-id",
             is_required=True,
         ),
-        Column(
+        RunColumn(
             "family",
             TEXT,
             "runs of one origin (one team, one line of software); what is left out when generalisation is measured",
         ),
-        Column("source", TEXT, "where it was published, or how it was measured"),
-        Column(
+        RunColumn("source", TEXT, "where it was published, or how it was measured"),
+        RunColumn(
             "tier",
             TIER,
             "`A`: every field that matters is stated; `A-`: one minor field is inferred; `B`: one that matters is "
             "missing",
         ),
-        Column(
+        RunColumn(
             "framework",
             TEXT,
             "training framework; chooses the [stack](stacks.md) whose defaults fill empty cells. Where there is none, "
             "those of a job and a plan do, and the assumptions say so, with the frameworks that may have been meant",
         ),
-        Column("model", NAME, "a built-in model, or a `config.json` relative to the file", is_required=True),
-        Column(
+        RunColumn("model", NAME, "a built-in model, or a `config.json` relative to the file", is_required=True),
+        RunColumn(
             "accelerator",
             NAME,
             "accelerator of the catalogue, or the path of an "
             "[accelerator file](clusters.md#fields-of-an-accelerator-file), relative to the working directory",
             is_required=True,
         ),
-        Column("num_accelerators", COUNT, "world size (TPU: chips)", is_required=True),
-        Column(
+        RunColumn("num_accelerators", COUNT, "world size (TPU: chips)", is_required=True),
+        RunColumn(
             "scale_up_size",
             COUNT,
             "accelerators of one scale-up domain (NVLink, Infinity Fabric, one TPU slice)",
             "scale-up-size nvlink-domain nvlink-domain-size gpus-per-node accelerators-per-node devices-per-node",
         ),
-        Column(
+        RunColumn(
             "inter_node_gb_s",
             quantity(0.001, 100_000, "GB/s", 1e9),
             "bandwidth between domains, per accelerator and direction",
             stored_as="inter_node_bandwidth",
         ),
-        Column("precision", word(PRECISIONS), "number format of the matrix products"),
-        Column("grad_dtype", word(DTYPES), "in which gradients are accumulated and reduced"),
-        Column("attention", ATTENTION, "attention kernel"),
-        Column("sequence_length", COUNT._replace(values="tokens"), "`8k` is 8,192", is_required=True),
-        Column("global_batch_size", SEQUENCES, is_required=True),
-        Column("micro_batch_size", SEQUENCES, "per model replica"),
-        Column("tp", DEGREE, "tensor parallelism"),
-        Column("pp", DEGREE, "pipeline parallelism"),
-        Column("cp", DEGREE, "context parallelism"),
-        Column("ep", DEGREE, "expert parallelism"),
-        Column(
+        RunColumn("precision", word(PRECISIONS), "number format of the matrix products"),
+        RunColumn("grad_dtype", word(DTYPES), "in which gradients are accumulated and reduced"),
+        RunColumn("attention", ATTENTION, "attention kernel"),
+        RunColumn("sequence_length", COUNT._replace(values="tokens"), "`8k` is 8,192", is_required=True),
+        RunColumn("global_batch_size", SEQUENCES, is_required=True),
+        RunColumn("micro_batch_size", SEQUENCES, "per model replica"),
+        RunColumn("tp", DEGREE, "tensor parallelism"),
+        RunColumn("pp", DEGREE, "pipeline parallelism"),
+        RunColumn("cp", DEGREE, "context parallelism"),
+        RunColumn("ep", DEGREE, "expert parallelism"),
+        RunColumn(
             "etp",
             DEGREE,
             "expert-tensor parallelism; not given it is 1, or `tp` where the stack says so (NeMo, Megatron-LM)",
         ),
-        Column("dp", DEGREE, "data parallelism, which follows from the others: where it is stated, it is checked"),
-        Column("vp", COUNT, "model chunks per pipeline rank; 1: not interleaved"),
-        Column("sharding", word(SHARDINGS), "what data parallelism shards"),
-        Column("sharding_degree", COUNT, "ranks over which it shards, where fewer than hold the same weights"),
-        Column("sequence_parallel", YES_OR_NO),
-        Column(
+        RunColumn("dp", DEGREE, "data parallelism, which follows from the others: where it is stated, it is checked"),
+        RunColumn("vp", COUNT, "model chunks per pipeline rank; 1: not interleaved"),
+        RunColumn("sharding", word(SHARDINGS), "what data parallelism shards"),
+        RunColumn("sharding_degree", COUNT, "ranks over which it shards, where fewer than hold the same weights"),
+        RunColumn("sequence_parallel", YES_OR_NO),
+        RunColumn(
             "recompute",
             RECOMPUTE,
             "`op_sac`: PyTorch's selection per operator; `minimal`: MaxText's policy that keeps the outputs of matrix "
             "products",
         ),
-        Column("offload", word(OFFLOADS, ""), "what lives in host memory"),
-        Column("options", OPTIONS, "everything else, see below"),
-        Column(
+        RunColumn("offload", word(OFFLOADS, ""), "what lives in host memory"),
+        RunColumn("options", OPTIONS, "everything else, see below"),
+        RunColumn(
             "step_time_s",
             quantity(1e-6, 1e6, "s"),
             "measured time of one optimizer step",
@@ -150,7 +150,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="step_time",
             measures="time",
         ),
-        Column(
+        RunColumn(
             "step_time_ms",
             quantity(1e-3, 1e9, "ms", 1e-3),
             "the same",
@@ -159,7 +159,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="",
             measures="time",
         ),
-        Column(
+        RunColumn(
             "tokens_per_second",
             quantity(1e-3, 1e12, "tokens/s"),
             "of all accelerators; the step time follows: `sequence_length` x `global_batch_size` tokens",
@@ -168,7 +168,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="",
             measures="time",
         ),
-        Column(
+        RunColumn(
             "tokens_per_second_per_accelerator",
             quantity(1e-3, 1e9, "tokens/s"),
             "of one accelerator",
@@ -178,7 +178,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="",
             measures="time",
         ),
-        Column(
+        RunColumn(
             "tflops_per_accelerator",
             quantity(1e-3, 1e6, "TFLOP/s", 1e12),
             "of one accelerator, in FLOP of the model without recomputation ([as counted here](../output.md)): causal "
@@ -188,8 +188,8 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="flop_rate",
             measures="time",
         ),
-        Column("step_time_from", word(STEP_TIMES, ""), "the figure from which it comes"),
-        Column(
+        RunColumn("step_time_from", word(STEP_TIMES, ""), "the figure from which it comes"),
+        RunColumn(
             "peak_memory_gb",
             quantity(0.001, 100_000, "GB", 1e9, "GB (10^9 bytes)"),
             "measured peak of one accelerator",
@@ -197,7 +197,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="peak_memory_bytes",
             measures="memory",
         ),
-        Column(
+        RunColumn(
             "peak_memory_gib",
             quantity(0.001, 100_000, "GiB", 2**30),
             "the same in binary units, as torchtitan prints it",
@@ -205,7 +205,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="",
             measures="memory",
         ),
-        Column(
+        RunColumn(
             "peak_memory_mib",
             quantity(0.001, 1e8, "MiB", 2**20),
             "the same, as `nvidia-smi` prints it",
@@ -213,12 +213,12 @@ COLUMNS: Final[Mapping[str, Column]] = {
             stored_as="",
             measures="memory",
         ),
-        Column(
+        RunColumn(
             "memory_kind",
             word(MEMORY_KINDS, ""),
             "tensors; the allocator's reservation; the whole process. Not stated: taken as tensors",
         ),
-        Column(
+        RunColumn(
             "result",
             word(RESULTS, ""),
             "how the run ended; empty: `ran`. `oom`: memory was full. Such a row has neither a time nor a memory. It "
@@ -226,7 +226,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
             "result status outcome state",
             measures="end",
         ),
-        Column("notes", TEXT, names="notes note comment comments remarks"),
+        RunColumn("notes", TEXT, names="notes note comment comments remarks"),
     )
 }
 """Every column by its name."""
