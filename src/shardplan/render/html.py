@@ -112,9 +112,14 @@ def _words(words: Words, tone: str) -> str:
 def table_html(table: RowTable, address: Address | None = None) -> str:
     """All columns that are shown, those for pages alone too; the last of these leads to the row's address."""
     columns = [column for column in table.columns if column.title is not None]
-    head = "".join(f'<th scope="col"{_side(column)}>{escape(column.title or "")}</th>' for column in columns)
+    head = "".join(map(_title, columns))
     rows = "".join(_row(columns, table, row, address) for row in table.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _title(column: Column) -> str:
+    """A heading; a bar's column has none, and a reader of screens is not told of an empty one."""
+    return f'<th scope="col"{_side(column)}>{escape(column.title)}</th>' if column.title else "<td></td>"
 
 
 def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address | None) -> str:
