@@ -15,7 +15,7 @@ class BuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  # as hatchling calls it
         """Writes the files, and names them: git ignores them, so that hatchling would leave them out."""
         sys.path.insert(0, str(Path(self.root) / "src"))
-        from shardplan.files import DATA, build
+        from shardplan.base.files import DATA, build
 
         build()
         build_data["artifacts"].append(f"{DATA.relative_to(self.root).as_posix()}/built/**/*.json")

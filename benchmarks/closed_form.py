@@ -22,16 +22,16 @@ from questions import question_of
 
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.frameworks.usual_stack import usual_stack
+from shardplan.physics.schedules.names import BUILT_IN
+from shardplan.physics.schedules.registry import load_schedule
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_of, outcomes
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
-from shardplan.schedules.names import BUILT_IN
-from shardplan.schedules.registry import load_schedule
 from shardplan.simulation.plan import simulate_priced
 
 RECORD = Path(__file__).parent / "records" / "closed_form.json"

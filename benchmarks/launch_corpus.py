@@ -21,13 +21,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.base.words import folded
 from shardplan.launch.audit.question import put, stops, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.models import model_of
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Reading
-from shardplan.words import folded
 
 COLUMNS: Mapping[str, str] = {
     "layers": "num_hidden_layers", "hidden": "hidden_size", "ffn": "intermediate_size", "heads": "num_attention_heads",

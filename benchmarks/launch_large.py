@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shardplan.errors import InputError, shortened
+from shardplan.base.errors import InputError, shortened
 from shardplan.launch.read import parse_document, parse_script
 
 LENGTH: Final = 10_000_000

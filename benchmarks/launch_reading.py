@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.read import Command, Script, read_document, read_script
 
 LAUNCHERS: Final = re.compile(

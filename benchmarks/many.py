@@ -17,9 +17,9 @@ from measure import Record, parser, table, write_record
 from shardplan import question, search_many
 from shardplan.api.many import ManyAnswer
 from shardplan.estimation.question import Question
-from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.inputs.readers.overrides import override
+from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 

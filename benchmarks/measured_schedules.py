@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.calibration.predict import ask_all
-from shardplan.calibration.runs.questions import AskedRun
-from shardplan.calibration.runs.rows import shipped_runs
+from shardplan.calibrate.predict import ask_all
+from shardplan.calibrate.runs.questions import AskedRun
+from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.estimation.priced import PricedPlan
-from shardplan.schedules.registry import load_any_schedule
+from shardplan.physics.schedules.registry import load_any_schedule
 from shardplan.simulation.plan import simulate_priced
 
 RECORD = Path(__file__).parent / "records" / "measured_schedules.json"

@@ -21,10 +21,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.calibration.defaults import LeftOut, refit, residuals_of
-from shardplan.calibration.left_out import distances_of, unmeasured_pairs
+from shardplan.base.fields import dataclass
+from shardplan.calibrate.defaults import LeftOut, refit, residuals_of
+from shardplan.calibrate.left_out import distances_of, unmeasured_pairs
 from shardplan.estimation.band import KnownErrors, band_of_run, errors_of, scale_of, weighted_quantile
-from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
 
 GROUPS: Final[tuple[LeftOut, ...]] = ("neighbourhood", "family")

@@ -14,7 +14,7 @@ import numpy as np
 from measure import parser, print_table, timed, write_record
 from plain_subramanian2024 import candidates, time_and_memory
 
-from shardplan.published.subramanian2024 import (
+from shardplan.methods.subramanian2024 import (
     PaperSetting,
     System,
     Transformer,
@@ -23,11 +23,11 @@ from shardplan.published.subramanian2024 import (
     search,
     strategy_of,
 )
-from shardplan.published.subramanian2024.candidates import candidates_of
-from shardplan.published.subramanian2024.inputs import GLOBAL_BATCH_SIZE
-from shardplan.published.subramanian2024.iteration import price
-from shardplan.published.subramanian2024.search import price_candidates
-from shardplan.published.subramanian2024.study import NVLINK_SIZES, SIZES, SYSTEMS, study
+from shardplan.methods.subramanian2024.candidates import candidates_of
+from shardplan.methods.subramanian2024.inputs import GLOBAL_BATCH_SIZE
+from shardplan.methods.subramanian2024.iteration import price
+from shardplan.methods.subramanian2024.search import price_candidates
+from shardplan.methods.subramanian2024.study import NVLINK_SIZES, SIZES, SYSTEMS, study
 
 UPSTREAM_PER_S = 450
 """Candidates per second and core of the paper's own programme, as its 5.7 core-hours for the study give it."""

@@ -27,18 +27,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardplan import search
-from shardplan.calibration.predict import ask_all
-from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.calibrate.predict import ask_all
+from shardplan.calibrate.runs.rows import shipped_runs
+from shardplan.estimation.charge import model_flops_per_token
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.flops import model_flops_per_token
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.usual_stack import usual_stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.inputs.software import CHOSEN, Software
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.usual_stack import usual_stack
 from shardplan.planner.result import SearchResult
 from shardplan.planner.tied import ROOM_FACTOR
 

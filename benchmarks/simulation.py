@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from shardplan import search
-from shardplan.outputs.target import TRACE, JsonTarget
+from shardplan.base.outputs import TRACE, JsonTarget
+from shardplan.physics.schedules.base import ChunkTimes, Orders, Pipeline
+from shardplan.physics.schedules.registry import load_any_schedule
 from shardplan.reports.timeline.trace import trace_text
-from shardplan.schedules.base import ChunkTimes, Orders, Pipeline
-from shardplan.schedules.registry import load_any_schedule
 from shardplan.simulation.pieces import kept_pieces
-from shardplan.simulation.show import timeline_of_times
+from shardplan.simulation.plan import timeline_of_times
 from shardplan.simulation.step import simulate
 
 LARGE = Pipeline(pp=64, vp=4, num_microbatches=512, group_size=64)

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.calibration.constants import Free, Vector, profiles_at
-from shardplan.calibration.defaults import Refit, refit
-from shardplan.calibration.errors import Errors, errors_of
-from shardplan.calibration.fit import Fit, evidence_of, fit
-from shardplan.calibration.left_out import configurations_of
-from shardplan.calibration.predict import PosedRun, log_ratios
-from shardplan.calibration.user import user_constants
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.calibrate.constants import Free, Vector, profiles_at
+from shardplan.calibrate.defaults import Refit, refit
+from shardplan.calibrate.errors import Errors, errors_of
+from shardplan.calibrate.fit import Fit, evidence_of, fit
+from shardplan.calibrate.left_out import configurations_of
+from shardplan.calibrate.predict import PosedRun, log_ratios
+from shardplan.calibrate.user import user_constants
 from shardplan.inputs.cluster import Accelerator
 
 RECORD = Path(__file__).parent / "records" / "six_runs.json"

@@ -24,11 +24,10 @@ from shardplan import search
 from shardplan.estimation.estimate import Estimate, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.runnable import all_run
-from shardplan.frameworks.stack import Stack, load_stack
-from shardplan.frameworks.tested import all_tested
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN, OF_EXPERTS
+from shardplan.physics.frameworks.runnable import all_run, all_tested
+from shardplan.physics.frameworks.stack import Stack, load_stack
 from shardplan.planner.tied import has_headroom
 
 MOST_GAIN = 0.005

@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 from measure import Record, parser, table, write_record
 
+from shardplan.decide.sweeps.executors import WorkerProcesses, rows_of
+from shardplan.decide.sweeps.grid import SweepGrid, grid_of, put
+from shardplan.decide.sweeps.run import sweep
 from shardplan.planner.search import search_question
-from shardplan.sweeps.executors import WorkerProcesses
-from shardplan.sweeps.grid import SweepGrid, grid_of
-from shardplan.sweeps.questions import put
-from shardplan.sweeps.run import sweep
-from shardplan.sweeps.work import rows_of
 
 WHOLE: dict[str, list[Any]] = {
     "model": ["llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mixtral-8x7b", "gpt3-175b"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from measure import Record, parser, print_table, table, timed, write_record
 
-from shardplan.calibration.validate import validate
+from shardplan.calibrate.validate import validate
 
 HEADER = (
     "id,model,accelerator,num_accelerators,precision,sequence_length,global_batch_size,micro_batch_size,tp,pp,vp,cp,"

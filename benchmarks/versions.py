@@ -24,7 +24,7 @@ BEFORE = "76e71388"
 CHILD = """
 import gc, inspect, json, sys, time
 import shardplan
-from shardplan.frameworks.stack import load_stack
+from shardplan.physics.frameworks.stack import load_stack
 from shardplan.planner.search import search_question
 stack = load_stack("megatron-lm")
 known = inspect.signature(search_question).parameters

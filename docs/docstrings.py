@@ -21,7 +21,7 @@ class MarkdownDocstrings(Extension):
     def on_module_members(self, *, mod: Module, **_: Any) -> None:
         """Called by griffe for each module: it gives the signature of a dataclass to those of the standard library."""
         imported = mod.members.get("dataclass")
-        if isinstance(imported, Alias) and imported.target_path == "shardplan.fields.dataclass":
+        if isinstance(imported, Alias) and imported.target_path == "shardplan.base.fields.dataclass":
             imported.target_path = "dataclasses.dataclass"
 
     def on_object(self, *, obj: Object, **_: Any) -> None:

@@ -4,7 +4,7 @@ python docs/generate_accuracy.py           write them
 python docs/generate_accuracy.py --check   exit with 1 where they are not what the program would write now
 
 Predictions are made afresh; left-out errors come from ``data/profiles/residuals.csv``, which ``shardplan calibrate
---defaults`` writes, and which ``tests/calibration/test_defaults.py`` holds against a fit made anew. The check bears one
+--defaults`` writes, and which ``tests/calibrate/test_defaults.py`` holds against a fit made anew. The check bears one
 unit of the last decimal of a number, or of a percentage, which rounding can differ by between machines; not of a count.
 """
 
@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from shardplan.calibration.errors import read_needs
-from shardplan.calibration.validate import validate
+from shardplan.calibrate.errors import read_needs
+from shardplan.calibrate.validate import validate
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.figures import accuracy_figures
 from shardplan.reports.accuracy.page import accuracy_sections
 from shardplan.reports.accuracy.record import accuracy_record
 from shardplan.reports.accuracy.words import Record
-from shardplan.reports.sections import Section, is_wordy
+from shardplan.reports.breakdown import Section, is_wordy
 from shardplan.reports.svg import drawn
 
 DOCS = Path(__file__).parent

@@ -13,24 +13,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.predict import ask_all
-from shardplan.calibration.runs.questions import AskedRun
-from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.errors import NotRunnableError
+from shardplan.base.errors import NotRunnableError
+from shardplan.base.fields import dataclass
+from shardplan.base.files import read_document
+from shardplan.base.units import format_bytes, format_time
+from shardplan.calibrate.predict import ask_all
+from shardplan.calibrate.runs.questions import AskedRun
+from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
-from shardplan.fields import dataclass
-from shardplan.files import read_document
-from shardplan.frameworks.defaults import SEARCHED_SWITCHES
-from shardplan.frameworks.stack import Stack, load_stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
+from shardplan.physics.frameworks.defaults import SEARCHED_SWITCHES
+from shardplan.physics.frameworks.stack import Stack, load_stack
+from shardplan.physics.validity import broken_rule
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.texts.plan import plan_words
-from shardplan.units import format_bytes, format_time
-from shardplan.validity.rules import broken_rule
 
 PAGE = Path(__file__).parent / "experts.md"
 HEADING = """# Experts' plans

@@ -43,7 +43,7 @@ def _with_printed(found: re.Match[str]) -> str:
 
 def accuracy() -> str:
     """What `shardplan validate` says of published runs whose family the constants never saw."""
-    from shardplan.calibration.validate import validate
+    from shardplan.calibrate.validate import validate
     from shardplan.reports.accuracy.record import stated_accuracy
 
     return stated_accuracy(validate()).text.replace(" and of ", "\n  and of ")

@@ -47,7 +47,7 @@ def picture() -> str:
 
 def right() -> str:
     """How far predictions are off."""
-    from shardplan.calibration import validate
+    from shardplan.calibrate import validate
 
     errors = " ".join(generate_readme.accuracy().split())
     runs = [prediction.run for prediction in validate.validate().predictions]
@@ -58,8 +58,8 @@ def right() -> str:
 
 def runnable() -> str:
     """How many frameworks are known, and by how many entries with a source."""
-    from shardplan.frameworks.capability_rows import capability_rows, refusal_rows
-    from shardplan.frameworks.stack import list_stacks, load_stack
+    from shardplan.physics.frameworks.capability_rows import capability_rows, refusal_rows
+    from shardplan.physics.frameworks.stack import list_stacks, load_stack
 
     records = [found for name in list_stacks() if (found := load_stack(name).can_run) is not None]
     entries = sum(len(capability_rows(each)) + len(refusal_rows(each)) for each in records)

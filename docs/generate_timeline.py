@@ -16,10 +16,9 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
+from shardplan.physics.schedules.registry import load_schedule
 from shardplan.reports.timeline.picture import Theme, timeline_svg
-from shardplan.schedules.registry import load_schedule
-from shardplan.simulation.plan import simulate_plan
-from shardplan.simulation.show import timeline_of
+from shardplan.simulation.plan import simulate_plan, timeline_of
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
 PLAN = Plan(tp=8, pp=4, vp=2, recompute="full")

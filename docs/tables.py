@@ -15,14 +15,10 @@ import griffe
 import yaml
 from docstrings import markdown
 
-from shardplan import units
-from shardplan.calibration.runs.columns import COLUMN_NAMES, COLUMNS
-from shardplan.fields import described
-from shardplan.frameworks.capabilities import Capabilities
-from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, option_rows, refusal_rows
-from shardplan.frameworks.conditions import FACTS
-from shardplan.frameworks.option_entries import VALUES
-from shardplan.frameworks.stack import Stack, list_stacks, load_stack
+from shardplan.base import units
+from shardplan.base.fields import described
+from shardplan.base.words import folded
+from shardplan.calibrate.runs.columns import COLUMN_NAMES, COLUMNS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers import catalog, hardware_files
@@ -32,12 +28,16 @@ from shardplan.inputs.readers.names import model_sources
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import FIELD_NAMES, LORA_MATRICES, RECOMPUTE_WORDS
 from shardplan.inputs.words import SCHEDULES as SCHEDULE_WORDS
-from shardplan.schedules.base import PipelineSchedule
-from shardplan.schedules.names import BUILT_IN
-from shardplan.schedules.registry import SCHEDULES
-from shardplan.validity import rules as validity
-from shardplan.words import folded
-from shardplan.workload.passes import TRAFFIC, Traffic
+from shardplan.physics import validity
+from shardplan.physics.frameworks.capabilities import Capabilities
+from shardplan.physics.frameworks.capability_rows import CapabilityRow, capability_rows, option_rows, refusal_rows
+from shardplan.physics.frameworks.conditions import FACTS
+from shardplan.physics.frameworks.option_entries import VALUES
+from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
+from shardplan.physics.schedules.base import PipelineSchedule
+from shardplan.physics.schedules.names import BUILT_IN
+from shardplan.physics.schedules.registry import SCHEDULES
+from shardplan.physics.workload.passes import TRAFFIC, Traffic
 
 ROOT = Path(__file__).parent.parent
 

@@ -27,7 +27,7 @@ settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile("repeatable")
 
 LONGEST: Final = (
-    "tests/calibration/test_coverage.py", "tests/calibration/test_defaults.py", "tests/calibration/test_validate.py",
+    "tests/calibrate/test_coverage.py", "tests/calibrate/test_defaults.py", "tests/calibrate/test_validate.py",
     "tests/cli/test_reference.py", "tests/web/browser/", "tests/test_pages.py", "tests/cli/calibration/test_runs.py",
     "tests/planner/test_runnable.py",
 )  # fmt: skip
@@ -75,7 +75,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @cache
 def _reads_published_runs(path: Path) -> bool:
-    """Whether a file of tests uses ``tests/calibration/published.py``: 15 seconds in each process that does."""
+    """Whether a file of tests uses ``tests/calibrate/published.py``: 15 seconds in each process that does."""
     return path.suffix == ".py" and re.search(PUBLISHED, path.read_text(encoding="utf-8")) is not None
 
 

@@ -12,11 +12,11 @@ from tests.examples import GB, accelerator, cluster, tier
 
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Sharding, chunk_layers
+from shardplan.inputs.plan_numbers import Setting
 from shardplan.inputs.recurrent import (
     DeltaAttention,
     LightningAttention,
@@ -27,7 +27,7 @@ from shardplan.inputs.recurrent import (
 )
 from shardplan.inputs.sharding import SHARDINGS
 from shardplan.inputs.software import Software
-from shardplan.validity.rules import broken_rule
+from shardplan.physics.validity import broken_rule
 
 WORLD_SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 72, 96, 128)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.arrays import (
+from shardplan.base.arrays import (
     Numbers,
     all_hold,
     ceil_divide,

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 import pytest
 import typer
 import yaml
-from tests.calibration import published
+from tests.calibrate import published
 
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile
-from shardplan.schedules.names import BUILT_IN
+from shardplan.physics.schedules.names import BUILT_IN
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -34,13 +34,13 @@ def generate_cli() -> ModuleType:
 def test_the_answer_in_the_readme_is_what_the_program_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "")  # the script sets both, and both are put back
     monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.setattr("shardplan.calibration.validate.validate", published.validation)
+    monkeypatch.setattr("shardplan.calibrate.validate.validate", published.validation)
     monkeypatch.setattr("shardplan.reports.accuracy.record.accuracy_record", lambda *_: published.record())
     assert import_module("generate_readme").main(["--check"]) == 0, "run docs/generate_readme.py"
 
 
 def test_the_start_page_shows_the_answer_and_the_numbers_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardplan.calibration.validate.validate", published.validation)
+    monkeypatch.setattr("shardplan.calibrate.validate.validate", published.validation)
     monkeypatch.setattr("shardplan.reports.accuracy.record.accuracy_record", lambda *_: published.record())
     assert import_module("generate_start").main(["--check"]) == 0, "run docs/generate_start.py"
 
@@ -68,9 +68,11 @@ def test_a_new_table_is_a_line_in_a_page() -> None:
 def test_docstrings_have_links_to_their_source() -> None:
     pytest.importorskip("griffe", reason="comes with the extra 'docs'")
     tables = import_module("generate_tables")
-    page = "Text.\n\n::: shardplan.units.format_time\n::: shardplan.costs\n    options: {members: [a]}\n\nMore.\n"
+    modules = "::: shardplan.base.units.format_time\n::: shardplan.physics.costs\n"
+    page = f"Text.\n\n{modules}    options: {{members: [a]}}\n\nMore.\n"
     written = tables.filled(page, depth=1)
-    links = "[`units.py`](../../src/shardplan/units.py), [`costs/__init__.py`](../../src/shardplan/costs/__init__.py)"
+    names = ("base/units.py", "physics/costs/__init__.py")
+    links = ", ".join(f"[`{name}`](../../src/shardplan/{name})" for name in names)
     assert f"\n\n<!-- source -->\n\nSource: {links}\n\n<!-- end -->\n\nMore.\n" in written
     assert tables.filled(written, depth=1) == written
     assert tables.for_build(written) == page
@@ -185,7 +187,7 @@ def test_every_schedule_has_a_section_and_frameworks() -> None:
     frameworks = page.split("## Who runs them")[1].split("##")[0]
     for name, place in BUILT_IN.items():
         section = page.split(f"## {name}\n")[1].split("##")[0]
-        assert f"::: shardplan.schedules.{place.replace(':', '.')}\n" in section
+        assert f"::: shardplan.physics.schedules.{place.replace(':', '.')}\n" in section
         assert f"`{name}`" in frameworks
 
 

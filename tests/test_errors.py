@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardplan import Job, load_cluster, load_model, question
-from shardplan.errors import InputError, in_python
+from shardplan.base.errors import InputError, in_python
 
 
 @pytest.mark.parametrize(

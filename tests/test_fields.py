@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.fields import about, check
-from shardplan.fields import dataclass as ours
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.fields import about, check
+from shardplan.base.fields import dataclass as ours
 
 
 def made(decorator: Any) -> Any:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shardplan import files
-from shardplan.errors import InputError
-from shardplan.files import (
+from shardplan.base import files
+from shardplan.base.errors import InputError
+from shardplan.base.files import (
     FileKind,
     build,
     built_sources,

@@ -108,8 +108,8 @@ def test_user_files_are_read_in_one_place() -> None:
     reads = re.compile(r"\.read_text\(|\.read_bytes\(|\byaml\.(?:safe_)?load")
     readers = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if reads.search(path.read_text())}
     own = {
-        "published/subramanian2024/figures.py",
-        "calibration/defaults.py",
+        "methods/subramanian2024/figures.py",
+        "calibrate/defaults.py",
         "web/static_files.py",
     }  # shipped files
-    assert readers == {"files.py", "calibration/microbench/torch_backend.py", *own}
+    assert readers == {"base/files.py", "calibrate/microbench/torch_backend.py", *own}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from pydantic import ConfigDict, create_model
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass, in_files
+from shardplan.base.records import RecordFormat, field_values, keys, plain, schema_fields
 from shardplan.estimation.estimate import Estimate
-from shardplan.fields import dataclass, in_files
-from shardplan.records import RecordFormat, field_values, keys, plain, schema_fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan import units
-from shardplan.errors import UnitError
-from shardplan.units import (
+from shardplan.base import units
+from shardplan.base.errors import UnitError
+from shardplan.base.units import (
     Kind,
     format_bytes,
     format_count,

@@ -11,7 +11,7 @@ Names are imported when first used, so that what needs no arrays (``shardplan --
 
 from __future__ import annotations
 
-from shardplan.version import VERSION
+from shardplan.base.version import VERSION
 
 TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl-C would show a traceback
 
@@ -37,8 +37,16 @@ if TYPE_CHECKING:
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.api.resuming import ResumeAnswer, will_resume
-    from shardplan.decisions.operations import Operations
-    from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
+    from shardplan.base.errors import (
+        InputError,
+        NotRunnableError,
+        PlanError,
+        ShardplanError,
+        UnitError,
+        UnknownNameError,
+    )
+    from shardplan.decide.operations import Operations
+    from shardplan.decide.sweeps.run import sweep
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.evidence import NearRun
     from shardplan.estimation.question import Question
@@ -63,7 +71,6 @@ if TYPE_CHECKING:
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.stopping import Deadline, SearchStopped
-    from shardplan.sweeps.run import sweep
 
 __version__ = VERSION
 
@@ -134,8 +141,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "decisions.operations": ("Operations",),
-    "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
+    "decide.operations": ("Operations",),
+    "base.errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.audits": ("AuditAnswer", "audit"),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
@@ -181,7 +188,7 @@ _MODULES = {
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
     "planner.stopping": ("Deadline", "SearchStopped"),
-    "sweeps.run": ("sweep",),
+    "decide.sweeps.run": ("sweep",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

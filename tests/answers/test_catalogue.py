@@ -9,7 +9,7 @@ import pytest
 
 from shardplan.answers import catalogue
 from shardplan.answers.document import AnswerDocument, RowTable
-from shardplan.estimation.flops import model_flops_per_token
+from shardplan.estimation.charge import model_flops_per_token
 from shardplan.inputs.readers.catalog import (
     list_accelerators,
     list_clusters,

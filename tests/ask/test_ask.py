@@ -12,9 +12,9 @@ import shardplan
 from shardplan.ask import forms, task_forms
 from shardplan.ask.forms import HOW, QuestionForm, SearchForm, SpaceForm
 from shardplan.ask.questions import ask, ask_again, ask_search, choices_in, record_of
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.fields import described
 from shardplan.estimation.question import Question
-from shardplan.fields import described
 from shardplan.planner.restrictions import LIBRARY
 from shardplan.planner.search import search_question
 

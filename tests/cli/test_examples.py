@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import refused, run
 
+from shardplan.base.files import EXAMPLES
 from shardplan.cli.main import COMMANDS
-from shardplan.files import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 OF_THE_TREE = {path.name: path.read_bytes() for path in (ROOT / "examples").iterdir() if path.is_file()}
@@ -61,7 +61,7 @@ def test_the_answer_replaces_no_example(tmp_path: Path) -> None:
 
 
 def test_an_installation_without_them_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardplan.files.EXAMPLES", (tmp_path / "none",))
+    monkeypatch.setattr("shardplan.base.files.EXAMPLES", (tmp_path / "none",))
     result = run("examples", tmp_path / "here")
     assert (result.exit_code, "install shardplan again" in result.stderr) == (2, True)
     assert EXAMPLES[1] == ROOT / "examples"

@@ -11,10 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError
-from shardplan.files import forget_reads, read_document
-from shardplan.outputs.json_text import json_text
-from shardplan.outputs.target import CSV, HTML, JSON, PNG, PROFILE, SEARCHED, TIMINGS, TRACE, JsonTarget, wants_json
+from shardplan.base.errors import InputError
+from shardplan.base.files import forget_reads, read_document
+from shardplan.base.outputs import (
+    CSV,
+    HTML,
+    JSON,
+    PNG,
+    PROFILE,
+    SEARCHED,
+    TIMINGS,
+    TRACE,
+    JsonTarget,
+    json_text,
+    wants_json,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.calibration import published
-from tests.calibration.rows import CELLS, write
+from tests.calibrate import published
+from tests.calibrate.rows import CELLS, write
 from tests.cli.commands import answer, refused, run, unwrapped
 
-from shardplan.calibration import validate as calibration_validate
-from shardplan.calibration.predict import MOST_OVER
+from shardplan.calibrate import validate as calibration_validate
+from shardplan.calibrate.predict import MOST_OVER
 
 README = Path(__file__).parents[2] / "README.md"
 H100 = ("--accelerator", "h100-sxm-80gb")

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer, run
 from tests.cli.test_process import QUESTION, start
 
-from shardplan.files import example_files
+from shardplan.base.files import example_files
 
 UTF8_MARK = b"\xef\xbb\xbf"
 """What editors on Windows put before a text in UTF-8."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.cli.commands import answer, run, unwrapped
 
-from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.profile import constants_of, generations, load_profile
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
 
 TABLES_OF_PARTS = ("accelerator_rate", "matmul_efficiency", "network_efficiency")
 """Tables whose keys are parts, number formats and links, which not every generation has."""

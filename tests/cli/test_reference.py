@@ -11,7 +11,7 @@ from typing import Any
 import generate_cli
 import pytest
 import typer
-from tests.calibration import published
+from tests.calibrate import published
 from tests.cli.commands import FEW, SMALL, answer, run
 
 from shardplan.cli.main import COMMANDS, app
@@ -72,7 +72,7 @@ def test_examples_of_the_help_run_on_a_fresh_clone(
 ) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shardplan.calibration.validate.validate", published.validate_once)
+    monkeypatch.setattr("shardplan.calibrate.validate.validate", published.validate_once)
     result = run(*shlex.split(command)[1:])
     assert result.exit_code in (0, 1), result.output
     assert result.stdout

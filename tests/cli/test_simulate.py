@@ -11,7 +11,7 @@ import pytest
 from tests.cli.commands import SMALL, answer, refused, run
 from tests.workplace import EXAMPLES
 
-from shardplan.schedules.registry import list_all_schedules
+from shardplan.physics.schedules.registry import list_all_schedules
 
 CASE = {
     "schedule": "1f1b", "num_ranks": 4, "num_microbatches": 8, "chunks_per_rank": 1, "forward_s": 1.0,

@@ -11,9 +11,9 @@ import pytest
 from tests.chosen import CHOSEN
 from tests.cli.commands import FEW, SMALL, answer, refused, run, unwrapped
 
-from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.profile import load_profile
 from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
 from shardplan.reports.plan_file import read_plan_file
 
 TWO_STAGES = ("--pp", 2, "--tp", 2)

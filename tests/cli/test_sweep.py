@@ -13,9 +13,9 @@ import pytest
 from tests.cli.commands import refused, run
 from tests.sweeps.small import SMALL
 
-from shardplan.cli.sweeps.sweep import duration
-from shardplan.sweeps.folder import MANIFEST, RESULTS, new_folder, open_folder
-from shardplan.sweeps.grid import grid_of
+from shardplan.cli.sweep import duration
+from shardplan.decide.sweeps.folder import MANIFEST, RESULTS, new_folder, open_folder
+from shardplan.decide.sweeps.grid import grid_of
 
 pytest.importorskip("polars", reason="comes with the extra 'sweep'")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from tests.cli.commands import FEW, SMALL, answer, kept_searches, run, unwrapped
 
-import shardplan.cli.layout
-from shardplan.cli.layout import Column, Page
-from shardplan.words import joined
+import shardplan.render.page
+from shardplan.base.words import joined
+from shardplan.render.page import Page, TextColumn
 
 
 @pytest.fixture(autouse=True)
@@ -179,10 +179,10 @@ def test_colours_where_they_are_asked_for() -> None:
 
 def test_columns_give_way_by_rank(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     columns = [
-        Column(title="name", cells=["a", "b"], is_text=True),
-        Column(title="first to go", cells=["1", "2"], rank=2),
-        Column(title="next to go", cells=["3", "4"], rank=1),
-        Column(title="stays", cells=["5", "6"]),
+        TextColumn(title="name", cells=["a", "b"], is_text=True),
+        TextColumn(title="first to go", cells=["1", "2"], rank=2),
+        TextColumn(title="next to go", cells=["3", "4"], rank=1),
+        TextColumn(title="stays", cells=["5", "6"]),
     ]
     shown = []
     for width in (60, 30, 20):
@@ -202,7 +202,7 @@ def test_a_number_is_never_parted_from_its_unit(
     monkeypatch.setenv("COLUMNS", "24")
     Page().line("it takes about 123.4 GB with tp 16")
     assert capsys.readouterr().out.splitlines() == ["  it takes about", "  123.4 GB with tp 16"]
-    assert shardplan.cli.layout.HARD_SPACE not in capsys.readouterr().out
+    assert shardplan.render.page.HARD_SPACE not in capsys.readouterr().out
 
 
 def test_enumerations_read_like_a_sentence() -> None:

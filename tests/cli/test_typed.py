@@ -9,8 +9,8 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer, refused, run, unwrapped
 from typer.testing import CliRunner
 
+from shardplan.base.files import DATA
 from shardplan.cli.main import app
-from shardplan.files import DATA
 
 CONFIG = DATA / "models" / "llama-3.2-1b.json"
 SMALL_JOB = ("--global-batch-size", "64", "--sequence-length", "2048")

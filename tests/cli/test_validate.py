@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.calibration.rows import CELLS, PUBLISHED, write
+from tests.calibrate.rows import CELLS, PUBLISHED, write
 from tests.cli.commands import answer, run, unwrapped
 
 from shardplan.answers.validation import seen_of
-from shardplan.calibration.runs.rows import read_runs, shipped_runs
-from shardplan.calibration.validate import validate_runs
+from shardplan.calibrate.runs.rows import read_runs, shipped_runs
+from shardplan.calibrate.validate import validate_runs
 from shardplan.cli.validate import GROUPS
 from shardplan.inputs.profile import read_profile
 
@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
 
 
 def test_groups_are_those_of_the_statistics() -> None:
-    from shardplan.calibration.errors import GROUPINGS
+    from shardplan.calibrate.errors import GROUPINGS
 
     assert set(GROUPS) == set(GROUPINGS)
 

@@ -8,10 +8,10 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 from tests.examples import cluster, ideal_profile, tier
 
-from shardplan.costs.groups import Group
-from shardplan.costs.network import Network
 from shardplan.inputs.cluster import NetworkTier
-from shardplan.workload.ops import CollectiveKind
+from shardplan.physics.costs.collectives import Group
+from shardplan.physics.costs.network import Network
+from shardplan.physics.workload.ops import CollectiveKind
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 SIZE = 1e9

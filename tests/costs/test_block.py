@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from tests.examples import accelerator, cluster, ideal_profile, llama, mixtral, tier
 from tests.strategies import Case, cases
 
-from shardplan.costs.block import BlockCost, Times, price_block
-from shardplan.costs.groups import groups_of
-from shardplan.costs.network import Network
-from shardplan.costs.roofline import Machine
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job, recipe_of
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import Software
-from shardplan.workload.layer import layer_block
-from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
-from shardplan.workload.shard import Shard
+from shardplan.physics.costs.block import BlockCost, Times, price_block
+from shardplan.physics.costs.collectives import groups_of
+from shardplan.physics.costs.network import Network
+from shardplan.physics.costs.roofline import Machine
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import layer_block
+from shardplan.physics.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
 
 WINDOWS = ("tp_window", "cp_window", "ep_window")
 DIMENSIONS = ("tp", "cp", "ep")

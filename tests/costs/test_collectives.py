@@ -22,11 +22,10 @@ from tests.costs.networks import (
 )
 from tests.examples import cluster, ideal_profile, tier
 
-from shardplan.costs.collectives import collective_bytes, collective_time
-from shardplan.costs.groups import Group
-from shardplan.costs.network import Network
 from shardplan.inputs.plan_numbers import Digit
-from shardplan.workload.ops import CollectiveKind, Copies
+from shardplan.physics.costs.collectives import Group, collective_bytes, collective_time
+from shardplan.physics.costs.network import Network
+from shardplan.physics.workload.ops import CollectiveKind, Copies
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 64, 1000])

@@ -12,14 +12,21 @@ from tests.costs.networks import PODS, SIZE, kinds, network
 from tests.examples import cluster, ideal_profile, tier
 from tests.strategies import Case, cases
 
-from shardplan.costs.collectives import collective_bytes, collective_time
-from shardplan.costs.groups import Group, TierParts, groups_of, joined_groups, sharding_groups
-from shardplan.costs.network import Network
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers
-from shardplan.workload.ops import CollectiveKind
+from shardplan.physics.costs.collectives import (
+    Group,
+    TierParts,
+    collective_bytes,
+    collective_time,
+    groups_of,
+    joined_groups,
+    sharding_groups,
+)
+from shardplan.physics.costs.network import Network
+from shardplan.physics.workload.ops import CollectiveKind
 
 NVL72 = cluster(tier("rack", 72, 900), tier("network", None, 50))
 

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 from tests.examples import LLAMA_70B, accelerator, cluster, ideal_profile, mixtral
 
-from shardplan.costs.block import price_block
-from shardplan.costs.groups import groups_of
-from shardplan.costs.host import HostWork, host_work
-from shardplan.costs.network import Network
-from shardplan.costs.roofline import Machine
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.layer import layer_block
-from shardplan.workload.shard import Shard
+from shardplan.physics.costs.block import price_block
+from shardplan.physics.costs.collectives import groups_of
+from shardplan.physics.costs.host import HostWork, host_work
+from shardplan.physics.costs.network import Network
+from shardplan.physics.costs.roofline import Machine
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import layer_block
 
 CALL = 1.0
 """Of the host, in seconds: whatever the device does is nothing beside it."""

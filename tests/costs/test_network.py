@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from tests.costs.networks import KINDS, LATENCY, PODS, SIZE, network, nodes, of
 from tests.examples import cluster, ideal_profile, tier
 
-from shardplan.calibration.constants import Vector
-from shardplan.costs.collectives import collective_time
-from shardplan.costs.groups import Group
-from shardplan.costs.network import Network, domain_size, exchange_share, slice_sides, usable_share
-from shardplan.files import DATA
+from shardplan.base.files import DATA
+from shardplan.calibrate.constants import Vector
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit
 from shardplan.inputs.profile import load_profile
-from shardplan.workload.ops import CollectiveKind
+from shardplan.physics.costs.collectives import Group, collective_time
+from shardplan.physics.costs.network import Network, domain_size, exchange_share, slice_sides, usable_share
+from shardplan.physics.workload.ops import CollectiveKind
 
 MIB = 2.0**20
 PERLMUTTER = DATA / "published" / "collectives-perlmutter.csv"

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import accelerator, ideal_profile
 
-from shardplan.costs.optimizer import host_rate, orthogonalising_time, update_time
-from shardplan.costs.overlap import (
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.physics.costs.host import (
     all_windows,
     exposed,
     exposed_with_chunks,
@@ -18,10 +20,8 @@ from shardplan.costs.overlap import (
     exposed_with_ring,
     pipelined_products,
 )
-from shardplan.costs.roofline import Machine
-from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
-from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.physics.costs.roofline import Machine
+from shardplan.physics.costs.state_traffic import host_rate, orthogonalising_time, update_time
 
 times = st.floats(0, 1e3)
 shares = st.floats(0, 1)

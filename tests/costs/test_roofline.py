@@ -11,13 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import accelerator, ideal_profile
 
-from shardplan.arrays import Numbers
-from shardplan.costs.roofline import Machine, attention_efficiency, depth_efficiency, operator_times, tile_padding
-from shardplan.errors import InputError
+from shardplan.base.arrays import Numbers
+from shardplan.base.errors import InputError
 from shardplan.inputs.job import recipe_of
 from shardplan.inputs.profile import ProfileGeneration, load_profile
 from shardplan.inputs.software import Software
-from shardplan.workload.ops import AttentionCore, Matmul, Operator, StreamPass
+from shardplan.physics.costs.roofline import (
+    Machine,
+    attention_efficiency,
+    depth_efficiency,
+    operator_times,
+    tile_padding,
+)
+from shardplan.physics.workload.ops import AttentionCore, Matmul, Operator, StreamPass
 
 PEAK, BANDWIDTH = 1000e12, 3350e9
 

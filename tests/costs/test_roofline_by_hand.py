@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tests.examples import accelerator, ideal_profile
 
-from shardplan.costs.roofline import Machine, MachineRates, operator_times, pass_bytes, product_bytes
 from shardplan.inputs.job import PACKED, recipe_of
 from shardplan.inputs.software import Software
-from shardplan.workload.ops import AttentionCore, Matmul, StreamPass
+from shardplan.physics.costs.roofline import Machine, MachineRates, operator_times, pass_bytes, product_bytes
+from shardplan.physics.workload.ops import AttentionCore, Matmul, StreamPass
 
 SUSTAINED, EFFICIENT, WIDE, NARROW = 0.9, 0.75, 0.5, 0.4
 """Clocks, memory, and products in 16 and 8 bits, relative to their peaks."""

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import cluster, ideal_profile, tier
 
-from shardplan.arrays import Numbers
-from shardplan.costs.groups import Group, sharding_groups
-from shardplan.costs.network import Network
-from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
+from shardplan.base.arrays import Numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.layer import Parameters
+from shardplan.physics.costs.collectives import Group, sharding_groups
+from shardplan.physics.costs.network import Network
+from shardplan.physics.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
+from shardplan.physics.workload.layer import Parameters
 
 PSI = 1e9
 """Parameters of the rank, as the ZeRO paper calls them."""

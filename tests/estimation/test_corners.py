@@ -11,21 +11,19 @@ from tests.estimation.test_step import headless, improved
 from tests.examples import LLAMA_70B, SMALL, accelerator, cluster, gpt, ideal_profile, llama, mixtral, tier
 
 from shardplan import estimate
-from shardplan.costs.collectives import collective_bytes
-from shardplan.costs.groups import groups_of, sharding_groups
-from shardplan.costs.network import Network
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.plan_numbers import PlanNumbers, Setting
 from shardplan.inputs.readers.catalog import load_cluster
-from shardplan.validity.rules import broken_rule
-from shardplan.workload.layer import layer_block
-from shardplan.workload.shard import Shard
+from shardplan.physics.costs.collectives import collective_bytes, groups_of, sharding_groups
+from shardplan.physics.costs.network import Network
+from shardplan.physics.validity import broken_rule
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import layer_block
 
 
 def batch_of(plan: Plan, n: int, gbs: int | None = None) -> PlanNumbers:

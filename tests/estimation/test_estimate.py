@@ -10,7 +10,7 @@ from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, deepseek_
 from tests.strategies import Case, cases
 
 from shardplan import estimate
-from shardplan.errors import InputError, PlanError
+from shardplan.base.errors import InputError, PlanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.examples import GPT3_175B, LLAMA_70B, LLAMA_405B, cluster, deepseek_v3, gpt, ideal_profile, mixtral
 from tests.strategies import Case, cases, models
 
+from shardplan.estimation.charge import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig

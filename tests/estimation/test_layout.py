@@ -11,9 +11,9 @@ from tests.examples import deepseek_v3, llama
 
 from shardplan.estimation import layout
 from shardplan.estimation.layout import Chunk, pipeline_of, pipelines_of, whole_model
-from shardplan.schedules.base import PipelineSchedule
-from shardplan.schedules.registry import load_schedule
-from shardplan.workload.stage import Stage
+from shardplan.physics.schedules.base import PipelineSchedule
+from shardplan.physics.schedules.registry import load_schedule
+from shardplan.physics.workload.stage import Stage
 
 MODEL = deepseek_v3(16, 3, num_mtp_layers=1)
 """Two kinds of layers and a prediction block."""

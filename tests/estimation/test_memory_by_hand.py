@@ -22,7 +22,7 @@ from shardplan.estimation.stage_memory import (
     kept_outputs,
 )
 from shardplan.inputs.software import Software
-from shardplan.workload.layer import Parameters
+from shardplan.physics.workload.layer import Parameters
 
 KEPT = ActivationMemory(
     activations=30.0, recomputed=10.0, loss=4.0, passing=5.0, on_host=0.0, waiting=20.0, frees_gradients=True,

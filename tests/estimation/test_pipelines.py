@@ -30,8 +30,8 @@ from shardplan.estimation.times import Windows, WorkTimes
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.schedules.base import Passes
-from shardplan.workload.stage import Parts, Stage
+from shardplan.physics.schedules.base import Passes
+from shardplan.physics.workload.stage import Parts, Stage
 
 LOAD = BlockLoad(
     forward=40.0, backward=80.0, weight_gradient=30.0, recomputed=24.0, free_forward=20.0, free_backward=36.0,

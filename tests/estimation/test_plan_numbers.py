@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import Case, cases, divisors, tensor_degrees
 
-from shardplan.arrays import mapped
+from shardplan.base.arrays import mapped
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.layout import Chunk, pipeline_of, whole_model
 from shardplan.estimation.pricing import price
@@ -20,7 +20,7 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.workload.stage import Stage, kinds_of_stage, stacked
+from shardplan.physics.workload.stage import Stage, kinds_of_stage, stacked
 
 SAME = 1e-12
 SINGLE = ("num_accelerators", "schedule", "tp_kind", "cp_comm", "placement", "stage_layers")

@@ -13,12 +13,12 @@ from tests.estimation.test_pipelines import WHOLE
 from tests.estimation.test_times import HIDDEN, LAYERS, LENGTH, priced
 from tests.strategies import Case, cases
 
-from shardplan.calibration.predict import ask_all, cases_of, predict
-from shardplan.calibration.runs.rows import shipped_runs
+from shardplan.calibrate.predict import ask_all, cases_of, predict
+from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.estimation.band import band_of
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.layout import whole_model
-from shardplan.estimation.parts.once_a_step import OnceAStep
+from shardplan.estimation.parts.chunks import OnceAStep
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.plan_rows import PlanRows, StageRows
 from shardplan.estimation.priced import PricedPlan
@@ -26,7 +26,7 @@ from shardplan.estimation.stage_memory import host_holds
 from shardplan.estimation.step import Step, WorkOfStages, step_of
 from shardplan.estimation.times import StateTimes
 from shardplan.inputs.plan import Plan
-from shardplan.workload.stage import Stage, kinds_of_stage
+from shardplan.physics.workload.stage import Stage, kinds_of_stage
 
 SAME = 1e-12
 

@@ -15,7 +15,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.stage import stages
+from shardplan.physics.workload.stage import stages
 
 
 def prices(model: ModelConfig, num_accelerators: int, **fields: Any) -> Prices:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.examples import LLAMA_70B, accelerator, cluster, llama, tier
 
 from shardplan import estimate
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.estimation.charge import FLOPS_CONVENTION, flops_convention, model_flops_per_token
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.flops import FLOPS_CONVENTION, flops_convention, model_flops_per_token
 from shardplan.estimation.question import put_question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import with_positions

@@ -15,21 +15,21 @@ from tests.estimation.test_pipelines import AROUND, LOAD, TIMES, WHOLE, WORK, nu
 from tests.strategies import Case, cases, without_losses
 
 from shardplan import estimate
-from shardplan.calibration.runs.option_words import OVERLAPS
-from shardplan.costs.block import BlockCost
+from shardplan.calibrate.runs.option_words import OVERLAPS
 from shardplan.estimation.charge import CHARGES, StateCharge, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.times import StateTimes, Windows, once_windows, state_times, work_times
-from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.memory.activations import applied_share
-from shardplan.workload.stage import Stage, stages
+from shardplan.physics.costs.block import BlockCost
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
+from shardplan.physics.memory import applied_share
+from shardplan.physics.workload.stage import Stage, stages
 
 OVERLAPPED = replace(TIMES, windows=Windows(vp=2, group_size=3, sharding=0.5, once=0.25))
 """5 seconds forward and 9 backward that hide nothing: half of them every micro-batch, a quarter of a chunk's once."""

@@ -29,7 +29,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.stage import Stage, kinds_of_stage
+from shardplan.physics.workload.stage import Stage, kinds_of_stage
 
 FREE = cluster(
     tier("node", 8, 1e20, latency=0), tier("network", None, 1e20, latency=0), part=accelerator(memory_bandwidth=1e30)

@@ -9,10 +9,10 @@ from hypothesis import given
 from tests.few import few
 from tests.strategies import Case, cases
 
-from shardplan.costs.block import Times
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.parts.terms import IN_FILES, MEMORY_TERMS, OF_BLOCKS, STEP_TERMS, TERMS, keys_of, term_label
 from shardplan.estimation.stage_memory import StageMemory
+from shardplan.physics.costs.block import Times
 
 OUTPUT = Path(__file__).parents[2] / "docs" / "output.md"
 

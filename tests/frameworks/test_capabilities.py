@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.frameworks.capabilities import FORMS, Capabilities, read_capabilities
-from shardplan.frameworks.stack import list_stacks, load_stack
-from shardplan.schedules.registry import SCHEDULES
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.physics.frameworks.capabilities import FORMS, Capabilities, read_capabilities
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
+from shardplan.physics.schedules.registry import SCHEDULES
 
 FROM_PAPERS = {"hai-llm", "meta-llama-3", "megascale"}
 ENTRY = {"value": ["zero1"], "source": "arguments.py"}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from shardplan import load_cluster, load_model
-from shardplan.errors import InputError
-from shardplan.frameworks.conditions import FACTS, MOST_CHARACTERS, parse_condition, plan_fields
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.base.errors import InputError
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, Setting
+from shardplan.physics.frameworks.conditions import FACTS, MOST_CHARACTERS, parse_condition, plan_fields
 
 SETTING = Setting.of(
     load_model("llama-3.1-8b"), load_cluster("dgx-h100"), 64, Job(sequence_length=8192, global_batch_size=128)

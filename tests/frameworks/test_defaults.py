@@ -14,10 +14,10 @@ from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
 
 from shardplan import Job, Plan, PlanError, estimate, load, load_cluster, load_model, search
 from shardplan.api.answers import PlanAnswer
-from shardplan.frameworks.defaults import job_in_stack, plan_in_stack, stated
-from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.plan import StatedPlan
 from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.defaults import job_in_stack, plan_in_stack, stated
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
 
 MODEL, CLUSTER = load_model("llama-3.2-1b"), load_cluster("dgx-h100")
 JOB = Job(sequence_length=2048, global_batch_size=64)

@@ -13,16 +13,16 @@ from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from tests.strategies import cases
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
 from shardplan.estimation.question import Question
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import list_stacks, load_stack
-from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, Setting
 from shardplan.inputs.software import Software
-from shardplan.schedules.registry import list_schedules
-from shardplan.validity.rules import broken_rule
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
+from shardplan.physics.schedules.registry import list_schedules
+from shardplan.physics.validity import broken_rule
 
 SWITCHES: Final = ("overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "sequence_parallel")
 VARIED: Final[dict[str, tuple[Any, ...]]] = {

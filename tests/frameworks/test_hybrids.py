@@ -8,14 +8,14 @@ import pytest
 
 from shardplan import load_cluster, load_model, search
 from shardplan.estimation.question import put_question
-from shardplan.frameworks.options import options_of
-from shardplan.frameworks.stack import load_stack
-from shardplan.frameworks.stage_layers import hybrid_pattern, is_hybrid
-from shardplan.frameworks.usual_stack import without_prediction_blocks
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
+from shardplan.physics.frameworks.options import options_of
+from shardplan.physics.frameworks.stack import load_stack
+from shardplan.physics.frameworks.stage_layers import hybrid_pattern, is_hybrid
+from shardplan.physics.frameworks.usual_stack import without_prediction_blocks
 
 
 @pytest.mark.parametrize(("pp", "vp"), [(2, 1), (4, 1), (4, 2)])

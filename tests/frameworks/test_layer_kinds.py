@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardplan import load_model
-from shardplan.frameworks.layer_kinds import LAYER_KINDS, layer_kinds, recurrent_share
+from shardplan.physics.frameworks.stage_layers import LAYER_KINDS, layer_kinds, recurrent_share
 
 
 @pytest.mark.parametrize(("model", "kinds"), [

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from shardplan import load_cluster, load_model
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.frameworks.libraries import (
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, Setting
+from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.libraries import (
     Without,
     known_libraries,
     libraries_of,
@@ -18,11 +22,7 @@ from shardplan.frameworks.libraries import (
     rules_without,
     runs_without,
 )
-from shardplan.frameworks.stack import load_stack
-from shardplan.inputs.degrees import Degrees, Setting
-from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
-from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.stack import load_stack
 
 MEGATRON = load_stack("megatron-lm")
 

@@ -10,19 +10,19 @@ from typing import Any, Final
 import pytest
 
 from shardplan import load_cluster, load_model
-from shardplan.errors import InputError
-from shardplan.frameworks.conditions import FACTS
-from shardplan.frameworks.option_entries import SAID
-from shardplan.frameworks.options import OptionsOfPlan, makes_a_difference, options_of
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import list_stacks, load_stack
-from shardplan.frameworks.stage_layers import megatron_layout
-from shardplan.frameworks.usual_stack import Wanted
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.base.errors import InputError
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, Setting
 from shardplan.inputs.software import Software
-from shardplan.validity.rules import broken_rule
+from shardplan.physics.frameworks.conditions import FACTS
+from shardplan.physics.frameworks.option_entries import SAID
+from shardplan.physics.frameworks.options import OptionsOfPlan, makes_a_difference, options_of
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
+from shardplan.physics.frameworks.stage_layers import megatron_layout
+from shardplan.physics.frameworks.usual_stack import Wanted
+from shardplan.physics.validity import broken_rule
 
 FROM_PAPERS: Final = {"hai-llm", "megascale", "meta-llama-3"}
 NONE_READ: Final = {*FROM_PAPERS, "megatron-lm-2021"}

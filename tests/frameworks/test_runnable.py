@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from shardplan import load_cluster, load_model
-from shardplan.frameworks.capabilities import CONCERNED
-from shardplan.frameworks.defaults import plan_in_stack
-from shardplan.frameworks.runnable import Refusal, refusals, rules_of, runs
-from shardplan.frameworks.stack import list_stacks, load_stack
-from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, Setting
 from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.capabilities import CONCERNED
+from shardplan.physics.frameworks.defaults import plan_in_stack
+from shardplan.physics.frameworks.runnable import Refusal, refusals, rules_of, runs
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
 
 PLAIN = Software(moe_dispatcher="alltoall", cuda_graphs="none")
 """What frameworks do without further options."""

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from shardplan import load_cluster, load_model
-from shardplan.calibration.predict import ask_all
-from shardplan.calibration.runs.drafts import stack_of
-from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.frameworks.capabilities import Capabilities, read_capabilities
-from shardplan.frameworks.stack import Stack, list_stacks, load_stack
-from shardplan.frameworks.tested import NOTHING_SHOWN, fields_that_decide, untested, untested_aspects
-from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.calibrate.predict import ask_all
+from shardplan.calibrate.runs.drafts import stack_of
+from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, Setting
+from shardplan.physics.frameworks.capabilities import Capabilities, read_capabilities
+from shardplan.physics.frameworks.runnable import NOTHING_SHOWN, fields_that_decide, untested, untested_aspects
+from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 
 HEAD: dict[str, Any] = {"version": "1", "date": "2026-08"}
 SHOWN: dict[str, Any] = {

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.frameworks.stack import STACKED_FIELDS, Stack, list_stacks, load_stack
+from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.inputs.job import PRECISIONS, Job
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.stack import STACKED_FIELDS, Stack, list_stacks, load_stack
 
 NAMES = {
     "megatron-bridge", "nemo", "megatron-lm", "megatron-lm-2021", "megatron-deepspeed", "deepspeed", "torchtitan",

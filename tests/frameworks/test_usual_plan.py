@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import load_stack
-from shardplan.frameworks.stage_layers import layers_by_cost
-from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
 from shardplan.inputs.readers.catalog import load_cluster, load_model
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import load_stack
+from shardplan.physics.frameworks.stage_layers import layers_by_cost
+from shardplan.physics.frameworks.usual_stack import usual_chunks, usual_expert_tp, usual_stage_layers
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.records import plain
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, load_cluster
 from shardplan.inputs.readers.cluster_record import cluster_from_record
-from shardplan.records import plain
 
 PART = Accelerator(
     name="part",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.documents import documents_of
 from shardplan.inputs.job import Job
 

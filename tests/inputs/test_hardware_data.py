@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shardplan.files import DATA
+from shardplan.base.files import DATA
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.catalog import list_accelerators, list_clusters, load_accelerator, load_cluster
 from shardplan.inputs.readers.hardware_files import networks

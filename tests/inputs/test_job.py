@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 
 VALID: dict[str, Any] = {"sequence_length": 4096, "global_batch_size": 1024}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
 from shardplan.inputs.readers.catalog import list_models, load_model

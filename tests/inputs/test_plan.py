@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.base.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.inputs.plan import (
     DEFAULT_PLACEMENT,
     OP_SAC,

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.inputs import profile as profile_module
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, generations, load_profile, read_profile

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from tests.examples import cluster, ideal_profile
 
-from shardplan.costs.groups import sharding_groups
-from shardplan.costs.network import Network
-from shardplan.costs.state_traffic import StateTraffic, state_traffic
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.sharding import SHARDINGS, sharding_fields
 from shardplan.inputs.software import Software
-from shardplan.memory.states import gathered_bytes, model_states, reduction_bytes, unsharded_gradient_bytes
-from shardplan.workload.layer import Parameters
+from shardplan.physics.costs.collectives import sharding_groups
+from shardplan.physics.costs.network import Network
+from shardplan.physics.costs.state_traffic import StateTraffic, state_traffic
+from shardplan.physics.memory import gathered_bytes, model_states, reduction_bytes, unsharded_gradient_bytes
+from shardplan.physics.workload.layer import Parameters
 
 PSI = 1e9
 N = 64

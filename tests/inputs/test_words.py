@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.fields import described, in_our_words
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.fields import described, in_our_words
+from shardplan.base.words import Words, folded
 from shardplan.inputs import words as vocabulary
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS, Plan
 from shardplan.inputs.software import Software
-from shardplan.schedules.names import BUILT_IN
-from shardplan.words import Words, folded
+from shardplan.physics.schedules.names import BUILT_IN
 
 TABLES = {name: table for name, table in vars(vocabulary).items() if isinstance(table, Words)}
 

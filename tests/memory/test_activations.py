@@ -20,7 +20,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import load_profile
 from shardplan.inputs.software import LossKernel, Software
-from shardplan.memory.activations import (
+from shardplan.physics.memory import (
     applied_share,
     backward_set,
     held_logit_bytes,

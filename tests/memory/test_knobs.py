@@ -12,7 +12,7 @@ from shardplan import estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
-from shardplan.memory.knobs import knobs
+from shardplan.physics.memory import knobs
 
 JOB = Job(sequence_length=8192, global_batch_size=128)
 

@@ -12,7 +12,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.memory.states import (
+from shardplan.physics.memory import (
     States,
     gathered_bytes,
     host_state_bytes,
@@ -23,7 +23,7 @@ from shardplan.memory.states import (
     update_bytes,
     weight_bytes,
 )
-from shardplan.workload.layer import Parameters
+from shardplan.physics.workload.layer import Parameters
 
 PSI = 7.5e9
 """The example of the ZeRO paper."""

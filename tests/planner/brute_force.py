@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.plan import Plan, Sharding
-from shardplan.validity.rules import broken_rule
+from shardplan.inputs.plan_numbers import Setting
+from shardplan.physics.validity import broken_rule
 
 Candidates = Mapping[str, Sequence[Any]]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.strategies import clusters, jobs, models
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
 from shardplan.inputs.plan import Plan

@@ -19,7 +19,7 @@ from tests.planner.test_brute_force import tight
 
 import shardplan
 from shardplan import SearchAnswer, search_many
-from shardplan.errors import InputError, ShardplanError
+from shardplan.base.errors import InputError, ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.planner.layouts import KnownPipelines

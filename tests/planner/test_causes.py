@@ -20,10 +20,10 @@ from tests.planner.test_runnable import asked as question_in
 
 import shardplan
 from shardplan import InputError, Plan, estimate, search
-from shardplan.errors import PlanError
+from shardplan.base.errors import PlanError
 from shardplan.estimation.question import Question
-from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.plan import Offload
+from shardplan.physics.frameworks.stack import load_stack
 from shardplan.planner.evaluation import evaluate, evaluated
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans

@@ -25,6 +25,8 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
+from shardplan.physics.validity import check_plan
+from shardplan.physics.workload.stage import Stage, kinds_of_stage, stages
 from shardplan.planner.evaluation import Table, evaluate, evaluated
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
@@ -40,8 +42,6 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Space, declare
 from shardplan.planner.survey import survey_of
-from shardplan.validity.rules import check_plan
-from shardplan.workload.stage import Stage, kinds_of_stage, stages
 
 SAME = 1e-12
 

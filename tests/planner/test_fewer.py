@@ -16,10 +16,10 @@ from tests.planner.small import questions
 import shardplan
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.launch.export.targets import export_estimate
+from shardplan.physics.frameworks.stack import load_stack
 from shardplan.planner.related.fewer import (
     LEAST_GAIN,
     MOST_SEARCHED,

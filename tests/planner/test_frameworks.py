@@ -14,10 +14,13 @@ import shardplan
 from shardplan import load_model, question, search_frameworks
 from shardplan.answers.frameworks import limits_text
 from shardplan.api.questions import ask
-from shardplan.errors import InputError, NotRunnableError
+from shardplan.base.errors import InputError, NotRunnableError
+from shardplan.base.units import format_time
 from shardplan.estimation.estimate import estimate_plan
-from shardplan.frameworks.stack import load_stack
-from shardplan.frameworks.usual_stack import (
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.stack import load_stack
+from shardplan.physics.frameworks.usual_stack import (
     Wanted,
     chosen_stack,
     published_stacks,
@@ -25,11 +28,8 @@ from shardplan.frameworks.usual_stack import (
     stack_of_label,
     usual_stack,
 )
-from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
 from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.related.software import options_for, other_software
-from shardplan.units import format_time
 
 JOB = Job(sequence_length=2048, global_batch_size=64)
 

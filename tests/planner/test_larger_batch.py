@@ -11,9 +11,9 @@ from tests.examples import LLAMA_70B, cluster
 import shardplan
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.usual_stack import usual_stack
 from shardplan.planner.related.larger_batch import LEAST_GAIN, MOST_TOKENS, NEXT_GAIN, larger_batch
 from shardplan.planner.search import search_question
 from shardplan.reports.recommendation import offer_text

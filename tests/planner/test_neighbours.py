@@ -13,9 +13,9 @@ from tests.examples import LLAMA_70B, SMALL, cluster
 
 import shardplan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import job_in_stack
-from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.job import Job
+from shardplan.physics.frameworks.defaults import job_in_stack
+from shardplan.physics.frameworks.usual_stack import usual_stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.counts import (
     BATCH_SHARE,

@@ -16,18 +16,18 @@ from tests.examples import GB, SMALL, accelerator, cluster
 from tests.few import few
 from tests.planner.small import plans_of, positions, questions, spaces
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding
+from shardplan.inputs.plan_numbers import Degrees, Setting
+from shardplan.physics.validity import RULES, Rule, broken_rule
 from shardplan.planner.points import ANOTHER_DP, DUPLICATE, NEEDS, families
 from shardplan.planner.related.counts import can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import GRID, Degree, Filling, Space, declare
-from shardplan.validity.rules import RULES, Rule, broken_rule
 
 FIRST = (
     "every stage has layers",

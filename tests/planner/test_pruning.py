@@ -15,7 +15,7 @@ from tests.planner.small import CANDIDATES, TIME_OF_ALL, families_of, limits, qu
 from tests.planner.test_alike import question
 from tests.planner.test_evaluation import listed
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job

@@ -22,13 +22,13 @@ from tests.planner.test_software import MEGATRON, asked, every_plan, limited
 from tests.planner.test_ties import LIMIT, pessimistic_time
 
 import shardplan
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plans, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
-from shardplan.frameworks.tested import all_tested
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.runnable import all_tested
 from shardplan.planner.related.alike import best_of_alike
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult

@@ -8,18 +8,18 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer, run
 
 from shardplan import search
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.question import Question
-from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.readers.catalog import load_cluster, load_model
+from shardplan.physics.frameworks.usual_stack import usual_stack
+from shardplan.physics.schedules.base import Pass
+from shardplan.physics.schedules.interleaved import Interleaved
+from shardplan.physics.schedules.registry import load_schedule
 from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import CLOSED_FORM_ERROR
 from shardplan.planner.search import search_question
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
-from shardplan.schedules.base import Pass
-from shardplan.schedules.interleaved import Interleaved
-from shardplan.schedules.registry import load_schedule
 from shardplan.simulation.plan import simulate_plan
 
 

@@ -15,15 +15,15 @@ from tests.planner.brute_force import meaning
 from tests.planner.small import plans_of
 
 from shardplan import load_cluster, load_model, search
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.defaults import job_in_stack, plan_in_stack
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.planner.framework_axes import CHOICES
 from shardplan.planner.points import families
 from shardplan.planner.restrictions import Restrictions

@@ -20,21 +20,21 @@ from tests.planner.small import TIME_OF_ALL
 from tests.strategies import clusters, jobs, models
 
 from shardplan import search
-from shardplan.arrays import divisors
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.base.arrays import divisors
+from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
 from shardplan.estimation.question import Question
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
+from shardplan.physics.validity import broken_rule
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import Listed, best_plans, outcomes
 from shardplan.planner.points import families
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare
-from shardplan.validity.rules import broken_rule
 
 
 def question(num_accelerators: int = 16, *, memory: float = 80 * GB, batch: int = 64, **changes: Any) -> Question:

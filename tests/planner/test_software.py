@@ -21,19 +21,20 @@ from tests.planner.small import plans_of, positions
 from tests.strategies import Case, cases
 
 from shardplan import search
-from shardplan.costs.block import needs_one_queue
-from shardplan.errors import InputError, NotRunnableError, UnknownNameError
+from shardplan.base.errors import InputError, NotRunnableError, UnknownNameError
 from shardplan.estimation.estimate import estimate_plan, price_plans
 from shardplan.estimation.question import Question
-from shardplan.frameworks.libraries import needed_libraries
-from shardplan.frameworks.runnable import all_run
-from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.layers import Attention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees
+from shardplan.physics.costs.block import needs_one_queue
+from shardplan.physics.frameworks.libraries import needed_libraries
+from shardplan.physics.frameworks.runnable import all_run
+from shardplan.physics.frameworks.stack import load_stack
+from shardplan.physics.validity import broken_rule
 from shardplan.planner.family import Family
 from shardplan.planner.framework_axes import CHOICES
 from shardplan.planner.layouts import KnownPipelines
@@ -47,7 +48,6 @@ from shardplan.planner.search import search_question
 from shardplan.planner.software import orders
 from shardplan.planner.space import Space, declare
 from shardplan.planner.tied import Needs, has_headroom
-from shardplan.validity.rules import broken_rule
 
 MEGATRON = load_stack("megatron-lm")
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shardplan.answers.methods.data_movement import limits_chart
+from shardplan.methods.catalogue import load_method
+from shardplan.methods.subramanian2024.figures import FIGURES, figure
+from shardplan.methods.subramanian2024.study import Study, study
 from shardplan.plotting.chart import Chart, Panel
 from shardplan.plotting.page import html_page
 from shardplan.plotting.picture import png_picture
 from shardplan.plotting.subramanian2024 import chart_of
-from shardplan.published.catalogue import load_method
-from shardplan.published.subramanian2024.figures import FIGURES, figure
-from shardplan.published.subramanian2024.study import Study, study
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.plotting.chart import Axis, Chart, Field, Panel, Series
 from shardplan.plotting.page import html_page
 from shardplan.plotting.picture import png_picture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.plotting.sweeps import SweepPlot, column_meant, sweep_chart
 
 

@@ -12,11 +12,11 @@ from xml.etree import ElementTree as ET
 
 import generate_accuracy
 import pytest
-from tests.calibration import published
-from tests.calibration.rows import PUBLISHED
+from tests.calibrate import published
+from tests.calibrate.rows import PUBLISHED
 
-from shardplan.calibration.predict import SkippedRun
-from shardplan.calibration.validate import Validation, validate
+from shardplan.calibrate.predict import SkippedRun
+from shardplan.calibrate.validate import Validation, validate
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Residual
 from shardplan.reports.accuracy.figures import accuracy_figures

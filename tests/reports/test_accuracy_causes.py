@@ -8,17 +8,11 @@ from typing import get_args
 
 import pytest
 
-from shardplan.calibration.errors import sweeps_of
-from shardplan.calibration.predict import Prediction
-from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.calibration.validate import Validation, validate_runs
-from shardplan.reports.accuracy.shortfalls import (
-    Subject,
-    cause_of,
-    causes,
-    causes_of_order,
-    known_causes,
-)
+from shardplan.calibrate.errors import sweeps_of
+from shardplan.calibrate.predict import Prediction
+from shardplan.calibrate.runs.rows import shipped_runs
+from shardplan.calibrate.validate import Validation, validate_runs
+from shardplan.reports.accuracy.shortfalls import Subject, cause_of, causes, causes_of_order, known_causes
 
 DOCS = Path(__file__).parents[2] / "docs"
 SUBJECTS = get_args(Subject)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.calibration.validate import Validation, validate_runs
+from shardplan.calibrate.runs.rows import shipped_runs
+from shardplan.calibrate.validate import Validation, validate_runs
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Features, Residual
 from shardplan.reports.accuracy.coverage import coverage_record
 from shardplan.reports.accuracy.page import accuracy_sections
 from shardplan.reports.accuracy.record import accuracy_record
 from shardplan.reports.accuracy.shortfalls import not_fitting, worst
-from shardplan.reports.sections import Section
+from shardplan.reports.breakdown import Section
 
 UNSTATED, CLOSE = "mb-26.02.01-pretrain-llama3-70b-gb300-nvfp4", "llmf-044"
 FACTORS = {"mle-b200-8k": 0.7, "nano-011": 0.8, "bloom-025": 1.2, "bloom-026": 1.1}

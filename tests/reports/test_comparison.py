@@ -10,7 +10,7 @@ import pytest
 from tests.examples import SMALL, cluster
 
 from shardplan.answers.comparison import comparison_document
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from tests.examples import SMALL, accelerator, cluster, mixtral
 
-from shardplan.errors import PlanError
+from shardplan.base.errors import PlanError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job

@@ -7,11 +7,11 @@ from tests.cli.commands import run, unwrapped
 
 import shardplan
 from shardplan import Plan, load_cluster, load_model
-from shardplan.frameworks.options import OptionsOfPlan, options_of
-from shardplan.frameworks.stack import load_stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
+from shardplan.inputs.plan_numbers import Setting
 from shardplan.launch.export.targets import export_plan
+from shardplan.physics.frameworks.options import OptionsOfPlan, options_of
+from shardplan.physics.frameworks.stack import load_stack
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.errors import UnknownNameError
+from shardplan.base.errors import UnknownNameError
+from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.known_runs import (
     account_of,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import shardplan
-from shardplan.frameworks.stack import load_stack
+from shardplan.physics.frameworks.stack import load_stack
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.explanation import explain

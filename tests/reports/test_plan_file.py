@@ -17,7 +17,7 @@ from tests.few import few
 from tests.strategies import Case, cases
 
 from shardplan import search
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.band import features_of
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
@@ -28,13 +28,7 @@ from shardplan.inputs.readers.residuals import Residual
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.model_record import model_from_record, model_record
-from shardplan.reports.plan_file import (
-    PlanFile,
-    SearchAccount,
-    plan_file_from_record,
-    plan_file_record,
-    read_plan_file,
-)
+from shardplan.reports.plan_file import PlanFile, SearchAccount, plan_file_from_record, plan_file_record, read_plan_file
 
 
 @cache

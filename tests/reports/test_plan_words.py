@@ -8,9 +8,9 @@ from tests.examples import SMALL, cluster
 
 from shardplan.estimation.estimate import estimate_plan, in_framework
 from shardplan.estimation.question import Question
-from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.stack import load_stack
 from shardplan.reports.texts.plan import (
     changed_fields,
     field_text,

@@ -10,13 +10,13 @@ import pytest
 from tests.planner.test_search import question
 from tests.planner.test_ties import LIMIT
 
+from shardplan.base.units import format_bytes
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import EVIDENCE, Robustness, Ties
 from shardplan.planner.search import search_question
 from shardplan.reports.recommendation import WORSE, Recommendation, reason, recommendation, ties_sentence
-from shardplan.units import format_bytes
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, Place
+from shardplan.physics.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, Place
 
 Key = tuple[str, int, int]
 """What a pass computes: F, B or W; the stage's position on the micro-batch's path; the micro-batch."""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.schedules.executor import equal, run
 
-from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule, Place
-from shardplan.schedules.registry import SCHEDULES
+from shardplan.physics.schedules.base import Passes, Pipeline, PipelineSchedule, Place
+from shardplan.physics.schedules.registry import SCHEDULES
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=list(SCHEDULES))
 seconds = st.floats(0.05, 3.0)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from tests.schedules.executor import run
 
 from shardplan.inputs.plan import chunk_layers
-from shardplan.schedules.base import Pipeline
-from shardplan.schedules.interleaved import BreadthFirst, Interleaved
-from shardplan.schedules.longest_ways import BACKWARD_SHARE, breadth_first_way, interleaved_ways, pace_of
+from shardplan.physics.schedules.base import Pipeline
+from shardplan.physics.schedules.interleaved import BreadthFirst, Interleaved
+from shardplan.physics.schedules.longest_ways import BACKWARD_SHARE, breadth_first_way, interleaved_ways, pace_of
 
 Work = NDArray[np.float64]
 

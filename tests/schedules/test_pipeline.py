@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.schedules.executor import equal, run
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.schedules.base import Passes, Pipeline, Place, RankPasses
-from shardplan.schedules.pipeline import (
+from shardplan.physics.schedules.base import Passes, Pipeline, Place, RankPasses
+from shardplan.physics.schedules.pipeline import (
     idle_time,
     least_bubble,
     microbatches_in_flight,
@@ -26,7 +26,7 @@ from shardplan.schedules.pipeline import (
     reads_place,
     splits_backward,
 )
-from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, SCHEDULES, load_schedule
+from shardplan.physics.schedules.registry import INTERLEAVED, ONE_F_ONE_B, SCHEDULES, load_schedule
 
 
 def numbers(pp: int, num_microbatches: int, **fields: Any) -> PlanNumbers:

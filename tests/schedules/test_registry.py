@@ -10,15 +10,15 @@ import pytest
 from tests.examples import LLAMA_70B, cluster
 
 from shardplan import estimate
-from shardplan.errors import InputError, PlanError, UnknownNameError
+from shardplan.base.errors import InputError, PlanError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.schedules import registry
-from shardplan.schedules.base import Pipeline, PipelineSchedule
-from shardplan.schedules.names import BUILT_IN
-from shardplan.schedules.one_f_one_b import OneForwardOneBackward
-from shardplan.schedules.registry import (
+from shardplan.physics.schedules import registry
+from shardplan.physics.schedules.base import Pipeline, PipelineSchedule
+from shardplan.physics.schedules.names import BUILT_IN
+from shardplan.physics.schedules.one_f_one_b import OneForwardOneBackward
+from shardplan.physics.schedules.registry import (
     SCHEDULES,
     is_known,
     list_all_schedules,
@@ -29,7 +29,7 @@ from shardplan.schedules.registry import (
 )
 
 PACKAGE = """
-from shardplan.schedules.one_f_one_b import OneForwardOneBackward
+from shardplan.physics.schedules.one_f_one_b import OneForwardOneBackward
 
 class Theirs(OneForwardOneBackward):
     name = "theirs"

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.schedules.executor import equal, run
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, PipelineSchedule, RankPasses
-from shardplan.schedules.dualpipe import folded_idle_time
-from shardplan.schedules.interleaved import Interleaved
-from shardplan.schedules.pipeline import holds_both_ends, idle_time, microbatches_in_flight
-from shardplan.schedules.registry import SCHEDULES, load_schedule
-from shardplan.simulation.closed import closed_form_step_time
-from shardplan.simulation.step import simulate
+from shardplan.physics.schedules.base import ChunkTimes, Passes, Pipeline, PipelineSchedule, RankPasses
+from shardplan.physics.schedules.dualpipe import folded_idle_time
+from shardplan.physics.schedules.interleaved import Interleaved
+from shardplan.physics.schedules.pipeline import holds_both_ends, idle_time, microbatches_in_flight
+from shardplan.physics.schedules.registry import SCHEDULES, load_schedule
+from shardplan.simulation.step import closed_form_step_time, simulate
 
 chunks = st.integers(1, 8)
 one_wave = pytest.mark.parametrize("schedule", [SCHEDULES["1f1b"], SCHEDULES["gpipe"]], ids=["1f1b", "gpipe"])

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from tests.simulation.cases import even, passes, pipeline, step
 from tests.simulation.published_rows import rows, simulated
 
-from shardplan.errors import InputError
-from shardplan.schedules.base import ChunkTimes, Orders, Pass, Passes, Pipeline, Place, Schedule
-from shardplan.schedules.registry import closed_form, list_all_schedules, load_any_schedule
-from shardplan.schedules.simulated.order_file import FILE, KINDS, order_of_text
-from shardplan.schedules.simulated.v_pattern import VHalf, VMin, VPattern
-from shardplan.schedules.simulated.zero_bubble_search import KEPT_SHARE
+from shardplan.base.errors import InputError
+from shardplan.physics.schedules.base import ChunkTimes, Orders, Pass, Passes, Pipeline, Place, Schedule
+from shardplan.physics.schedules.order_file import FILE, KINDS, order_of_text
+from shardplan.physics.schedules.registry import closed_form, list_all_schedules, load_any_schedule
+from shardplan.physics.schedules.v_pattern import VHalf, VMin, VPattern
+from shardplan.physics.schedules.zero_bubble_search import KEPT_SHARE
 from shardplan.simulation.pieces import FORWARD, INPUT_GRADIENT, NOTHING, WEIGHT_GRADIENT
 from shardplan.simulation.step import SimulatedStep, simulate
 

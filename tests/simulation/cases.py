@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, Schedule
-from shardplan.schedules.registry import load_any_schedule
+from shardplan.physics.schedules.base import ChunkTimes, Passes, Pipeline, Schedule
+from shardplan.physics.schedules.registry import load_any_schedule
 from shardplan.simulation.step import Disturbance, SimulatedStep, simulate
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.simulation.cases import even, passes, pipeline, step
 
-from shardplan.schedules.base import Pipeline
+from shardplan.physics.schedules.base import Pipeline
 from shardplan.simulation.step import SimulatedStep
 
 PUBLISHED = Path(__file__).parent / "published"

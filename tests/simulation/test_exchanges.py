@@ -13,14 +13,13 @@ from tests.simulation.cases import even, passes, pipeline, step
 from tests.simulation.test_plan import every_plan, question
 from tests.simulation.test_step import sizes, suited, uneven
 
-from shardplan.costs.overlap import exposed_with_chunks
-from shardplan.estimation.parts.once_a_step import StepTraffic
+from shardplan.estimation.parts.chunks import StepTraffic
 from shardplan.inputs.plan import Plan, Sharding
-from shardplan.schedules.base import ChunkTimes
-from shardplan.schedules.registry import list_all_schedules, load_any_schedule
+from shardplan.physics.costs.host import exposed_with_chunks
+from shardplan.physics.schedules.base import ChunkTimes
+from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.simulation.exchanges import StateExchanges
-from shardplan.simulation.plan import SimulatedPlan, simulate_plan
-from shardplan.simulation.show import timeline_of
+from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.step import SimulatedStep
 from shardplan.simulation.timeline import HIDDEN_GATHERING, HIDDEN_REDUCTION
 

@@ -11,19 +11,18 @@ from tests.examples import cluster, gpt, tier
 from tests.simulation.cases import even, passes, pipeline, step
 from tests.simulation.published_rows import rows, simulated
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.schedules.base import ChunkTimes, Pipeline
-from shardplan.schedules.registry import load_any_schedule
-from shardplan.simulation.clock import run
-from shardplan.simulation.closed import closed_form_step_time
+from shardplan.physics.schedules.base import ChunkTimes, Pipeline
+from shardplan.physics.schedules.registry import load_any_schedule
+from shardplan.simulation.case import run
 from shardplan.simulation.pieces import NOTHING
 from shardplan.simulation.plan import pipeline_of, simulate_plan, simulate_priced
-from shardplan.simulation.step import Disturbance, SimulatedStep, simulate
+from shardplan.simulation.step import Disturbance, SimulatedStep, closed_form_step_time, simulate
 
 
 def question(model: str = "llama-3.1-8b", batch: int = 64, num_accelerators: int = 16, **job: Any) -> Question:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.schedules.executor import equal, run
 from tests.simulation.cases import even, passes, pipeline, step
 
-from shardplan.errors import InputError
-from shardplan.schedules.base import ChunkTimes, Orders, Pass, Passes, Pipeline, PipelineSchedule, Schedule
-from shardplan.schedules.names import BUILT_IN
-from shardplan.schedules.one_f_one_b import OneForwardOneBackward
-from shardplan.schedules.registry import closed_form, list_all_schedules, load_any_schedule
+from shardplan.base.errors import InputError
+from shardplan.physics.schedules.base import ChunkTimes, Orders, Pass, Passes, Pipeline, PipelineSchedule, Schedule
+from shardplan.physics.schedules.names import BUILT_IN
+from shardplan.physics.schedules.one_f_one_b import OneForwardOneBackward
+from shardplan.physics.schedules.registry import closed_form, list_all_schedules, load_any_schedule
 from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, simulate
 
 every_schedule = pytest.mark.parametrize("name", list_all_schedules())

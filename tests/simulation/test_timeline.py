@@ -13,16 +13,15 @@ from tests.simulation.cases import even, passes, pipeline, step
 from tests.simulation.test_plan import PLANS, every_plan, question
 from tests.simulation.test_step import sizes, suited, uneven
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.parts.chunks import MemoryParts
 from shardplan.inputs.plan import Plan
-from shardplan.schedules.base import ChunkTimes, Pipeline, PipelineSchedule, Schedule
-from shardplan.schedules.names import BUILT_IN
-from shardplan.schedules.registry import list_all_schedules, load_any_schedule
+from shardplan.physics.schedules.base import ChunkTimes, Pipeline, PipelineSchedule, Schedule
+from shardplan.physics.schedules.names import BUILT_IN
+from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.simulation.events import PlacedStep, events_of
 from shardplan.simulation.memory import memory_of
-from shardplan.simulation.plan import SimulatedPlan, simulate_plan
-from shardplan.simulation.show import timeline_of, timeline_of_times
+from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of, timeline_of_times
 from shardplan.simulation.step import Disturbance
 from shardplan.simulation.timeline import (
     BUBBLE,

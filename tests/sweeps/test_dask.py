@@ -8,9 +8,9 @@ import pytest
 from tests.sweeps.small import SMALL
 
 import shardplan
-from shardplan.errors import InputError
-from shardplan.sweeps import executors
-from shardplan.sweeps.folder import RESULTS
+from shardplan.base.errors import InputError
+from shardplan.decide.sweeps import executors
+from shardplan.decide.sweeps.folder import RESULTS
 
 distributed = pytest.importorskip("distributed", reason="comes with the extra 'cluster'")
 pytestmark = pytest.mark.filterwarnings("default")  # what Dask warns of while it ends is not ours

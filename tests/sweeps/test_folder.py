@@ -14,13 +14,12 @@ import pytest
 from tests.sweeps.small import SMALL
 
 import shardplan
-from shardplan.errors import InputError
-from shardplan.sweeps import run
-from shardplan.sweeps.folder import MANIFEST, RESULTS, SCHEMA, new_folder, open_folder
-from shardplan.sweeps.grid import SweepGrid, grid_of
-from shardplan.sweeps.lock import LOCK, holder_of, locked
-from shardplan.sweeps.rows import Row
-from shardplan.sweeps.work import rows_of
+from shardplan.base.errors import InputError
+from shardplan.decide.sweeps import run
+from shardplan.decide.sweeps.executors import rows_of
+from shardplan.decide.sweeps.folder import LOCK, MANIFEST, RESULTS, SCHEMA, holder_of, locked, new_folder, open_folder
+from shardplan.decide.sweeps.grid import SweepGrid, grid_of
+from shardplan.decide.sweeps.rows import Row
 
 pytest.importorskip("polars", reason="comes with the extra 'sweep'")
 

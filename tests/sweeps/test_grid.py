@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError
-from shardplan.sweeps.grid import SweepGrid, grid_of
-from shardplan.sweeps.questions import check_names, put
-from shardplan.sweeps.ranges import values_of
+from shardplan.base.errors import InputError
+from shardplan.decide.sweeps.fields import values_of
+from shardplan.decide.sweeps.grid import SweepGrid, check_names, grid_of, put
 
 LEAST: dict[str, Any] = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "gpus": 8}
 

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from tests.sweeps.small import SMALL
 
+from shardplan.decide.sweeps.executors import rows_of
+from shardplan.decide.sweeps.grid import PutPoint, grid_of, put
+from shardplan.decide.sweeps.rows import as_columns, schema_of
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS
 from shardplan.planner.ranking import different_cells
@@ -16,10 +19,6 @@ from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
-from shardplan.sweeps.grid import grid_of
-from shardplan.sweeps.questions import PutPoint, put
-from shardplan.sweeps.rows import as_columns, schema_of
-from shardplan.sweeps.work import rows_of
 
 GRID = grid_of(SMALL)
 CHOICES: dict[str, Any] = {"fix": {"cp": 1, "pp": 1, "sharding": "zero1", "recompute": "none"}, "limit": {"tp": [1, 2]}}
@@ -100,7 +99,7 @@ def test_a_defect_is_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("shardplan.sweeps.work.best_of_alike", broken)
+    monkeypatch.setattr("shardplan.decide.sweeps.executors.best_of_alike", broken)
     rows = rows_of(GRID, range(3))
     assert {(row["outcome"], row["reason"]) for row in rows} == {("failed", "ZeroDivisionError: by zero")}
 

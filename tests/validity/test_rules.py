@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.examples import GPT3_175B, LLAMA_70B, LLAMA_405B, cluster, deepseek_v3, llama, mixtral
 from tests.strategies import Case, cases
 
-from shardplan.errors import PlanError
-from shardplan.inputs.degrees import Degrees, Setting, num_microbatches
+from shardplan.base.errors import PlanError
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.schedules.registry import SCHEDULES
-from shardplan.validity.rules import RULES, broken_rule, check_plan
+from shardplan.inputs.plan_numbers import Degrees, Setting, num_microbatches
+from shardplan.physics.schedules.registry import SCHEDULES
+from shardplan.physics.validity import RULES, broken_rule, check_plan
 
 MIXTRAL = mixtral()
 DEEPSEEK = deepseek_v3()

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from shardplan import load
-from shardplan.fields import described
+from shardplan.base.fields import described
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.planner.stopping import SearchStopped

@@ -11,7 +11,7 @@ from tests.cli.commands import run
 
 from shardplan.reports.plan_file import read_plan_file
 from shardplan.web.planning.answered import answered
-from shardplan.web.planning.command import estimate_command, plan_command
+from shardplan.web.planning.verdict import estimate_command, plan_command
 from shardplan.web.state import PageQuestion
 
 QUESTIONS = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.web.app import create_app
 from shardplan.web.guard.headers import policy
 from shardplan.web.serving import address_of, with_token

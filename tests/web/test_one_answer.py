@@ -8,8 +8,8 @@ import pytest
 from tests.cli.commands import SMALL, answer
 
 import shardplan
-from shardplan.errors import InputError
-from shardplan.sweeps.questions import put
+from shardplan.base.errors import InputError
+from shardplan.decide.sweeps.grid import put
 from shardplan.web.json.asking import estimate_answer
 from shardplan.web.json.bodies import EstimateBody
 from shardplan.web.planning.answered import PageAnswer, answered

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.web.conftest import Served, serving
 
-from shardplan.fields import described
+from shardplan.base.fields import described
 from shardplan.web.json.tasks import CATALOGUES, TASKS
 from shardplan.web.settings import ServerSettings
 

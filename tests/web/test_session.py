@@ -11,9 +11,9 @@ import pytest
 from tests.cli.commands import run
 
 from shardplan.api.calls import search
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.files import DATA
 from shardplan.estimation.question import Question
-from shardplan.files import DATA
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, read_plan_file
 from shardplan.web.planning.answered import answered

@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="the test client needs httpx")
 
 from starlette.testclient import TestClient
 
-from shardplan.files import DATA, example_files
+from shardplan.base.files import DATA, example_files
 from shardplan.web.app import create_app
 from shardplan.web.decisions import OPERATIONS
 from shardplan.web.pages.view import VIEWS, View

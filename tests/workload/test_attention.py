@@ -13,11 +13,10 @@ from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.attention import attention, latent_attention
-from shardplan.workload.keys import mean_keys
-from shardplan.workload.ops import AttentionCore, Block, Matmul, StreamPass
-from shardplan.workload.passes import TRAFFIC
-from shardplan.workload.shard import Shard
+from shardplan.physics.workload.attention import attention, latent_attention, mean_keys
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.ops import AttentionCore, Block, Matmul, StreamPass
+from shardplan.physics.workload.passes import TRAFFIC
 
 LENGTH = 4096
 DEEPSEEK_V3 = LatentAttention(

@@ -12,17 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import GPT3_175B, LLAMA_70B, deepseek_v3, mixtral
 
-from shardplan.costs.collectives import collective_bytes
-from shardplan.costs.groups import Group
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.communication import domains_reached, summa_exchange, tensor_exchange
-from shardplan.workload.layer import layer_block
-from shardplan.workload.ops import Collective, Copies, Matmul
-from shardplan.workload.shard import Shard
+from shardplan.physics.costs.collectives import Group, collective_bytes
+from shardplan.physics.workload.communication import Shard, domains_reached, summa_exchange, tensor_exchange
+from shardplan.physics.workload.layer import layer_block
+from shardplan.physics.workload.ops import Collective, Copies, Matmul
 
 LENGTH, MICRO = 2048, 2
 TOKENS = LENGTH * MICRO

@@ -16,10 +16,9 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Attention
 from shardplan.inputs.plan import CpComm, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.workload.attention import attention
-from shardplan.workload.keys import MOST_DOCUMENTS, document_length, mean_keys, slowest_rank
-from shardplan.workload.ops import AttentionCore
-from shardplan.workload.shard import Shard
+from shardplan.physics.workload.attention import MOST_DOCUMENTS, attention, document_length, mean_keys, slowest_rank
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.ops import AttentionCore
 
 LOG_NORMAL = documents_of((1024, 2048))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import GPT3_175B, LLAMA_405B, deepseek_v3, gpt, llama, mixtral
 from tests.strategies import Case, cases
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -19,7 +19,8 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.recurrent import DeltaAttention
 from shardplan.inputs.software import Software
-from shardplan.workload.layer import (
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import (
     BLOCKS,
     Parameters,
     embedding_parameters,
@@ -28,9 +29,8 @@ from shardplan.workload.layer import (
     layer_parameters,
     mtp_parameters,
 )
-from shardplan.workload.ops import OUTSIDE, Matmul, StreamPass
-from shardplan.workload.shard import Shard
-from shardplan.workload.stage import Stage, stages
+from shardplan.physics.workload.ops import OUTSIDE, Matmul, StreamPass
+from shardplan.physics.workload.stage import Stage, stages
 
 
 def batch(num_accelerators: int = 1, **fields: Any) -> PlanNumbers:

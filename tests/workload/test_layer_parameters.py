@@ -9,7 +9,7 @@ import pytest
 from tests.examples import LLAMA_70B, cluster, deepseek_v3, gpt, ideal_profile, llama, mixtral
 
 from shardplan import estimate
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
@@ -19,8 +19,9 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.recurrent import ShortConvolution
 from shardplan.inputs.software import Software
-from shardplan.workload.embedding import embedding, head, logits, mtp_projection
-from shardplan.workload.layer import (
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.embedding import embedding, head, logits, mtp_projection
+from shardplan.physics.workload.layer import (
     Parameters,
     check_adapters,
     embedding_parameters,
@@ -29,11 +30,11 @@ from shardplan.workload.layer import (
     layer_block,
     layer_parameters,
     mtp_parameters,
+    newton_schulz_flops,
+    orthogonalised,
 )
-from shardplan.workload.muon import newton_schulz_flops, orthogonalised
-from shardplan.workload.ops import OUTSIDE, Block, Matmul, StreamPass
-from shardplan.workload.passes import TRAFFIC
-from shardplan.workload.shard import Shard
+from shardplan.physics.workload.ops import OUTSIDE, Block, Matmul, StreamPass
+from shardplan.physics.workload.passes import TRAFFIC
 
 H = 64
 HEADS = Attention(num_heads=4, num_kv_heads=2, head_dim=16)

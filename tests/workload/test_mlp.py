@@ -14,11 +14,10 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import CudaGraphs, Software
-from shardplan.workload.mlp import channel_scale, mlp, norm
-from shardplan.workload.moe import mixture_of_experts
-from shardplan.workload.ops import Block, Matmul, StreamPass
-from shardplan.workload.passes import TRAFFIC
-from shardplan.workload.shard import Shard
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.mlp import channel_scale, mixture_of_experts, mlp, norm
+from shardplan.physics.workload.ops import Block, Matmul, StreamPass
+from shardplan.physics.workload.passes import TRAFFIC
 
 LENGTH, HIDDEN, MICRO = 2048, 1024, 2
 SBH = LENGTH * MICRO * HIDDEN

@@ -10,10 +10,10 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_model
-from shardplan.workload.layer import layer_block
-from shardplan.workload.op_sac import selected
-from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
-from shardplan.workload.shard import Shard
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import layer_block
+from shardplan.physics.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
+from shardplan.physics.workload.training import selected
 
 LLAMA_8B = load_model("llama-3.1-8b")
 TOKENS = 8192

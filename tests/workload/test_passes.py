@@ -14,14 +14,13 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.inputs.software import Software
-from shardplan.workload.attention import attention
-from shardplan.workload.embedding import embedding, head
-from shardplan.workload.mlp import mlp, norm
-from shardplan.workload.moe import mixture_of_experts
-from shardplan.workload.ops import Block, StreamPass
-from shardplan.workload.passes import TRAFFIC
-from shardplan.workload.recurrent import linear_attention, state_space
-from shardplan.workload.shard import Shard
+from shardplan.physics.workload.attention import attention
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.embedding import embedding, head
+from shardplan.physics.workload.mlp import mixture_of_experts, mlp, norm
+from shardplan.physics.workload.ops import Block, StreamPass
+from shardplan.physics.workload.passes import TRAFFIC
+from shardplan.physics.workload.recurrent import linear_attention, state_space
 
 HALF, FULL = 2, 4
 """Bytes of 16-bit and of fp32 numbers."""

@@ -16,10 +16,11 @@ from shardplan.inputs.recurrent import (
     ShortConvolution,
     StateSpace,
 )
-from shardplan.workload.layer import layer_block
-from shardplan.workload.ops import Block, Matmul, StreamPass
-from shardplan.workload.passes import TRAFFIC
-from shardplan.workload.recurrent import (
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import layer_block
+from shardplan.physics.workload.ops import Block, Matmul, StreamPass
+from shardplan.physics.workload.passes import TRAFFIC
+from shardplan.physics.workload.recurrent import (
     delta_attention,
     lightning_attention,
     linear_attention,
@@ -27,7 +28,6 @@ from shardplan.workload.recurrent import (
     short_convolution,
     state_space,
 )
-from shardplan.workload.shard import Shard
 
 LENGTH = 4096
 MAMBA2_2_7B = StateSpace(

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.examples import LLAMA_405B, SMALL, deepseek_v3, gpt, llama
 from tests.strategies import models
 
-from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import chunk_layers
-from shardplan.workload.stage import Parts, Stage, kinds_of_stage, largest, stacked, stages
+from shardplan.physics.frameworks.stage_layers import layers_by_cost
+from shardplan.physics.workload.stage import Parts, Stage, kinds_of_stage, largest, stacked, stages
 
 counts = st.integers(1, 200)
 

@@ -11,24 +11,24 @@ import pytest
 from tests.examples import LLAMA_70B, cluster, deepseek_v3, llama, mixtral
 
 from shardplan import estimate
-from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.calibration.validate import validate_runs
-from shardplan.costs.roofline import operator_times
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.calibrate.runs.rows import shipped_runs
+from shardplan.calibrate.validate import validate_runs
+from shardplan.estimation.charge import model_flops_per_token
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import PACKED, Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
+from shardplan.physics.costs.roofline import operator_times
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import Parameters, held_parameters, layer_block, layer_parameters
+from shardplan.physics.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
+from shardplan.physics.workload.passes import TRAFFIC
+from shardplan.physics.workload.training import READ_BY, adapters, forward_alone, frozen, trained
 from shardplan.planner.search import search_question
-from shardplan.workload.layer import Parameters, held_parameters, layer_block, layer_parameters
-from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Saved, StreamPass
-from shardplan.workload.passes import TRAFFIC
-from shardplan.workload.shard import Shard
-from shardplan.workload.training import READ_BY, adapters, forward_alone, frozen, trained
 
 SEQUENCE = 4096
 LORA: dict[str, Any] = {"train": "lora", "lora_rank": 16, "lora_targets": "q,v"}

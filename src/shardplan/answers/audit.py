@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
 from shardplan.answers.plans import question_lines
+from shardplan.base.records import plain
+from shardplan.base.units import format_bytes, format_time
 from shardplan.inputs.plan import Plan
 from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
-from shardplan.records import plain
 from shardplan.reports.model_record import model_record
 from shardplan.reports.texts.plan import field_name, field_text
-from shardplan.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from shardplan.launch.audit.answer import Audit

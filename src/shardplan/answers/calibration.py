@@ -19,13 +19,13 @@ from shardplan.answers.validation import (
     read_as_parts,
     taken_parts,
 )
-from shardplan.calibration.defaults import Refit, with_fitted
-from shardplan.calibration.errors import Errors, errors_of
-from shardplan.calibration.microbench import Kept, Measurements, Outcome, measurements_path
-from shardplan.calibration.user import FitComparison, UserFit
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.base.records import plain
+from shardplan.calibrate.defaults import Refit, with_fitted
+from shardplan.calibrate.errors import Errors, errors_of
+from shardplan.calibrate.microbench import Kept, Measurements, Outcome, measurements_path
+from shardplan.calibrate.user import FitComparison, UserFit
 from shardplan.inputs.profile import Constant, constants_of, generations
-from shardplan.records import plain
 from shardplan.reports.texts.answer import percent
 
 MOST_CHANGES: Final = 15

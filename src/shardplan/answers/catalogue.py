@@ -8,16 +8,9 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from shardplan.answers.document import (
-    AnswerDocument,
-    Block,
-    Bullets,
-    Column,
-    Line,
-    Numbered,
-    Part,
-    RowTable,
-)
+from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Numbered, Part, RowTable
+from shardplan.base.records import plain
+from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.defaults import default_sequence_length
 from shardplan.inputs.layers import MLP
@@ -32,10 +25,8 @@ from shardplan.inputs.readers.catalog import (
     load_model,
 )
 from shardplan.inputs.readers.names import model_sources, name_meant
-from shardplan.records import plain
 from shardplan.reports.model_record import PARTS, model_record
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_bytes, format_count, format_rate, format_time
 
 Record = dict[str, Any]
 Quantity = Literal["text", "count", "bytes", "bytes_per_s", "flops_per_s", "s", "share", "w", "usd_per_hour"]
@@ -209,7 +200,7 @@ def _kind(model: ModelConfig) -> str:
 def model_details(given: NameOrPath | Mapping[str, Any], *, sequence_length: int | None = None) -> Record:
     """Every dimension of a model, its parameter counts and FLOP per token; the record of ``models NAME --json``."""
     model = load_model(given)
-    from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token  # takes time to import
+    from shardplan.estimation.charge import FLOPS_CONVENTION, model_flops_per_token  # takes time to import
 
     length = sequence_length or default_sequence_length(model)
     record = model_record(model)

@@ -19,12 +19,12 @@ from shardplan.answers.document import (
     Tone,
     plain_tone,
 )
+from shardplan.base.units import format_bytes, format_count, format_rate, format_time
+from shardplan.base.words import joined
 from shardplan.estimation.ties import tie_factor
 from shardplan.reports.comparison import Comparison, Row, Unit
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import short_policy
-from shardplan.units import format_bytes, format_count, format_rate, format_time
-from shardplan.words import joined
 
 TITLES: Final = {
     "question": ("Question", "where it differs"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
 
 if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart

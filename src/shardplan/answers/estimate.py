@@ -22,12 +22,14 @@ from shardplan.answers.document import (
     Tone,
 )
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
+from shardplan.base.outputs import JsonTarget
+from shardplan.base.records import Record
+from shardplan.base.units import format_bytes, format_time
+from shardplan.base.words import joined
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
-from shardplan.outputs.target import JsonTarget
-from shardplan.records import Record
 from shardplan.reports.breakdown import Share, memory_bar, step_split
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
@@ -42,8 +44,6 @@ from shardplan.reports.texts.answer import (
     training_text,
 )
 from shardplan.reports.texts.plan import flags_text, plan_flags, variant_flag
-from shardplan.units import format_bytes, format_time
-from shardplan.words import joined
 
 LEAST_SHARE: Final = 0.004
 """Terms below this share of the step are summed up in one line."""

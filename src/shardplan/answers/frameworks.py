@@ -7,16 +7,16 @@ from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, CommandLine, Line, Part, RowTable, Tone
 from shardplan.answers.plans import of_plan, plan_columns, question_lines, used_column, whole_percent
+from shardplan.base.records import Record, plain
+from shardplan.base.units import format_bytes, format_time
+from shardplan.base.version import VERSION
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.related.frameworks import FrameworkAnswer
-from shardplan.records import Record, plain
 from shardplan.reports.model_record import model_record
 from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.recommendation import reason, recommendation
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_bytes, format_time
-from shardplan.version import VERSION
 
 
 def best(answer: FrameworkAnswer) -> Estimate | None:

@@ -7,16 +7,14 @@ from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable, Tone
 from shardplan.answers.timeline import LEAST_SHARE, MOST_RANKS, more_ranks, written_lines
+from shardplan.base.records import plain
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.parts.terms import term_label
-from shardplan.records import plain
 from shardplan.reports.texts.answer import more_or_less, percent, signed_time
 from shardplan.simulation.measured.answer import SPLIT_AS_PREDICTED, MeasuredAnswer
-from shardplan.simulation.measured.comparison import PassComparison, PassName
-from shardplan.simulation.measured.kernels import IDLE, OFFLOAD
-from shardplan.simulation.measured.passes import MeasuredStep
+from shardplan.simulation.measured.comparison import SUM, PassComparison, PassName, TermComparison
+from shardplan.simulation.measured.passes import IDLE, OFFLOAD, MeasuredStep
 from shardplan.simulation.measured.profile import ProfiledStep
-from shardplan.simulation.measured.terms import SUM, TermComparison
-from shardplan.units import format_bytes, format_time
 
 MOST_COLLECTIVES: Final = 4
 LABELS: Final = {

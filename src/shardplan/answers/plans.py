@@ -8,15 +8,15 @@ from operator import attrgetter
 from typing import Any, Final
 
 from shardplan.answers.document import Column, Line, Span
+from shardplan.base.records import keys, plain
+from shardplan.base.units import format_count, format_time
+from shardplan.base.version import VERSION
+from shardplan.base.words import joined
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.records import keys, plain
 from shardplan.reports.texts.answer import note_sentence, question_parts, question_title
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
-from shardplan.units import format_count, format_time
-from shardplan.version import VERSION
-from shardplan.words import joined
 
 EstimateOf = Callable[[Any], Estimate | None]
 """The plan of a row."""

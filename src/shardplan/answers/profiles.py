@@ -7,11 +7,11 @@ from functools import cache
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Numbered, Part, RowTable
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.base.records import plain
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
-from shardplan.records import plain
 
 DEFAULT: Final = "default"
 MAKERS: Final = {"nvlink": "NVIDIA", "xgmi": "AMD", "ici": "Google", "neuronlink": "AWS", "hccs": "Huawei"}

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Tone
-from shardplan.decisions.duration import checkpoint_bytes, num_parameters
-from shardplan.decisions.operations import Operations
+from shardplan.base.fields import dataclass
+from shardplan.base.records import Record
+from shardplan.base.units import format_bytes, format_time
+from shardplan.decide.goodput import checkpoint_bytes, num_parameters
+from shardplan.decide.operations import Operations
 from shardplan.estimation.pricing import num_trained_parameters
-from shardplan.fields import dataclass
 from shardplan.launch.resume.answer import Reason, Resume, ResumeSide
-from shardplan.records import Record
 from shardplan.reports.texts.plan import field_text
-from shardplan.units import format_bytes, format_time
 
 VERDICTS: Final[dict[str, tuple[str, Tone]]] = {
     "yes": ("Yes: it resumes", "good"),

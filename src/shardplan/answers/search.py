@@ -18,8 +18,9 @@ from shardplan.answers.estimate import (
     verdict,
 )
 from shardplan.answers.plans import plan_line, question_lines
+from shardplan.base.outputs import JsonTarget
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
-from shardplan.outputs.target import JsonTarget
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties
 from shardplan.reports.explanation import Explanation, explained_record
@@ -39,7 +40,6 @@ from shardplan.reports.recommendation import (
 from shardplan.reports.texts.answer import idle_text, library_texts, num_that_fit, percent, sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.reports.texts.plan import field_text, flags_text, short_recompute, short_sharding
-from shardplan.units import format_bytes, format_time
 
 WORTH_A_WORD: Final = 0.005
 """Share of the step by which the fastest plan must be faster to be named in the first lines."""

@@ -8,9 +8,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Numbered, Part, RowTable, Span
-from shardplan.fields import described
-from shardplan.frameworks.capabilities import Capabilities
-from shardplan.frameworks.capability_rows import (
+from shardplan.base.fields import described
+from shardplan.base.records import plain
+from shardplan.base.words import switch_word
+from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.capabilities import Capabilities
+from shardplan.physics.frameworks.capability_rows import (
     CapabilityRow,
     capability_record,
     capability_rows,
@@ -19,10 +22,7 @@ from shardplan.frameworks.capability_rows import (
     refusal_rows,
     shown_rows,
 )
-from shardplan.frameworks.stack import Stack
-from shardplan.inputs.software import Software
-from shardplan.records import plain
-from shardplan.words import switch_word
+from shardplan.physics.frameworks.stack import Stack
 
 
 def stacks_document(stacks: Iterable[Stack]) -> AnswerDocument:

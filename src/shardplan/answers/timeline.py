@@ -8,17 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from shardplan.answers.document import AnswerDocument, Block, Column, Line, Part, RowTable, ShareBars, Tone
-from shardplan.records import plain
+from shardplan.base.records import plain
+from shardplan.base.units import format_bytes, format_time
+from shardplan.base.words import joined
+from shardplan.physics.schedules.base import Schedule
 from shardplan.reports.breakdown import Share
 from shardplan.reports.texts.answer import more_or_less, percent
-from shardplan.schedules.base import Schedule
+from shardplan.simulation.exchanges import ReplicaSteps
 from shardplan.simulation.memory import CHUNK
 from shardplan.simulation.plan import SimulatedPlan
-from shardplan.simulation.replicas import ReplicaSteps
 from shardplan.simulation.step import SimulatedStep
 from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, MemoryTrace, StepTimeline
-from shardplan.units import format_bytes, format_time
-from shardplan.words import joined
 
 MOST_RANKS: Final = 8
 """Rows of the table of ranks; the record has all of them."""

@@ -9,18 +9,18 @@ from operator import itemgetter
 from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Item, Line, Part, RowTable, Tone
-from shardplan.calibration.defaults import is_only_compared
-from shardplan.calibration.errors import Errors, Verdicts
-from shardplan.calibration.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
-from shardplan.calibration.runs.cells import TIERS
-from shardplan.calibration.usable import problems_of
-from shardplan.calibration.validate import Validation
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_bytes, format_time
+from shardplan.calibrate.defaults import is_only_compared
+from shardplan.calibrate.errors import Errors, Verdicts
+from shardplan.calibrate.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
+from shardplan.calibrate.runs.cells import TIERS
+from shardplan.calibrate.usable import problems_of
+from shardplan.calibrate.validate import Validation
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.record import StatedAccuracy
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_bytes, format_time
 
 PUBLISHED: Final = "the published runs"
 """What the runs that ship with the product are called."""

@@ -11,12 +11,12 @@ from typing import Any
 from shardplan.answers.estimate import estimate_document
 from shardplan.answers.search import search_document
 from shardplan.api.saving import AsTable
+from shardplan.base.fields import dataclass
+from shardplan.base.records import field_values
 from shardplan.estimation import estimate as priced
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.plan import StatedPlan
 from shardplan.planner import result as searched
-from shardplan.records import field_values
 from shardplan.render.html import notebook_html
 from shardplan.reports.forms.frames import plan_rows
 from shardplan.reports.forms.one_line import estimate_line, search_line

@@ -12,10 +12,10 @@ from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
 from shardplan.api.saving import AsRecord
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
+from shardplan.base.records import field_values
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.planner.stopping import Stop
-from shardplan.records import field_values
 from shardplan.render.html import notebook_html
 from shardplan.render.record import document_record
 

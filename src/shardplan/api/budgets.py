@@ -10,11 +10,11 @@ from shardplan.answers.document import AnswerDocument
 from shardplan.api.questions import SearchFields, is_given, put_search
 from shardplan.api.saving import AsDocument
 from shardplan.ask.names import ClusterLike, ModelLike
-from shardplan.decisions.batches import BatchLimits, parse_batch_limits, wrong_limits
-from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
-from shardplan.decisions.operations import Operations
-from shardplan.errors import InputError, UnknownNameError, check_kind
-from shardplan.fields import dataclass, described
+from shardplan.base.errors import InputError, UnknownNameError, check_kind
+from shardplan.base.fields import dataclass, described
+from shardplan.decide.batches import BatchLimits, parse_batch_limits, wrong_limits
+from shardplan.decide.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
+from shardplan.decide.operations import Operations
 from shardplan.planner.survey import Progress
 
 

@@ -11,14 +11,14 @@ from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.questions import JobFields, PlanLike, ask, plan_of
 from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of
 from shardplan.ask.questions import choices_in, estimated, searched
-from shardplan.errors import InputError, check_kind, shown
+from shardplan.base.errors import InputError, check_kind, shown
 from shardplan.estimation.question import Question
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
 from shardplan.launch.export.shell import ExportTarget
 from shardplan.launch.export.targets import export_estimate
 from shardplan.launch.export.written import Export
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop

@@ -18,24 +18,24 @@ from shardplan.api.questions import SearchFields, is_given, put_search
 from shardplan.api.saving import AsDocument
 from shardplan.ask.names import ClusterLike, ModelLike, StackLike
 from shardplan.ask.questions import choices_in
-from shardplan.decisions import largest as fits
-from shardplan.decisions import pareto as fronts
-from shardplan.decisions import pareto_sizes as size_fronts
-from shardplan.decisions import scale as scales
-from shardplan.decisions import sensitivity as sensitivities
-from shardplan.decisions import whatif as what_ifs
-from shardplan.decisions.searching import Progress, Searches
-from shardplan.errors import InputError, shown
-from shardplan.fields import dataclass
-from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.records import field_values
+from shardplan.decide import largest as fits
+from shardplan.decide import pareto as fronts
+from shardplan.decide import pareto as size_fronts
+from shardplan.decide import scale as scales
+from shardplan.decide import sensitivity as sensitivities
+from shardplan.decide import whatif as what_ifs
+from shardplan.decide.searching import Progress, Searches
+from shardplan.physics.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
-from shardplan.records import field_values
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleAnswer(scales.Scaling, AsDocument):
-    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`. Rows: the sizes."""
+    """One job on several sizes: :class:`shardplan.decide.scale.Scaling`. Rows: the sizes."""
 
     document = scale_document
 
@@ -63,7 +63,7 @@ def scale(
 
 @dataclass(frozen=True, kw_only=True)
 class FitAnswer(fits.LargestFit, AsDocument):
-    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`.
+    """The largest or smallest that fits: :class:`shardplan.decide.largest.LargestFit`.
 
     Rows: the values that were tried.
     """
@@ -116,7 +116,7 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIfAnswer(what_ifs.WhatIf, AsDocument):
-    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`.
+    """What becomes of a plan: :class:`shardplan.decide.whatif.WhatIf`.
 
     Rows: the question as it was, and one after each change.
     """
@@ -163,7 +163,7 @@ def whatif(
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityAnswer(sensitivities.Sensitivity, AsDocument):
-    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`.
+    """How the best step time follows the hardware: :class:`shardplan.decide.sensitivity.Sensitivity`.
 
     Rows: the parameters, the most important first.
     """
@@ -192,7 +192,7 @@ def sensitivity(
 
 @dataclass(frozen=True, kw_only=True)
 class ParetoAnswer(fronts.ParetoFront, AsDocument):
-    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`.
+    """Plans that no other is better than in every respect: :class:`shardplan.decide.pareto.ParetoFront`.
 
     Rows: the plans of the front, the fastest first.
     """
@@ -217,7 +217,7 @@ def pareto(
 
 @dataclass(frozen=True, kw_only=True)
 class ParetoSizesAnswer(size_fronts.SizesFront, AsDocument):
-    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`.
+    """Sizes in time, accelerators and money: :class:`shardplan.decide.pareto.SizesFront`.
 
     Rows: the sizes, the smallest first.
     """

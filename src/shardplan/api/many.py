@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.ask.names import StackLike
 from shardplan.ask.questions import ask, choices_in
-from shardplan.errors import InputError, ShardplanError, check_kind, shown
+from shardplan.base.errors import InputError, ShardplanError, check_kind, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import PutQuestion, Question
-from shardplan.frameworks.defaults import stated
-from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
+from shardplan.physics.frameworks.defaults import stated
+from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
 from shardplan.planner.related.frameworks import under_fastest

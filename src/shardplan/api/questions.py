@@ -8,13 +8,13 @@ from typing import Any, TypedDict, Unpack
 from shardplan.ask import questions
 from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of, model_of, wrong
 from shardplan.ask.questions import choices_in, known_fields
-from shardplan.decisions.searching import Searches
+from shardplan.decide.searching import Searches
 from shardplan.estimation.question import PutQuestion, Question
-from shardplan.frameworks.defaults import stated
-from shardplan.frameworks.usual_stack import USUAL
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.defaults import stated
+from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 

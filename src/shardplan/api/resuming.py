@@ -14,11 +14,11 @@ from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.audits import AuditAnswer
 from shardplan.api.saving import AsPage
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
-from shardplan.decisions.operations import Operations
-from shardplan.errors import InputError, check_kind
+from shardplan.base.errors import InputError, check_kind
+from shardplan.base.records import field_values
+from shardplan.decide.operations import Operations
 from shardplan.launch.resume import answer
 from shardplan.launch.resume.answer import ResumeSide, side_of_plan, side_of_reading
-from shardplan.records import field_values
 from shardplan.reports.resume_files import named, of_side, side_of_file
 
 RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditAnswer

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, summary
-from shardplan.errors import InputError
-from shardplan.outputs.target import JsonTarget
+from shardplan.base.errors import InputError
+from shardplan.base.outputs import JsonTarget
 from shardplan.render.html import notebook_html
 from shardplan.render.record import document_record, frame_rows
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final
 
-from shardplan.fields import FieldOf, FieldsOf, Given, InJson, asked, dataclass, described, switch
+from shardplan.base.fields import FieldOf, FieldsOf, Given, InJson, asked, dataclass, described, switch
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -150,7 +150,7 @@ class QuestionForm:
         "`any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
         panel="Job",
         metavar="NAME|FILE",
-        completes=("frameworks.stack", "list_stacks"),
+        completes=("physics.frameworks.stack", "list_stacks"),
         in_json=InJson("Training framework; any for none. Default: the accelerator's usual."),
     )
     profile: str | None = asked(

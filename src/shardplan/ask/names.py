@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.files import looks_like_path
-from shardplan.frameworks.stack import Stack, shipped_stack
-from shardplan.frameworks.usual_stack import ALL, ANY, USUAL
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.files import looks_like_path
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
@@ -26,6 +24,8 @@ from shardplan.inputs.readers.catalog import (
 )
 from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.physics.frameworks.stack import Stack, shipped_stack
+from shardplan.physics.frameworks.usual_stack import ALL, ANY, USUAL
 
 ModelLike = ModelConfig | Mapping[str, Any] | str | os.PathLike[str]
 """A model, a name, the path of a ``config.json`` or of its folder, or the content of one."""

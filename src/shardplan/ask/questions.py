@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of, wrong
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.fields import described, in_our_words
 from shardplan.estimation.question import PutQuestion, Question, put_question
 from shardplan.estimation.written import estimate_written
-from shardplan.fields import described, in_our_words
-from shardplan.frameworks.defaults import job_in_stack
-from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job, in_full
@@ -28,6 +26,8 @@ from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.readers.typed import assigned, model_argument, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
+from shardplan.physics.frameworks.defaults import job_in_stack
+from shardplan.physics.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from shardplan.ask.forms import CATALOG, PickField
-from shardplan.fields import InJson, asked, dataclass
+from shardplan.base.fields import InJson, asked, dataclass
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 
 LARGEST: Final = 1e30

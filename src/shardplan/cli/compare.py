@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.base.errors import InputError, shown
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.flags.unknown import flag
 from shardplan.cli.pick import picked
-from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
     from shardplan.reports.comparison import Side

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from shardplan.ask.forms import PickField, PlanFields, QuestionForm
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import DetailFlags, OutputFlags
+from shardplan.base.errors import InputError
+from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, with_flags
+from shardplan.cli.flags.unknown import flag
 from shardplan.cli.pick import picked_from
-from shardplan.errors import InputError
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import values_of
-from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
-    from shardplan.frameworks.stack import Stack
+    from shardplan.physics.frameworks.stack import Stack
     from shardplan.reports.plan_file import PlanFile
 
 
@@ -80,7 +79,7 @@ def _read(file: Path, model: str | None) -> PlanFile:
 
 def _stated(named: Stack | None) -> set[str]:
     """Fields that a plan of a file states: all but those that a framework named anew does otherwise."""
-    from shardplan.frameworks.defaults import SWITCHES
+    from shardplan.physics.frameworks.defaults import SWITCHES
 
     others = () if named is None else named.plan_fields()
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}

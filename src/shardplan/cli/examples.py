@@ -9,11 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
-from shardplan.errors import InputError, visible
-from shardplan.files import example_files, has_content
-from shardplan.outputs.target import JsonTarget, OwnFile
+from shardplan.base.errors import InputError, visible
+from shardplan.base.files import example_files, has_content
+from shardplan.base.outputs import JsonTarget, OwnFile
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 
 FOLDER: Final = "examples"
 EXAMPLE: Final = OwnFile("the example of that name", re.compile(rb"(?!)"))
@@ -57,7 +56,7 @@ def _make(folder: str) -> None:
 
 
 def _show(folder: str, files: Collection[Path], written: Collection[Path]) -> None:
-    from shardplan.cli.layout import Page
+    from shardplan.render.page import Page
 
     page = Page()
     page.line(f"{len(written)} of {len(files)} files written to {folder}", indent=0)

@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
-from shardplan.errors import InputError, ShardplanError, shortened, visible
-from shardplan.outputs.target import JsonTarget, wants_json
+from shardplan.base.errors import InputError, ShardplanError, shortened, visible
+from shardplan.base.outputs import JsonTarget, wants_json
 
 WRONG_INPUT: Final = 2
 DEFECT: Final = 70

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shardplan.errors import InputError
-from shardplan.outputs.target import CSV, HTML, PNG, JsonTarget, OwnFile
+from shardplan.base.errors import InputError
+from shardplan.base.outputs import CSV, HTML, PNG, JsonTarget, OwnFile
 
 if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
@@ -37,7 +37,7 @@ class FigureFiles:
 
         ``answer``: where the same command writes its JSON.
         """
-        from shardplan.plotting.libraries import matplotlib_parts, plotly_parts
+        from shardplan.plotting.chart import matplotlib_parts, plotly_parts
 
         plotly_parts()
         matplotlib_parts()

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from shardplan.base.errors import UnknownNameError
 from shardplan.cli.flags.option_groups import DETAILS
-from shardplan.cli.flags.repeated import check_given_once
-from shardplan.errors import UnknownNameError
+from shardplan.cli.flags.unknown import check_given_once
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
 """How help is asked for and laid out."""

@@ -10,6 +10,9 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.files import forget_reads
+from shardplan.base.version import VERSION
 from shardplan.cli.failures import (
     INTERRUPTED,
     ClosedStream,
@@ -22,9 +25,6 @@ from shardplan.cli.failures import (
     unwritable,
 )
 from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand
-from shardplan.errors import InputError, ShardplanError
-from shardplan.files import forget_reads
-from shardplan.version import VERSION
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
@@ -83,7 +83,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan scale llama-3.1-70b --cluster dgx-h100 --gpus 64..4096",
             "shardplan scale llama-3.1-8b --cluster dgx-h100 --gpus 8,16,32,48 --csv scale.csv --html scale.html",
         ),
-        "decisions.scale",
+        "decisions.searches",
     ),
     "fit": CommandEntry(
         "Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.",
@@ -91,7 +91,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan fit llama-3.1-8b --cluster dgx-h100 --gpus 8 --largest sequence_length",
             "shardplan fit llama-3.1-70b --cluster dgx-h100 --smallest gpus",
         ),
-        "decisions.fit",
+        "decisions.searches",
     ),
     "whatif": CommandEntry(
         "Change the cluster or the job of a plan, plan again, and compare term by term.",
@@ -99,7 +99,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan whatif examples/plans.json --change inter_node_bandwidth=100 --change memory=141GB",
             "shardplan whatif examples/plans.json --change precision=fp8 --html whatif.html",
         ),
-        "decisions.whatif",
+        "decisions.searches",
     ),
     "budget": CommandEntry(
         "Say how many accelerators, days and how much money and energy a training run takes.",
@@ -116,7 +116,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan sensitivity llama-3.1-70b --cluster dgx-h100 --gpus 512",
             "shardplan sensitivity llama-3.2-1b --cluster dgx-h100 --gpus 64 --html sensitivity.html",
         ),
-        "decisions.sensitivity",
+        "decisions.searches",
     ),
     "pareto": CommandEntry(
         "List the plans or sizes that no other is better than: in time, memory, robustness and money.",
@@ -143,18 +143,18 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan timeline --times examples/step-times.json --json -",
             "shardplan timeline --measured examples/measured-step.csv",
         ),
-        "steps.timeline",
+        "step_views",
     ),
     "sweep": CommandEntry(
         "Ask the questions of a grid: thousands of models, clusters, sizes and networks.",
         ("shardplan sweep examples/sweep.yaml --out results",),
-        "sweeps.sweep",
+        "sweep",
     ),
-    "plot": CommandEntry("Draw the results of a sweep.", module="sweeps.plot"),
+    "plot": CommandEntry("Draw the results of a sweep.", module="sweep"),
     "serve": CommandEntry(
         "Serve the web app and its JSON API. Nothing leaves this machine.",
         ("shardplan serve", "shardplan serve --api-only --port 8080", "shardplan serve --host 0.0.0.0"),
-        "web.serve",
+        "serve",
     ),
     "schedules": CommandEntry(
         "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")

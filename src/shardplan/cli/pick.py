@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shardplan.errors import InputError, shown
+from shardplan.base.errors import InputError, shown
 from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardplan.ask.forms import HOW, QuestionForm, SearchForm
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import DetailFlags, OutputFlags
+from shardplan.base.errors import InputError
+from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, with_flags
 from shardplan.cli.launch.export import ExportFlag, asked_export
 from shardplan.cli.published.methods import OURS, MethodFlag, plan_with_method
-from shardplan.errors import InputError
-from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import PutQuestion, Question
-    from shardplan.frameworks.stack import Stack
+    from shardplan.physics.frameworks.stack import Stack
     from shardplan.planner.result import SearchResult
 
 
@@ -41,7 +40,7 @@ def plan(
     target = output.checked_target(*flags.reads)
     from shardplan.ask.questions import choices_in, space_of
     from shardplan.cli.question import asked, given_by_user
-    from shardplan.frameworks.usual_stack import ALL, ANY
+    from shardplan.physics.frameworks.usual_stack import ALL, ANY
 
     launch = None if export is None else asked_export(export, output, stack=flags.stack, method=method)
     if launch is not None:
@@ -68,7 +67,7 @@ def _compare_frameworks(flags: QuestionForm, search: SearchForm, details: Detail
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import asked, given_by_user
     from shardplan.cli.show.document import show_document
-    from shardplan.frameworks.usual_stack import ANY, published_stacks
+    from shardplan.physics.frameworks.usual_stack import ANY, published_stacks
     from shardplan.planner.related.frameworks import answers_of
 
     _refuse_what_is_of_one_framework(search)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 
 ProfileArgument = Annotated[
     str | None,

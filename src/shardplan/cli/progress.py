@@ -1,12 +1,17 @@
-"""How far a command is, on standard error."""
+"""How far a command is, on standard error.
+
+Workers of the commands that can spread their work.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from typing import Final
 
 SLOW = 0.5
 """Seconds after which a command shows how far it is."""
@@ -47,3 +52,19 @@ def fit_progress(most: int) -> Iterator[Callable[[int, float], None] | None]:
             return
         bar(0, most)
         yield lambda iteration, _objective: bar(iteration, most)
+
+
+MOST_WORKERS: Final = 1024
+
+
+@contextmanager
+def workers_of(num_workers: int) -> Iterator[Executor | None]:
+    """An executor with this number of workers; None for one, which is the program itself.
+
+    Threads: NumPy lets go of the interpreter while it computes, and nothing need be copied or started anew.
+    """
+    if num_workers == 1:
+        yield None
+        return
+    with ThreadPoolExecutor(num_workers) as executor:
+        yield executor

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from shardplan.ask.forms import QuestionForm, SpaceForm
 from shardplan.ask.questions import ask, ask_again, ask_search, choices_in, record_of, software_of, space_of
-from shardplan.fields import described
+from shardplan.base.fields import described
+from shardplan.base.words import switch_word
 from shardplan.inputs.job import Job
-from shardplan.words import switch_word
 
 if TYPE_CHECKING:
-    from shardplan.decisions.searching import Searches
+    from shardplan.decide.searching import Searches
     from shardplan.estimation.question import PutQuestion
     from shardplan.reports.plan_file import PlanFile
 
@@ -30,7 +30,7 @@ def asked_again(file: PlanFile, flags: QuestionForm, framework: str | None) -> P
 
 def searches_of(put: PutQuestion, space: SpaceForm) -> tuple[Searches, tuple[str, ...]]:
     """How the questions of a decision are searched, and all that was assumed so far. Raises InputError."""
-    from shardplan.decisions.searching import Searches
+    from shardplan.decide.searching import Searches
 
     restricted = choices_in(space_of(space))
     return Searches(stack=put.stack, **restricted), put.restricted(restricted).assumptions

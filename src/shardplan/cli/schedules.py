@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 
 NameArgument = Annotated[
     str | None,
@@ -22,8 +21,8 @@ def schedules(*, output: OutputFlags, name: NameArgument = None) -> int:
     Bubble and micro-batches in flight are simulated for 8 ranks and 32 micro-batches, with free transfers.
     """
     target = output.checked_target(name)
+    from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
     from shardplan.reports.schedules import schedule_record, schedule_row
-    from shardplan.schedules.registry import list_all_schedules, load_any_schedule
 
     if name is not None:
         found = load_any_schedule(name.strip().lower())
@@ -32,8 +31,8 @@ def schedules(*, output: OutputFlags, name: NameArgument = None) -> int:
         every = [load_any_schedule(each) for each in list_all_schedules()]
         target.write({"schema": "shardplan/schedules/1", "schedules": [schedule_record(each) for each in every]})
     if not target.is_stdout:
-        from shardplan.cli.layout import Page
         from shardplan.cli.show.schedules import show_list, show_schedule
+        from shardplan.render.page import Page
 
         if name is None:
             show_list(Page(), [schedule_row(each) for each in every])

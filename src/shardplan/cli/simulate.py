@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.ask.task_forms import SimulateForm, StepForm
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.base.errors import InputError, shown
+from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 from shardplan.cli.pick import picked_from
-from shardplan.errors import InputError, shown
 from shardplan.inputs.job import MOST_IMBALANCE
 from shardplan.inputs.readers.typed import number, whole
-from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
-    from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
+    from shardplan.physics.schedules.base import ChunkTimes, Pipeline, Schedule
+    from shardplan.simulation.exchanges import Replicas
     from shardplan.simulation.plan import SimulatedPlan
-    from shardplan.simulation.replicas import Replicas
     from shardplan.simulation.step import Disturbance
 
 MOST_RANK = 1_000_000
@@ -94,7 +93,7 @@ def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
 
 def _replicas(wanted: SimulateForm) -> Replicas:
     """What the flags of replicas say; without a number as many as the slow ones need. Raises InputError."""
-    from shardplan.simulation.replicas import Replicas
+    from shardplan.simulation.exchanges import Replicas
 
     slowdown = _slow(wanted.slow_replica, "--slow-replica")
     least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not
@@ -124,8 +123,8 @@ def _case(flags: StepForm, target: JsonTarget, *, disturbance: Disturbance, repl
     """Simulates a case. Raises InputError where flags of plans are given too."""
     from shardplan.answers.timeline import simulated_case_document
     from shardplan.cli.show.document import show_document
-    from shardplan.simulation.closed import closed_form_step_time
-    from shardplan.simulation.replicas import simulate_replicas
+    from shardplan.simulation.exchanges import simulate_replicas
+    from shardplan.simulation.step import closed_form_step_time
     from shardplan.simulation.step import simulate as simulated_step
 
     named, at, times = case_of_file(flags)
@@ -161,9 +160,8 @@ def plan_of_file(
     """Simulates a plan of a plan file. Raises InputError."""
     from shardplan.reports.plan_file import read_plan_file
     from shardplan.simulation.case import schedule_named
-    from shardplan.simulation.plan import simulate_plan
-    from shardplan.simulation.replicas import ALONE
-    from shardplan.simulation.stage_times import read_stage_times
+    from shardplan.simulation.exchanges import ALONE
+    from shardplan.simulation.plan import read_stage_times, simulate_plan
 
     found = read_plan_file(file)
     plan = picked_from(found, flags.pick).plan

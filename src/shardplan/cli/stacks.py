@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
-from shardplan.errors import InputError
-from shardplan.outputs.target import JsonTarget
+from shardplan.base.errors import InputError
+from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.flags.unknown import flag
 
 StackArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
@@ -30,7 +29,7 @@ def stacks(*, output: OutputFlags, name: StackArgument = None, fields: FieldsFla
         return _fields(name, target)
     from shardplan.answers.stacks import stack_document, stacks_document
     from shardplan.cli.show.document import show_document
-    from shardplan.frameworks.stack import list_stacks, load_stack
+    from shardplan.physics.frameworks.stack import list_stacks, load_stack
 
     if name is None:
         return show_document(stacks_document(load_stack(each) for each in list_stacks()), target)

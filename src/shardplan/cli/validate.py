@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.ask.forms import ProfileField
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import one_of, with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.outputs import HTML
+from shardplan.cli.flags.option_groups import OutputFlags, one_of, with_flags
+from shardplan.cli.flags.unknown import flag
 from shardplan.cli.show.document import show_document
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.outputs.target import HTML
 
 if TYPE_CHECKING:
-    from shardplan.calibration.validate import Validation
+    from shardplan.calibrate.validate import Validation
     from shardplan.inputs.profile import Profile
 
 
@@ -78,7 +77,7 @@ def validate(
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:
     """The comparison, the constants given, and the generation of accelerators to which they apply."""
     from shardplan.ask.names import profile_named
-    from shardplan.calibration.validate import validate as compare
+    from shardplan.calibrate.validate import validate as compare
 
     if profile is None:
         return compare(runs), None, None
@@ -88,7 +87,7 @@ def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Prof
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:
     """The report as one page; left-out errors are known of the published runs."""
-    from shardplan.calibration.errors import read_needs
+    from shardplan.calibrate.errors import read_needs
     from shardplan.inputs.readers.residuals import read_residuals
     from shardplan.reports.accuracy.page import accuracy_html
     from shardplan.reports.accuracy.record import accuracy_record

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.base.fields import dataclass
 from shardplan.estimation.evidence import LIKELY, KnownRuns
 from shardplan.estimation.gaps import (
     OUTSIDE,
@@ -52,10 +53,9 @@ from shardplan.estimation.gaps import (
     total_factor,
 )
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.layer_kinds import recurrent_share
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import EVEN, PLAIN, Features, Residual, Shares, read_residuals
+from shardplan.physics.frameworks.stage_layers import recurrent_share
 
 UNCERTAIN = Shares._fields
 LOW, HIGH = 0.1, 0.9

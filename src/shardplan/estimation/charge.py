@@ -1,21 +1,33 @@
-"""What the states of a stage cost a step, the bytes that they take, and the memory of a rank at its peak."""
+"""What the states of a stage cost a step, the bytes that they take, and the memory of a rank at its peak.
+
+Model FLOP per token: what training a token takes, whatever the plan.
+"""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import lru_cache
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, is_zero
-from shardplan.costs.optimizer import orthogonalising_time, update_time
+from shardplan.base.arrays import Flags, Numbers, is_zero
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.load import StageStates
+from shardplan.estimation.pricing import embedding_block, head_block, mtp_block
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import ActivationMemory, StateMemory, gradients_at_peak, state_memory
-from shardplan.fields import dataclass, replace
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.states import local_parameters
-from shardplan.schedules.pipeline import parameter_copies
-from shardplan.workload.stage import Stage
+from shardplan.inputs.trained import trained_model
+from shardplan.physics.costs.state_traffic import orthogonalising_time, update_time
+from shardplan.physics.memory import local_parameters
+from shardplan.physics.schedules.pipeline import parameter_copies
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.layer import layer_block
+from shardplan.physics.workload.ops import Block
+from shardplan.physics.workload.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,3 +148,53 @@ def _beside_activations(question: Question, states: StateCharge, kept: Activatio
 def held_in_update(question: Question, states: StateCharge) -> Numbers:
     """All that is there in the update. [bytes]"""
     return states.resident_bytes + question.profile.framework_bytes + states.gradient_bytes + states.update_bytes
+
+
+FLOPS_CONVENTION = (
+    "forward and backward (3 x forward), a multiply-add is 2 FLOP; matrix products of layers and output head, "
+    "attention over the keys that the mask admits (causal: half the sequence); no embedding lookup, no recomputation, "
+    "no softmax or norms; multi-token-prediction blocks included"
+)
+FROZEN_CONVENTION = (
+    f"{FLOPS_CONVENTION}; products of frozen weights without the gradient of the weight (2 x forward), what stands "
+    "before all that is trained forward alone, adapters included"
+)
+PACKED_CONVENTION = "; no keys of other documents in the sequence"
+COUNTED = ("train", "lora_rank", "lora_targets", "freeze", "documents")
+"""Fields of a job that the count depends on."""
+
+
+def flops_convention(job: Job) -> str:
+    """How FLOP are counted for a job."""
+    masked = "" if job.packed is None else PACKED_CONVENTION
+    return (FLOPS_CONVENTION if job.trains_all else FROZEN_CONVENTION) + masked
+
+
+def model_flops_per_token(model: ModelConfig, sequence_length: int, job: Job | None = None) -> float:
+    """FLOP per token of a forward and a backward pass at this sequence length, with gradients and documents of ``job``.
+
+    Without a job all weights are trained, and one document fills the sequence.
+    """
+    of_job = {} if job is None else {name: getattr(job, name) for name in COUNTED}
+    return _flops_per_token(model, Job(sequence_length=sequence_length, global_batch_size=1, **of_job))
+
+
+def step_flops(question: Question) -> float:
+    """FLOP of a whole step on all accelerators, recomputed ones left out."""
+    job = question.job
+    return model_flops_per_token(question.model, job.sequence_length, job) * job.tokens_per_step
+
+
+@lru_cache(maxsize=256)
+def _flops_per_token(model: ModelConfig, job: Job) -> float:
+    model = trained_model(model, lora=job.train == "lora", freeze=job.freeze)
+    shard = Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(), 1, job))
+    layers = [_flops(layer_block(kind, shard)) for kind in model.layer_kinds]
+    ends = _flops(embedding_block(model, shard)) + _flops(head_block(model, shard))
+    if model.num_mtp_layers:
+        ends += model.num_mtp_layers * _flops(mtp_block(model, shard))
+    return (sum(layers[kind] for kind in model.layer_pattern) + ends) / job.sequence_length
+
+
+def _flops(block: Block) -> float:
+    return float(block.training_flops)

@@ -10,27 +10,26 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.costs.network import unfilled_domains
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass, in_files, replace
+from shardplan.base.units import format_bytes, format_count
 from shardplan.estimation.band import Band, band_of, features_of, shipped_errors
+from shardplan.estimation.charge import flops_convention, model_flops_per_token
 from shardplan.estimation.evidence import NearRun, near_runs
-from shardplan.estimation.flops import flops_convention, model_flops_per_token
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
-from shardplan.fields import dataclass, in_files, replace
-from shardplan.frameworks.runnable import Refusal, refusals
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.tested import untested_aspects
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import beyond_positions
 from shardplan.inputs.plan import Plan, StatedPlan
 from shardplan.inputs.readers.residuals import Features
-from shardplan.memory.knobs import knobs
-from shardplan.units import format_bytes, format_count
-from shardplan.validity.rules import check_plans
-from shardplan.workload.keys import slowest_rank
+from shardplan.physics.costs.network import unfilled_domains
+from shardplan.physics.frameworks.runnable import Refusal, refusals, untested_aspects
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.memory import knobs
+from shardplan.physics.validity import check_plans
+from shardplan.physics.workload.attention import slowest_rank
 
 SECONDS_PER_HOUR: Final = 3600
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.fields import dataclass, in_files
+from shardplan.base.fields import dataclass, in_files
 from shardplan.inputs.plan import Plan, plan_summary, recompute_modules
 from shardplan.inputs.readers.residuals import Features, Residual
 from shardplan.inputs.sharding import kinds_that

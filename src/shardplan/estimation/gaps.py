@@ -24,9 +24,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.evidence import EXPOSING, NEIGHBOURHOOD, WEIGHTS, KnownRuns, spread
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import MEMORY_CONSTANTS, NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.readers.residuals import Features, Residual

@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.fields import dataclass, replace
+from shardplan.base.fields import dataclass, replace
 from shardplan.inputs.model import ModelConfig
-from shardplan.schedules.base import PipelineSchedule
-from shardplan.schedules.longest_ways import pace_of
-from shardplan.schedules.registry import INTERLEAVED, load_schedule
-from shardplan.workload.stage import (
+from shardplan.physics.schedules.base import PipelineSchedule
+from shardplan.physics.schedules.longest_ways import pace_of
+from shardplan.physics.schedules.registry import INTERLEAVED, load_schedule
+from shardplan.physics.workload.stage import (
     Stage,
     counts_of_chunks,
     kinds_of_chunks,

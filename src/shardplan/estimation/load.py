@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from operator import attrgetter
 
-from shardplan.arrays import Numbers, is_zero
-from shardplan.costs.block import BlockCost
+from shardplan.base.arrays import Numbers, is_zero
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.pricing import HeldStates, Prices, num_logits, output_bytes
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.workload.layer import Parameters
-from shardplan.workload.stage import Parts, Stage, largest
+from shardplan.physics.costs.block import BlockCost
+from shardplan.physics.workload.layer import Parameters
+from shardplan.physics.workload.stage import Parts, Stage, largest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
+from shardplan.base.fields import replace
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import NORMAL_P90
-from shardplan.fields import replace
 from shardplan.inputs.profile import Constant, load_profile
 
 LESS, MORE = -1, 1

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, column, gather, mapped, where
-from shardplan.costs.block import BlockCost
+from shardplan.base.arrays import Numbers, column, gather, mapped, where
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.charge import state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
@@ -25,11 +25,11 @@ from shardplan.estimation.pricing import Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory, StateMemory, state_memory
 from shardplan.estimation.step import Step, WorkOfStages, fixed_times, sharding_time, straggler_factor
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.schedules.pipeline import parameter_copies
-from shardplan.workload.stage import Stage
+from shardplan.physics.costs.block import BlockCost
+from shardplan.physics.schedules.pipeline import parameter_copies
+from shardplan.physics.workload.stage import Stage
 
 Column = NDArray[np.float64]
 

@@ -8,14 +8,14 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, gather
+from shardplan.base.arrays import Flags, Numbers, gather
+from shardplan.base.fields import dataclass
 from shardplan.estimation.layout import Rounds, pipelines_of
 from shardplan.estimation.load import BlockLoad
 from shardplan.estimation.parts.pipelines import chunk_time
-from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.workload.stage import Parts, Stage, stacked
+from shardplan.physics.workload.stage import Parts, Stage, stacked
 
 Index: TypeAlias = NDArray[np.intp]
 Record = TypeVar("Record")

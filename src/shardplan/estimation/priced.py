@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
+from shardplan.base.fields import dataclass
 from shardplan.estimation.layout import Rounds
-from shardplan.estimation.parts.chunks import MemoryParts, chunk_times, memory_parts
-from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
+from shardplan.estimation.parts.chunks import MemoryParts, OnceAStep, StepTraffic, chunk_times, memory_parts
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.estimation.step import fixed_times, straggler_factor
 from shardplan.estimation.times import once_windows
-from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.residuals import Shares
 from shardplan.inputs.software import CHOSEN
-from shardplan.schedules.base import ChunkTimes
-from shardplan.workload.stage import Stage
+from shardplan.physics.schedules.base import ChunkTimes
+from shardplan.physics.workload.stage import Stage
 
 if TYPE_CHECKING:
     from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline

@@ -10,35 +10,35 @@ from dataclasses import field
 
 import numpy as np
 
-from shardplan.arrays import Numbers, where
-from shardplan.costs.block import BlockCost, price_block
-from shardplan.costs.collectives import collective_bytes, collective_time
-from shardplan.costs.groups import Group, groups_of, sharding_groups
-from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
+from shardplan.base.arrays import Numbers, where
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.schedules.pipeline import holds_both_ends
-from shardplan.workload.embedding import embedding, head, logits, mtp_projection
-from shardplan.workload.layer import (
+from shardplan.physics.costs.block import BlockCost, price_block
+from shardplan.physics.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
+from shardplan.physics.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
+from shardplan.physics.schedules.pipeline import holds_both_ends
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.embedding import embedding, head, logits, mtp_projection
+from shardplan.physics.workload.layer import (
+    Orthogonal,
     Parameters,
     embedding_parameters,
     head_parameters,
     held_parameters,
     layer_block,
     mtp_parameters,
+    orthogonalised,
     reads_table_last,
 )
-from shardplan.workload.muon import Orthogonal, orthogonalised
-from shardplan.workload.ops import Block
-from shardplan.workload.shard import Shard
-from shardplan.workload.stage import Parts
-from shardplan.workload.training import forward_alone, frozen
+from shardplan.physics.workload.ops import Block
+from shardplan.physics.workload.stage import Parts
+from shardplan.physics.workload.training import forward_alone, frozen
 
 Groups = dict[str, Group]
 

@@ -12,32 +12,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers
-from shardplan.costs.network import Network, used_of_domains
-from shardplan.costs.roofline import Machine, MachineRates
-from shardplan.errors import InputError, shown
-from shardplan.fields import dataclass, replace
-from shardplan.frameworks.defaults import job_in_stack, stated, switches_in_stack
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import (
+from shardplan.base.arrays import Numbers
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import dataclass, replace
+from shardplan.base.units import format_bytes
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
+from shardplan.inputs.defaults import default_job
+from shardplan.inputs.job import Job, in_full
+from shardplan.inputs.model import ModelConfig, check_positions
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
+from shardplan.inputs.profile import Profile, load_profile
+from shardplan.inputs.software import CHOSEN
+from shardplan.inputs.trained import trained_model
+from shardplan.physics.costs.network import Network, used_of_domains
+from shardplan.physics.costs.roofline import Machine, MachineRates
+from shardplan.physics.frameworks.defaults import job_in_stack, stated, switches_in_stack
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.frameworks.usual_stack import (
     Wanted,
     candidates_of,
     chosen_stack,
     why_chosen,
     without_prediction_blocks,
 )
-from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
-from shardplan.inputs.defaults import default_job
-from shardplan.inputs.degrees import Setting
-from shardplan.inputs.job import Job, in_full
-from shardplan.inputs.model import ModelConfig, check_positions
-from shardplan.inputs.plan import Plan
-from shardplan.inputs.profile import Profile, load_profile
-from shardplan.inputs.software import CHOSEN
-from shardplan.inputs.trained import trained_model
-from shardplan.units import format_bytes
-from shardplan.workload.layer import check_adapters
+from shardplan.physics.workload.layer import check_adapters
 
 
 @dataclass(frozen=True, kw_only=True)

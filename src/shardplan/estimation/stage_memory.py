@@ -7,32 +7,30 @@ from functools import cached_property
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, all_hold, any_holds, is_zero, plus, scaled, where
+from shardplan.base.arrays import Flags, Numbers, all_hold, any_holds, is_zero, plus, scaled, where
+from shardplan.base.fields import dataclass
 from shardplan.estimation.load import Around, StageStates, StageWork
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.activations import (
+from shardplan.physics.memory import (
     applied_share,
     backward_set,
+    gathered_bytes,
     held_logit_bytes,
+    host_state_bytes,
     kept_per_microbatch,
     loss_bytes,
+    model_states,
     offloaded_share,
     on_device,
-    working_set,
-)
-from shardplan.memory.states import (
-    gathered_bytes,
-    host_state_bytes,
-    model_states,
     reduction_bytes,
     unsharded_gradient_bytes,
     update_bytes,
+    working_set,
 )
-from shardplan.schedules.pipeline import microbatches_in_flight
-from shardplan.workload.layer import Parameters
-from shardplan.workload.stage import Stage
+from shardplan.physics.schedules.pipeline import microbatches_in_flight
+from shardplan.physics.workload.layer import Parameters
+from shardplan.physics.workload.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
-from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
+from shardplan.base.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
+from shardplan.base.fields import dataclass
 from shardplan.estimation.charge import StateCharge, holds, peak_of, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork, StateLoad
 from shardplan.estimation.parts.pipelines import (
@@ -31,10 +32,9 @@ from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, host_holds
 from shardplan.estimation.times import StateTimes, WorkTimes, state_times, work_times
-from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.schedules.base import Passes
-from shardplan.workload.stage import Parts, Stage
+from shardplan.physics.schedules.base import Passes
+from shardplan.physics.workload.stage import Parts, Stage
 
 Record = TypeVar("Record")
 

@@ -7,16 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds, is_zero, scaled, where
-from shardplan.costs.optimizer import host_rate
-from shardplan.costs.overlap import all_windows, exposed, exposed_with_chunks
+from shardplan.base.arrays import Numbers, any_holds, is_zero, scaled, where
+from shardplan.base.fields import dataclass
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.activations import applied_share, kept_per_microbatch, offloaded_share
-from shardplan.workload.stage import Stage
+from shardplan.physics.costs.host import all_windows, exposed, exposed_with_chunks
+from shardplan.physics.costs.state_traffic import host_rate
+from shardplan.physics.memory import applied_share, kept_per_microbatch, offloaded_share
+from shardplan.physics.workload.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

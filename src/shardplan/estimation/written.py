@@ -10,10 +10,10 @@ from dataclasses import fields, replace
 
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import plan_in_stack, stated
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import check_experts
+from shardplan.physics.frameworks.defaults import plan_in_stack, stated
+from shardplan.physics.frameworks.stack import Stack
 
 
 def estimate_written(

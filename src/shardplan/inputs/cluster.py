@@ -13,8 +13,8 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import dataclass, in_files
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import dataclass, in_files
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4"]
 Generation = Literal[

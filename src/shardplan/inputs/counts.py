@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardplan.errors import InputError, shown
+from shardplan.base.errors import InputError, shown
 
 MAX_DIMENSION = 10**9
 """Largest size accepted for one dimension; real ones stay under ten million."""

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from shardplan.errors import InputError, check_kind, shown
+from shardplan.base.errors import InputError, check_kind, shown
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import MOST_COUNT, Job, Precision
 from shardplan.inputs.model import ModelConfig

@@ -6,8 +6,8 @@ import math
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
 
 if TYPE_CHECKING:
     from statistics import NormalDist

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, NamedTuple
 
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import about, check, dataclass, described
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import about, check, dataclass, described
 from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software

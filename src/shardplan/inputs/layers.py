@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
 from shardplan.inputs.recurrent import (
     DeltaAttention,

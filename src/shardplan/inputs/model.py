@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import field, replace
 from functools import cached_property
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_count
 from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
 from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOfExperts
-from shardplan.units import format_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from dataclasses import asdict, field, fields
 from functools import lru_cache
 from typing import Any, Literal
 
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import about, check, dataclass, described
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import about, check, dataclass, described
+from shardplan.base.words import folded
 from shardplan.inputs.software import CudaGraphs, MoeDispatcher
 from shardplan.inputs.words import (
     CP_COMMS,
@@ -20,7 +21,6 @@ from shardplan.inputs.words import (
     SHARDINGS,
     TP_KINDS,
 )
-from shardplan.words import folded
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp", "hpz"]
 CpComm = Literal["p2p", "allgather", "a2a"]

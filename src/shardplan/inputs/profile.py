@@ -15,10 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
-from shardplan.arrays import Numbers
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import dataclass
-from shardplan.files import DATA, looks_like_path, read_document, shipped_document
+from shardplan.base.arrays import Numbers
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.files import DATA, looks_like_path, read_document, shipped_document
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.readers.residuals import Residual, residuals_from_rows
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
 from shardplan.inputs.counts import check_counts
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, any_holds, where
-from shardplan.fields import dataclass
+from shardplan.base.arrays import Flags, Numbers, any_holds, where
+from shardplan.base.fields import dataclass
 from shardplan.inputs.plan import Sharding
 from shardplan.inputs.software import KeepsWhole, Software
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Final, Literal, get_args, get_type_hints
 
-from shardplan.errors import NotRunnableError
-from shardplan.fields import about, check, dataclass
+from shardplan.base.errors import NotRunnableError
+from shardplan.base.fields import about, check, dataclass
 from shardplan.inputs.words import (
     ATTENTION_GENERATIONS,
     DISPATCH_FORMATS,

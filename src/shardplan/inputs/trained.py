@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.words import folded
 from shardplan.inputs.layers import Gradients
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.words import LORA_MATRICES
-from shardplan.words import folded
 
 LORA_TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
     "q": ("q",),

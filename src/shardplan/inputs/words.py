@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.words import folded, words
+from shardplan.base.words import folded, words
 
 DTYPES: Final = words(
     {

@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
+from shardplan.base.fields import dataclass
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective

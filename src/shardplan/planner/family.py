@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import columns_coded, distinct, first_of
-from shardplan.fields import dataclass, replace
+from shardplan.base.arrays import columns_coded, distinct, first_of
+from shardplan.base.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.space import GRID, Degree, Filling
 

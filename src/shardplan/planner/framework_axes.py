@@ -16,21 +16,21 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from shardplan.arrays import Flags, all_hold, any_holds
-from shardplan.errors import InputError, NotRunnableError
+from shardplan.base.arrays import Flags, all_hold, any_holds
+from shardplan.base.errors import InputError, NotRunnableError
+from shardplan.base.fields import replace
+from shardplan.base.words import switch_word
 from shardplan.estimation.question import Question
-from shardplan.fields import replace
-from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
-from shardplan.frameworks.defaults import SEARCHED_SWITCHES
-from shardplan.frameworks.entry_rules import MODEL
-from shardplan.frameworks.libraries import rules_without
-from shardplan.frameworks.runnable import FrameworkRule, rules_of
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.stage_layers import layers_by_cost
-from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, degrees_with
 from shardplan.inputs.plan import OP_SAC, CpComm, Plan, TpKind, recompute_modules
+from shardplan.inputs.plan_numbers import Degrees, Setting, data_parallel_degree, degrees_with
 from shardplan.inputs.software import CHOSEN, OF_EXPERTS, check_experts
-from shardplan.words import switch_word
+from shardplan.physics.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
+from shardplan.physics.frameworks.defaults import SEARCHED_SWITCHES
+from shardplan.physics.frameworks.entry_rules import MODEL
+from shardplan.physics.frameworks.libraries import rules_without
+from shardplan.physics.frameworks.runnable import FrameworkRule, rules_of
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.frameworks.stage_layers import layers_by_cost
 
 Axes = dict[str, tuple[Any, ...]]
 Rules = tuple[FrameworkRule, ...]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import is_zero, one_number
+from shardplan.base.arrays import is_zero, one_number
+from shardplan.base.fields import dataclass
 from shardplan.estimation.layout import Rounds, Shape, kinds_of_pipelines
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
+from shardplan.physics.workload.stage import Stage
 from shardplan.planner.family import Family
-from shardplan.workload.stage import Stage
 
 Composition = tuple[float, ...]
 """Layers of every kind, embedding, head and prediction blocks of a stage."""

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, coded, different, distinct, first_of, gather, mapped
+from shardplan.base.arrays import Numbers, coded, different, distinct, first_of, gather, mapped
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Loads, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of_loads, whole_step
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.physics.workload.stage import Stage
 from shardplan.planner.evaluation import Table
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.pricing.cutting import CELLS
 from shardplan.planner.pricing.pairs import kinds_together
 from shardplan.planner.pricing.tables import Tables
-from shardplan.workload.stage import Stage
 
 Index = NDArray[np.intp]
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, all_hold
-from shardplan.fields import dataclass, replace
-from shardplan.frameworks.runnable import FrameworkRule
-from shardplan.inputs.degrees import Degrees, Setting, degrees_with
+from shardplan.base.arrays import Flags, all_hold
+from shardplan.base.fields import dataclass, replace
+from shardplan.inputs.plan_numbers import Degrees, Setting, degrees_with
+from shardplan.physics.frameworks.runnable import FrameworkRule
 from shardplan.planner.family import ShardingPair, degrees_at
 from shardplan.planner.space import GRID, RECOMPUTED, SHARDED
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.base.arrays import Flags, Numbers
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
 

@@ -14,19 +14,19 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import all_hold
+from shardplan.base.arrays import all_hold
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
-from shardplan.inputs.degrees import Degrees, Setting, degrees_with
 from shardplan.inputs.plan import Plan, Sharding
+from shardplan.inputs.plan_numbers import Degrees, Setting, degrees_with
 from shardplan.inputs.sharding import kinds_that
+from shardplan.physics.schedules.base import SUITS
+from shardplan.physics.schedules.registry import INTERLEAVED, load_schedule
+from shardplan.physics.validity import RULES, Rule
 from shardplan.planner.family import Family, Points, ShardingPair, SoftwarePart, degrees_at
 from shardplan.planner.masks import EVERYWHERE, Masks, SortedRules, degrees_of_chunks
 from shardplan.planner.software import has_same_plans, joined_parts, keeps_as_much, without_worse
 from shardplan.planner.space import GRID, Space
-from shardplan.schedules.base import SUITS
-from shardplan.schedules.registry import INTERLEAVED, load_schedule
-from shardplan.validity.rules import RULES, Rule
 
 Recomputation = tuple[str, int | None]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import coded
-from shardplan.errors import UnknownNameError
-from shardplan.fields import dataclass
+from shardplan.base.arrays import coded
+from shardplan.base.errors import UnknownNameError
+from shardplan.base.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
 from shardplan.planner.pricing.tables import Tables

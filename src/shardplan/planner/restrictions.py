@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any, Final
 
-from shardplan.arrays import divisors
-from shardplan.errors import InputError, UnknownNameError, check_kind, shown
+from shardplan.base.arrays import divisors
+from shardplan.base.errors import InputError, UnknownNameError, check_kind, shown
+from shardplan.base.fields import dataclass, described, replace
+from shardplan.base.words import FLAGS, folded
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, described, replace
 from shardplan.inputs.plan import Plan, schedule_meant
-from shardplan.schedules.registry import load_schedule
-from shardplan.words import FLAGS, folded
+from shardplan.physics.schedules.registry import load_schedule
 
 Choices = Mapping[str, Sequence[object]]
 """Values by field, as given on the command line (text) or in Python."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any, overload
 
+from shardplan.base.fields import dataclass, in_files, replace
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, in_files, replace
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.tested import untested_aspects
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.runnable import untested_aspects
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.listed import PlanSample
 from shardplan.planner.robustness import Ties
 

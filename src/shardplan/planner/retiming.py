@@ -14,17 +14,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.errors import InputError, ShardplanError, shown
+from shardplan.base.errors import InputError, ShardplanError, shown
+from shardplan.base.fields import dataclass
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.physics.schedules.registry import load_schedule
 from shardplan.planner.ranking import DEGREES
 from shardplan.planner.robustness import candidates_of
 from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tied import PricedPlans
-from shardplan.schedules.registry import load_schedule
 from shardplan.simulation.plan import simulate_priced
 from shardplan.simulation.step import KnownSteps
 

@@ -30,16 +30,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.base.arrays import Numbers
+from shardplan.base.fields import dataclass
 from shardplan.estimation.band import plan_factor, plan_factors
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.tested import all_tested
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
+from shardplan.physics.frameworks.runnable import all_tested
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.tied import ROOM_FACTOR, SAME, PricedPlans, has_headroom
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from shardplan.errors import InputError, NotRunnableError
+from shardplan.base.errors import InputError, NotRunnableError
+from shardplan.base.fields import replace
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
-from shardplan.fields import replace
-from shardplan.frameworks.libraries import needed_libraries
-from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Degrees
+from shardplan.inputs.plan_numbers import Degrees
+from shardplan.physics.frameworks.libraries import needed_libraries
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import sample_of
 from shardplan.planner.pruning.goals import Listing

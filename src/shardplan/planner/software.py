@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags
-from shardplan.costs.block import needs_one_queue
+from shardplan.base.arrays import Flags
+from shardplan.base.fields import replace
 from shardplan.estimation.question import Question
-from shardplan.fields import replace
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import CHOSEN
+from shardplan.physics.costs.block import needs_one_queue
 from shardplan.planner.family import Family
 from shardplan.planner.framework_axes import VARIED
 from shardplan.planner.restrictions import Restrictions

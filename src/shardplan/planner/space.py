@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.arrays import Numbers, different, divisors
-from shardplan.costs.network import domain_size
-from shardplan.errors import InputError
+from shardplan.base.arrays import Numbers, different, divisors
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
-from shardplan.frameworks.libraries import Without
-from shardplan.frameworks.runnable import FrameworkRule
-from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT
+from shardplan.inputs.plan_numbers import heads_of
 from shardplan.inputs.sharding import kinds_that
+from shardplan.physics.costs.network import domain_size
+from shardplan.physics.frameworks.libraries import Without
+from shardplan.physics.frameworks.runnable import FrameworkRule
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.schedules.registry import load_schedule
 from shardplan.planner.framework_axes import (
     CHOICES,
     Axes,
@@ -31,7 +32,6 @@ from shardplan.planner.framework_axes import (
     runnable_axes,
 )
 from shardplan.planner.restrictions import Restrictions, values_excluded, values_given
-from shardplan.schedules.registry import load_schedule
 
 PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
 """Orders of Megatron-LM: data parallelism inside the pipeline, or the pipeline inside data parallelism."""

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import field
 
-from shardplan.errors import ShardplanError
-from shardplan.fields import dataclass
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
 
 Stop = Callable[[], bool]
 """Asked between pieces of work; the search ends where it says yes."""

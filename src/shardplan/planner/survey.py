@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table, evaluated
 from shardplan.planner.layouts import KnownPipelines

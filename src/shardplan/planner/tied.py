@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import coded, different, distinct
+from shardplan.base.arrays import coded, different, distinct
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.band import band_of
 from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_of, outcomes

@@ -1,11 +1,16 @@
-"""A figure as plain records: panels with axes and series. One description is drawn as a page and as a picture."""
+"""A figure as plain records: panels with axes and series. One description is drawn as a page and as a picture.
+
+The libraries that draw: an optional extra, looked for when something is drawn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from importlib import import_module
+from typing import Any, Final, Literal
 
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
 
 Scale = Literal["linear", "log2", "log10", "names"]
 Kind = Literal["line", "points", "bars"]
@@ -118,3 +123,30 @@ class Chart:
         return tuple(
             (panel, *divmod(index, self.num_columns)) for index, panel in enumerate(self.panels) if panel is not None
         )
+
+
+def plotly_parts() -> tuple[Any, Any]:
+    """Traces of plotly, and its function for panels. Raises ``InputError``."""
+    return _module("plotly.graph_objects"), _module("plotly.subplots").make_subplots
+
+
+def matplotlib_parts() -> tuple[Any, Any]:
+    """The figure of matplotlib, and the canvas that writes PNG. Raises ``InputError``."""
+    return _module("matplotlib.figure").Figure, _module("matplotlib.backends.backend_agg").FigureCanvasAgg
+
+
+def matplotlib_settings(settings: dict[str, Any]) -> Any:
+    """A context in which matplotlib has other settings. Raises ``InputError``."""
+    return _module("matplotlib").rc_context(settings)
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        library = name.partition(".")[0]
+        raise InputError(
+            f"{library} is not installed, which draws figures",
+            rule="figures need the extra 'plots'",
+            hint="pip install 'shardplan[plots]'",
+        ) from None

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Panel, Series
-from shardplan.plotting.libraries import plotly_parts
+from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Panel, Series, plotly_parts
 
 MARGIN: Final = 150
 LABEL_SHIFT: Final = 4

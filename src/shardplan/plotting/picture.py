@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Panel, Series
-from shardplan.plotting.libraries import matplotlib_parts, matplotlib_settings
+from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Panel, Series, matplotlib_parts, matplotlib_settings
 
 DPI: Final = 100
 MARKERS: Final = {"circle": "o", "square": "s", "triangle": "^", "none": ""}

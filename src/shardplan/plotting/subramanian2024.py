@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from shardplan.methods.subramanian2024.figures import Figure
 from shardplan.plotting.chart import GREY, PALETTE, SECOND_PALETTE, Axis, Chart, Field, Marker, Panel, Series, Side
-from shardplan.published.subramanian2024.figures import Figure
 
 Row = Mapping[str, Any]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import dataclass
+from shardplan.decide.sweeps.folder import RESULTS, open_folder
+from shardplan.decide.sweeps.rows import read_frame
 from shardplan.inputs.words import field_meant
 from shardplan.plotting.chart import PALETTE, SECOND_PALETTE, Axis, Chart, Marker, Panel, Scale, Series
-from shardplan.sweeps.folder import RESULTS, open_folder
-from shardplan.sweeps.tables import read_frame
 
 COLOURS: Final = (*PALETTE[:6], PALETTE[7], *SECOND_PALETTE)
 MOST_PANELS: Final = 24

@@ -31,9 +31,9 @@ from shardplan.answers.document import (
     Span,
     Words,
 )
+from shardplan.base.units import format_time
 from shardplan.estimation.parts.terms import MEMORY
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_time
 
 Address: TypeAlias = Callable[[Any], str]
 """Where a row of a table with a wide column leads; empty where it leads nowhere."""

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from shardplan.errors import visible
-from shardplan.fields import dataclass
+from shardplan.base.errors import visible
+from shardplan.base.fields import dataclass
 
 INDENT = 2
 GAP = 2

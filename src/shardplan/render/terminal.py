@@ -27,10 +27,10 @@ from shardplan.answers.document import (
     Tone,
     Words,
 )
+from shardplan.base.units import format_time
 from shardplan.render.drawings import bar, scatter, show_bars, show_parts
 from shardplan.render.page import INDENT, Page, TextColumn
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_time
 
 LONGEST_BAR: Final = 40
 STYLES: Final[dict[Tone, str]] = {

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_rate
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import MEMORY, term_label
 from shardplan.estimation.ties import tie_factor
-from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 from shardplan.reports.breakdown import step_split
 from shardplan.reports.plan_file import Pick, PlanFile
 from shardplan.reports.texts.plan import field_text
-from shardplan.units import format_rate
 
 Unit = Literal["text", "s", "bytes", "share", "count", "flops_per_s"]
 

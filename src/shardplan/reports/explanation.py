@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any, Final, Literal
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import stack_of_label
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.frameworks.usual_stack import stack_of_label
+from shardplan.physics.validity import check_plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, step_split
 from shardplan.reports.plan_file import PlanFile, plan_file_record
-from shardplan.validity.rules import check_plan
 
 Change = dict[str, Any]
 Outcome = Literal["faster", "slower", "as fast", "does not fit", "breaks a rule", "not searched"]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
-from shardplan.frameworks.usual_stack import stack_of_label
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.usual_stack import stack_of_label
 from shardplan.planner.related.software import OtherSoftware, options_for, other_software
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share
 from shardplan.reports.explanation import Explanation
 from shardplan.reports.recommendation import offer_text
-from shardplan.units import format_bytes, format_time
 
 TIMES: Final = 2.0
 """By how much a resource is raised to see what it would save."""

@@ -11,10 +11,10 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from shardplan.base.records import Record, RecordFormat, field_values, keys, plain, schema_fields
 from shardplan.inputs.counts import MAX_NUM_LAYERS
 from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.records import Record, RecordFormat, field_values, keys, plain, schema_fields
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from shardplan.errors import InputError, ShardplanError, shown
+from shardplan.base.errors import InputError, ShardplanError, shown
+from shardplan.base.fields import dataclass, in_our_words
+from shardplan.base.files import FileKind, parse_document, read_text
+from shardplan.base.records import Record, field_values, keys, plain
+from shardplan.base.version import VERSION
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, in_our_words
-from shardplan.files import FileKind, parse_document, read_text
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -25,11 +27,9 @@ from shardplan.inputs.software import Software
 from shardplan.planner.result import FewerCounts, Offer, SearchResult, Suggestion, WithoutLibraries
 from shardplan.planner.retiming import Retimed
 from shardplan.planner.robustness import Ties
-from shardplan.records import Record, field_values, keys, plain
 from shardplan.reports.forms.framework_options import framework_options_record
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
-from shardplan.reports.plan_file_constants import constants_record, profile_in
-from shardplan.reports.plan_file_schema import schema_of_constants, schema_of_files
+from shardplan.reports.plan_file_schema import constants_record, profile_in, schema_of_constants, schema_of_files
 from shardplan.reports.recommendation import (
     reason,
     recommendation,
@@ -37,7 +37,6 @@ from shardplan.reports.recommendation import (
     robustness_record,
     simulated_record,
 )
-from shardplan.version import VERSION
 
 SCHEMA: Final = "shardplan/plan-file/2"
 SCHEMAS: Final = "shardplan/plan-file/"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.planner.result import Offer, SearchResult
 from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of
 from shardplan.reports.texts.answer import percent, signed_time
-from shardplan.units import format_bytes, format_time
 
 Record = dict[str, Any]
 

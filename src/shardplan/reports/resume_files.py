@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from shardplan.files import parse_json, read_text
+from shardplan.base.files import parse_json, read_text
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.launch.audit.question import put

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.fields import dataclass
-from shardplan.frameworks.stack import list_stacks, load_stack
+from shardplan.base.fields import dataclass
+from shardplan.base.records import Record, plain
 from shardplan.inputs.plan import schedule_meant
-from shardplan.records import Record, plain
-from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
+from shardplan.physics.frameworks.stack import list_stacks, load_stack
+from shardplan.physics.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.simulation.pieces import KINDS
 from shardplan.simulation.step import SimulatedStep, simulate
 

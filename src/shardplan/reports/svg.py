@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from html import escape
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
 
 WIDTH, HEIGHT = 560, 400
 LEFT, RIGHT, TOP, BOTTOM = 72, 28, 34, 74

@@ -9,15 +9,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.parts.once_a_step import OnceAStep
-from shardplan.fields import dataclass
-from shardplan.schedules.base import ChunkTimes
+from shardplan.base.fields import dataclass
+from shardplan.estimation.parts.chunks import OnceAStep
+from shardplan.physics.schedules.base import ChunkTimes
 from shardplan.simulation import pieces as piece_kinds
-from shardplan.simulation.clock import Seconds
-from shardplan.simulation.critical import CriticalPath, critical_path
+from shardplan.simulation.case import Seconds
 from shardplan.simulation.exchanges import StateExchanges
 from shardplan.simulation.pieces import NOTHING
-from shardplan.simulation.step import SimulatedStep, durations
+from shardplan.simulation.step import CriticalPath, SimulatedStep, critical_path, durations
 from shardplan.simulation.timeline import (
     BACKWARD,
     COMPUTE,

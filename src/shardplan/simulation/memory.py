@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.base.fields import dataclass
 from shardplan.estimation.parts.chunks import MemoryParts
-from shardplan.fields import dataclass
 from shardplan.simulation import pieces as piece_kinds
-from shardplan.simulation.clock import Seconds
+from shardplan.simulation.case import Seconds
 from shardplan.simulation.events import PlacedStep
 from shardplan.simulation.pieces import Ints
 from shardplan.simulation.timeline import OPTIMIZER, AlivePart, Events, MemoryTrace

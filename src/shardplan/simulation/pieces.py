@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
-from shardplan.schedules.base import ChunkTimes, Orders, Pipeline, PipelineSchedule, Schedule
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
+from shardplan.physics.schedules.base import ChunkTimes, Orders, Pipeline, PipelineSchedule, Schedule
 
 Ints = NDArray[np.int64]
 

@@ -1,4 +1,9 @@
-"""One training step through a pipeline, event by event: when every piece runs, and what every rank does."""
+"""One training step through a pipeline, event by event: when every piece runs, and what every rank does.
+
+The closed form of a schedule for the same times as the simulation, to set the two next to each other.
+
+The critical path of a simulated step: the chain of pieces and transfers that ends with it and has no gap.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
-from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
-from shardplan.simulation.clock import Between, Seconds, run
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
+from shardplan.physics.schedules.base import ChunkTimes, Passes, Pipeline, RankPasses, Schedule
+from shardplan.physics.schedules.registry import closed_form
+from shardplan.simulation.case import Between, Seconds, run
 from shardplan.simulation.pieces import (
     BACKWARD,
     FORWARD,
@@ -272,3 +278,72 @@ def _check_limit(schedule: Schedule, step: SimulatedStep, limit: int | None) -> 
             rule="no rank keeps more chunk passes than max_in_flight",
             hint=f"set max_in_flight to {most} or more, or choose a schedule that keeps less",
         )
+
+
+LARGEST_LOOP: Final = 1_000_000
+"""Ranks x chunks of all ranks up to which the longest way through uneven chunks is sought: 50 MB."""
+NAMES: Final = ("forward", "input_gradient", "weight_gradient")
+
+
+def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> float | None:
+    r""":math:`\max_r \left(M t_r + idle_r\right)`, transfers left out; None where there is no closed form. [s]
+
+    Schedules that only the simulation runs have none, nor have loops of very many ranks and chunks. With the time t of
+    one micro-batch on a rank and the rank's idle time by ``PipelineSchedule.idle_time``.
+    """
+    formula = closed_form(schedule)
+    if formula is None or (at.vp > 1 and at.pp * at.pp * at.vp > LARGEST_LOOP):
+        return None
+    copies = schedule.parameter_copies
+    held = np.array(schedule.placement(int(at.pp), int(at.vp)))[: int(at.pp) // copies]  # copies mirror these ranks
+
+    def of_ranks(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.asarray(seconds[held].sum(axis=1) / copies)
+
+    parts = [of_ranks(seconds) for seconds in (times.forward, times.input_gradient, times.weight_gradient)]
+    own, everyone, behind = (
+        Passes(**dict(zip(NAMES, values, strict=True)))
+        for values in (parts, [copies * part.sum() for part in parts], [part.sum() - part.cumsum() for part in parts])
+    )
+    placed = RankPasses.of(own, np.arange(len(held))[::-1], behind)
+    work = (times.forward + times.input_gradient + times.weight_gradient)[held].T
+    idle = formula.idle_time(at, placed, everyone, formula.pace(work))
+    return float(np.max(at.num_microbatches * own.total + idle))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticalPath:
+    """Which pieces decide how long a step takes."""
+
+    pieces: NDArray[np.bool_]
+    """Whether every piece is on the path."""
+    transfers: NDArray[np.bool_]
+    """Whether what every piece waits for is on the path on its way to it."""
+    first: int
+    """Piece with which the path begins."""
+
+
+def critical_path(step: SimulatedStep, rank: int) -> CriticalPath:
+    """The path to the last piece of ``rank``.
+
+    A piece starts when the rank has ended the one before, or when the transfer that it waits for arrives: the path goes
+    on with whichever was later, and with the rank's own where both came together. Pieces of one block start together.
+    """
+    pieces = step.pieces
+    on_path, sent = np.zeros((2, len(pieces.rank)), dtype=bool)
+    piece = int(pieces.bounds[rank + 1]) - 1
+    while True:
+        first, last = int(pieces.first_of_block[piece]), int(pieces.block[piece])
+        on_path[first : last + 1] = True
+        own = first - 1 if first > pieces.bounds[pieces.rank[first]] else NOTHING
+        latest, arrived = (step.end[own] if own != NOTHING else -np.inf), NOTHING
+        for waiting in range(first, last + 1):
+            need = pieces.after[waiting]
+            if need != NOTHING and step.end[need] + step.transfer[waiting] > latest:
+                latest, arrived = step.end[need] + step.transfer[waiting], waiting
+        if arrived != NOTHING:
+            sent[arrived], piece = True, int(pieces.after[arrived])
+        elif own != NOTHING:
+            piece = own
+        else:
+            return CriticalPath(pieces=on_path, transfers=sent, first=first)

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass, in_files
 from shardplan.estimation.parts.layer_operators import LayerOperator
 from shardplan.estimation.parts.terms import AFTER_PASSES
-from shardplan.fields import dataclass, in_files
-from shardplan.simulation.clock import Seconds
+from shardplan.simulation.case import Seconds
 from shardplan.simulation.pieces import Ints
 
 EVENT_KINDS: Final = (

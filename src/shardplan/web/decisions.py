@@ -17,16 +17,16 @@ from shardplan.answers.decisions.sensitivity import sensitivity_document
 from shardplan.answers.decisions.whatif import whatif_document
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, lead, summary
 from shardplan.answers.plans import of_plan, rounded, step_columns, whole_plan
-from shardplan.decisions import budget as budgets
-from shardplan.decisions import pareto as fronts
-from shardplan.decisions import pareto_sizes as size_fronts
-from shardplan.decisions import scale as scales
-from shardplan.decisions import sensitivity as sensitivities
-from shardplan.decisions.largest import SMALLEST, LargestFit, Sought, fitted, still_assumed
-from shardplan.decisions.operations import Operations
-from shardplan.decisions.searching import Answered, Progress, Searches
-from shardplan.decisions.whatif import CLUSTER, change_of, check_named_once, what_if
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.decide import budget as budgets
+from shardplan.decide import pareto as fronts
+from shardplan.decide import pareto as size_fronts
+from shardplan.decide import scale as scales
+from shardplan.decide import sensitivity as sensitivities
+from shardplan.decide.largest import SMALLEST, LargestFit, Sought, fitted, still_assumed
+from shardplan.decide.operations import Operations
+from shardplan.decide.searching import Answered, Progress, Searches
+from shardplan.decide.whatif import CLUSTER, change_of, check_named_once, what_if
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import PutQuestion
 from shardplan.estimation.written import filled

@@ -9,9 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from shardplan.errors import ShardplanError, in_python
-from shardplan.records import Record
-from shardplan.web.json.reading import WrongContent
+from shardplan.base.errors import ShardplanError, in_python
+from shardplan.base.records import Record
+from shardplan.web.json.routes import WrongContent
 from shardplan.web.work.workplace import Busy, Gone, TookTooLong
 
 API: Final = "/api/"

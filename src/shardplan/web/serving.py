@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from uvicorn import Config, Server
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.web.app import create_app
 from shardplan.web.guard.connections import protocol_of
 from shardplan.web.settings import ServerSettings

@@ -9,18 +9,18 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.fields import described
+from shardplan.base.files import parse_json
+from shardplan.base.units import Kind, parse_quantity
 from shardplan.estimation.question import Question
-from shardplan.fields import described
-from shardplan.files import parse_json
-from shardplan.frameworks.stack import list_stacks
-from shardplan.frameworks.usual_stack import ANY
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
+from shardplan.physics.frameworks.stack import list_stacks
+from shardplan.physics.frameworks.usual_stack import ANY
 from shardplan.reports.plan_file import PlanFile, inputs_record, plan_file_from_record, plan_file_record
 from shardplan.reports.texts.plan import field_text
-from shardplan.units import Kind, parse_quantity
 from shardplan.web.state import PageQuestion, names_of, plan_code
 from shardplan.web.uploaded import CONFIG, typed
 

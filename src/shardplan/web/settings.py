@@ -8,7 +8,7 @@ from dataclasses import field
 from ipaddress import ip_address
 from typing import Any, Final
 
-from shardplan.fields import about, check, dataclass
+from shardplan.base.fields import about, check, dataclass
 
 LOOPBACK_NAMES: Final = ("localhost",)
 """Names of this machine that browsers never look up elsewhere."""

@@ -16,11 +16,9 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 
 from shardplan.ask.forms import LISTED, MOST_TYPED, Replaced
-from shardplan.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
-from shardplan.fields import dataclass, described
-from shardplan.files import looks_like_path
-from shardplan.frameworks.stack import list_stacks
-from shardplan.frameworks.usual_stack import ANY, USUAL
+from shardplan.base.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
+from shardplan.base.fields import dataclass, described
+from shardplan.base.files import looks_like_path
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -31,6 +29,8 @@ from shardplan.inputs.readers.names import names_meant
 from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.readers.typed import values_of, whole
 from shardplan.inputs.words import field_meant
+from shardplan.physics.frameworks.stack import list_stacks
+from shardplan.physics.frameworks.usual_stack import ANY, USUAL
 from shardplan.web.uploaded import CONFIG, Uploaded, uploaded_in
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.cli.commands import SMALL, answer, run, unwrapped
 
-from shardplan.calibration import microbench
-from shardplan.calibration.microbench.records import Host, Measurements, MemoryPass, Sample, TimedDevice, Timing
+from shardplan.calibrate import microbench
+from shardplan.calibrate.microbench.records import Host, Measurements, MemoryPass, Sample, TimedDevice, Timing
 from shardplan.inputs import profile as profiles
 from shardplan.inputs.profile import read_profile
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.calibration.rows import CELLS, write
+from tests.calibrate.rows import CELLS, write
 from tests.cli.commands import answer, refused, run, unwrapped
 
 from shardplan.inputs.profile import read_profile
@@ -282,7 +282,7 @@ def test_an_interrupt_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shardplan.calibration.user.fit", interrupted)
+    monkeypatch.setattr("shardplan.calibrate.user.fit", interrupted)
     result = run("calibrate", EXAMPLE, *H100, "--out", out)
     assert result.exit_code == 130
     assert out.read_text() == before

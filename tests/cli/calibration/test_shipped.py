@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import answer, run, unwrapped
 
-from shardplan.calibration import defaults
-from shardplan.calibration.constants import free_constants
-from shardplan.calibration.runs.rows import shipped_runs
+from shardplan.calibrate import defaults
+from shardplan.calibrate.constants import free_constants
+from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.inputs import profile as profiles
 
 

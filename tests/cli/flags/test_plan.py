@@ -10,17 +10,17 @@ import pytest
 import typer
 
 from shardplan.ask.forms import JobFields, Replaced, ReplacedFields
+from shardplan.base.errors import InputError
+from shardplan.base.fields import described
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.main import COMMANDS, app
-from shardplan.errors import InputError
-from shardplan.fields import described
 from shardplan.inputs import job, plan
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.software import Software
-from shardplan.schedules.names import BUILT_IN
+from shardplan.physics.schedules.names import BUILT_IN
 
 
 def options(command: str) -> dict[str, Any]:

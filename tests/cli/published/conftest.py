@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 import pytest
 from tests.cli.published import other_packages as others_module
 
-from shardplan.published import catalogue
+from shardplan.methods import catalogue
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardplan.published.base import Case, Method, MethodAnswer, MethodRow
+from shardplan.methods.base import Case, Method, MethodAnswer, MethodRow
 
 
 class Mine(Method):

@@ -16,12 +16,12 @@ import pytest
 from tests.cli.commands import answer, refused, run, unwrapped
 
 from shardplan.cli.published.commands import EXAMPLES
-from shardplan.published.catalogue import load_method
-from shardplan.published.fields import read_fields
-from shardplan.published.searcher.method import SearcherCase, result_file, search
+from shardplan.methods.catalogue import load_method
+from shardplan.methods.fields import read_fields
+from shardplan.methods.searcher.method import SearcherCase, result_file, search
 
 ROOT = Path(__file__).parents[3]
-DATA = ROOT / "tests" / "published" / "data"
+DATA = ROOT / "tests" / "methods" / "data"
 CALCULATOR = ("published", "calculator")
 SEARCHED = ("published", "subramanian2024", "--model", "gpt3_1T", "--system", "H200", "--nvs", 4, "--strategy", "1d")
 LAYER = (

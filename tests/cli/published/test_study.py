@@ -19,7 +19,7 @@ from tests.cli.commands import answer, run, unwrapped
 from shardplan.answers.methods import study
 from shardplan.answers.methods.study import StudyReport, run_study
 from shardplan.cli.published.study import ALL
-from shardplan.published.subramanian2024.inputs import Corrections
+from shardplan.methods.subramanian2024.inputs import Corrections
 
 NAME = "subramanian2024"
 STUDY = ("study", NAME)

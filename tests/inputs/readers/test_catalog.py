@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError
-from shardplan.files import DATA
+from shardplan.base.errors import InputError
+from shardplan.base.files import DATA
+from shardplan.base.words import folded
 from shardplan.inputs.readers.catalog import (
     cluster_of_accelerator,
     list_accelerators,
@@ -22,7 +23,6 @@ from shardplan.inputs.readers.catalog import (
     load_accelerator,
     load_cluster,
 )
-from shardplan.words import folded
 
 
 @pytest.mark.parametrize("name", ["DGX-H100", "Dgx-h100", "dgx_h100", "DGX H100"])

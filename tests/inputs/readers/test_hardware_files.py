@@ -17,7 +17,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError, UnitError, UnknownNameError
+from shardplan.base.errors import InputError, UnitError, UnknownNameError
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator, load_cluster
 
 ROOT = Path(__file__).parents[3]

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.calibration.rows import asked
+from tests.calibrate.rows import asked
 
-from shardplan.errors import InputError
-from shardplan.files import DATA
+from shardplan.base.errors import InputError
+from shardplan.base.files import DATA
 from shardplan.inputs.readers.catalog import load_model
 
 CONFIG = DATA / "models" / "llama-3.2-1b.json"

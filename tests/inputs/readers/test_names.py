@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from shardplan.errors import InputError
-from shardplan.files import DATA
+from shardplan.base.errors import InputError
+from shardplan.base.files import DATA
 from shardplan.inputs.readers.catalog import list_accelerators, list_models, load_accelerator
 from shardplan.inputs.readers.names import model_sources, name_meant, taken_as
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER, Overrides
 

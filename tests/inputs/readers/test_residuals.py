@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import (
     LARGEST_ERROR,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import shardplan
-from shardplan.frameworks.runnable import all_run, refusals
-from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit import nearby
+from shardplan.physics.frameworks.runnable import all_run, refusals
+from shardplan.physics.frameworks.stack import load_stack
 from shardplan.planner.pricing.pairs import step_times
 from shardplan.planner.pruning import pruned
 

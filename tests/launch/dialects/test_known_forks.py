@@ -9,7 +9,7 @@ import pytest
 from tests.launch.scripts import ask, read, values
 
 from shardplan import load_cluster
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.audit.answer import audit_launch
 from shardplan.launch.dialects.megatron_core.forks import EPFL_PLANS
 

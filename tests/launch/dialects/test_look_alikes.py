@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.launch.scripts import read, values
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 
 pytest.importorskip("tree_sitter_bash")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.launch.scripts import MEGATRON, read, values
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.dialects.megatron_core.megatron_stages import layer_pattern, pipeline_layout
 from shardplan.launch.dialects.models import model_of
 

@@ -9,7 +9,7 @@ from tests.launch.dialects.test_fresh_samples import AXOLOTL, SWIFT, line
 from tests.launch.dialects.test_unread_names import TRAINER, said
 from tests.launch.scripts import read, values
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Reading

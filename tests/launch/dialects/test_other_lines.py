@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.launch.scripts import read, values
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 

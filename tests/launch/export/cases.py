@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from shardplan import load_cluster, load_model
-from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.launch.export.targets import export_plan, stack_of, target_named
 from shardplan.launch.export.written import Export
+from shardplan.physics.frameworks.defaults import job_in_stack, plan_in_stack
 
 
 class Launch(NamedTuple):

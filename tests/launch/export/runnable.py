@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from tests.strategies import divisors
 
 from shardplan import load_cluster, load_model
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
 from shardplan.launch.export.targets import stack_of, target_named
-from shardplan.validity.rules import check_plans
+from shardplan.physics.frameworks.defaults import job_in_stack, plan_in_stack
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.validity import check_plans
 
 MODELS: Final = ("llama-3.1-8b", "qwen3-30b-a3b", "llama-3.2-1b", "qwen3-32b", "deepseek-v3")
 SOMETIMES: Final[Mapping[str, tuple[Any, ...]]] = {

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
 
 import shardplan
-from shardplan.errors import InputError, NotRunnableError
+from shardplan.base.errors import InputError, NotRunnableError
 
 PLANS = Path(__file__).parents[3] / "examples" / "plans.json"
 

@@ -21,15 +21,15 @@ from tests.launch.export.launched import launched
 from tests.launch.export.write import FOLDER, path_of
 
 from shardplan import load_cluster, load_model
-from shardplan.errors import InputError, NotRunnableError, PlanError, UnknownNameError
-from shardplan.inputs.degrees import Setting
+from shardplan.base.errors import InputError, NotRunnableError, PlanError, UnknownNameError
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
 from shardplan.inputs.software import Software
 from shardplan.launch.export.megatron_lm import pattern
 from shardplan.launch.export.targets import TARGETS, export_plan, stack_of, target_named
 from shardplan.launch.export.written import END, START, Export
-from shardplan.validity.rules import broken_rule
+from shardplan.physics.validity import broken_rule
 
 KNOWN = Path(__file__).parent / "known"
 MADE = {name: launch.export() for name, launch in LAUNCHES.items()}

@@ -15,11 +15,9 @@ from tests.few import few
 from tests.launch.export.cases import LAUNCHES, Launch
 from tests.launch.export.runnable import Runnable, runnable
 
-from shardplan.frameworks.option_entries import VALUES
-from shardplan.frameworks.options import makes_a_difference
-from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, Setting
 from shardplan.inputs.software import Software
 from shardplan.launch.audit.question import put
 from shardplan.launch.dialects.ask import Ask
@@ -27,6 +25,8 @@ from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.export.decoder import decoder_of
 from shardplan.launch.export.targets import export_plan
 from shardplan.launch.export.written import Export
+from shardplan.physics.frameworks.option_entries import VALUES
+from shardplan.physics.frameworks.options import makes_a_difference
 
 pytest.importorskip("tree_sitter_bash")
 

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.read import parse_document, read_document
 from shardplan.launch.read.python import parse_python, read_python
 from shardplan.launch.read.yaml_tree import _EXPONENT

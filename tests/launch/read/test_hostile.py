@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.read import parse_document, parse_script, read_document, read_script
 from shardplan.launch.read import trees as limits
 from shardplan.launch.read.facts import DocumentKind
@@ -189,7 +189,7 @@ WATCHED = """
 import sys
 from pathlib import Path
 from shardplan.launch.read import read_document, read_script
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 import yaml, configparser, tomllib, tree_sitter, tree_sitter_bash
 read_script(Path(sys.argv[1]) / "warm.sh")
 

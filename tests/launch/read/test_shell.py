@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.read import Script, Word, parse_script, read_script
 
 

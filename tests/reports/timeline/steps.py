@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from shardplan.estimation.parts.layer_operators import LayerOperator
-from shardplan.schedules.base import ChunkTimes, Pipeline
-from shardplan.schedules.registry import load_any_schedule
-from shardplan.simulation.show import timeline_of_times
+from shardplan.physics.schedules.base import ChunkTimes, Pipeline
+from shardplan.physics.schedules.registry import load_any_schedule
+from shardplan.simulation.plan import timeline_of_times
 from shardplan.simulation.step import simulate
 from shardplan.simulation.timeline import AlivePart, MemoryTrace, StepTimeline
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reports.timeline.steps import HOSTILE, step_of, with_memory
 
-from shardplan.outputs.target import HEAD, HTML
+from shardplan.base.outputs import HEAD, HTML
 from shardplan.reports.timeline.page import groups, packed, page_data, timeline_html
 from shardplan.simulation.timeline import EVENT_KINDS, LANES, Events, StepTimeline
 

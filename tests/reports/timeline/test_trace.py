@@ -16,10 +16,9 @@ from tests.simulation.test_plan import question
 from tests.simulation.test_step import sizes, suited, uneven
 
 from shardplan.inputs.plan import Plan
+from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.reports.timeline.trace import MEMORY, trace_text
-from shardplan.schedules.registry import list_all_schedules, load_any_schedule
-from shardplan.simulation.plan import simulate_plan
-from shardplan.simulation.show import timeline_of, timeline_of_times
+from shardplan.simulation.plan import simulate_plan, timeline_of, timeline_of_times
 from shardplan.simulation.timeline import EVENT_KINDS, LANES, StepTimeline
 
 PLAN = Plan(tp=2, pp=4, vp=2, recompute="full")

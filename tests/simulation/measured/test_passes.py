@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tests.simulation.cases import even, passes, pipeline, step
 from tests.simulation.measured.files import dump_of, rows_of, write_dump, write_table
 
-from shardplan.errors import InputError
-from shardplan.schedules.registry import load_any_schedule
-from shardplan.simulation.measured.layout import Layout
+from shardplan.base.errors import InputError
+from shardplan.physics.schedules.registry import load_any_schedule
+from shardplan.simulation.measured.answer import read_measurement
 from shardplan.simulation.measured.passes import MeasuredStep
-from shardplan.simulation.measured.reading import read_measurement
-from shardplan.simulation.stage_times import read_stage_times, stage_times_text
+from shardplan.simulation.measured.ranks import Layout
+from shardplan.simulation.plan import read_stage_times, stage_times_text
 from shardplan.simulation.step import simulate
 
 PUBLISHED = pytest.mark.parametrize(("name", "vp"), [("1f1b", 1), ("interleaved", 2)])

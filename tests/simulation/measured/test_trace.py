@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulation.measured.files import annotation, kernel, trace
 
-from shardplan.errors import InputError
-from shardplan.simulation.measured.json_stream import JsonObject
-from shardplan.simulation.measured.kernels import group_of, kind_of_kernel
-from shardplan.simulation.measured.reading import read_measurement
-from shardplan.simulation.measured.terms import compare_terms
+from shardplan.base.errors import InputError
+from shardplan.simulation.measured.answer import read_measurement
+from shardplan.simulation.measured.comparison import compare_terms
+from shardplan.simulation.measured.passes import group_of, kind_of_kernel
+from shardplan.simulation.measured.trace_file import JsonObject
 
 GEMM = "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_TNT"
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(Flash_fwd_params)"

@@ -14,9 +14,9 @@ from playwright.sync_api import Page, expect
 from tests.web.browser.conftest import BIG, answered, change, settled
 
 from shardplan.api.calls import search
-from shardplan.files import DATA
+from shardplan.base.files import DATA
+from shardplan.base.units import format_time
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.units import format_time
 
 Open = Callable[..., Page]
 

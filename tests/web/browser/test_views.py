@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.web.browser.conftest import answered
 
-from shardplan.files import DATA
+from shardplan.base.files import DATA
 
 Open = Callable[..., Page]
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"

@@ -7,27 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from shardplan.answers.document import (
-    AnswerDocument,
-    Block,
-    Bullets,
-    Column,
-    Line,
-    Part,
-    RowTable,
-    Span,
-    Tone,
-)
+from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable, Span, Tone
 from shardplan.answers.plans import plan_columns, rounded
-from shardplan.decisions.budget import BudgetOption, ClusterBudget
-from shardplan.decisions.goodput import DAY, Accounts
+from shardplan.base.records import Record
+from shardplan.base.units import format_bytes, format_count, format_time
+from shardplan.base.version import VERSION
+from shardplan.decide.budget import BudgetOption, ClusterBudget
+from shardplan.decide.goodput import DAY, Accounts
 from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
-from shardplan.records import Record
 from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.texts.answer import percent, sentence
-from shardplan.units import format_bytes, format_count, format_time
-from shardplan.version import VERSION
 
 ACCOUNTS: Final = {
     "productive": PALETTE[2],

@@ -8,12 +8,12 @@ from typing import Final
 from shardplan.answers.document import AnswerDocument, Bar, Column, Line, Part, RowTable
 from shardplan.answers.estimate import memory_part, verdict
 from shardplan.answers.plans import asked_record, question_lines
-from shardplan.decisions.largest import LargestFit, Tried
+from shardplan.base.units import format_bytes
+from shardplan.decide.largest import LargestFit, Tried
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Marker, Panel, Series
 from shardplan.reports.plan_file import estimate_record
-from shardplan.units import format_bytes
 
 MOST_ROWS: Final = 8
 """Values around the answer that a terminal lists."""

@@ -17,11 +17,11 @@ from shardplan.answers.plans import (
     question_lines,
     whole_plan,
 )
-from shardplan.decisions.pareto import ParetoFront, ParetoPoint
+from shardplan.base.units import format_bytes, format_time
+from shardplan.decide.pareto import ParetoFront, ParetoPoint
 from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
-from shardplan.units import format_bytes, format_time
 
 LISTED: Final = 8
 """Steps of headroom at which plans are listed."""

@@ -28,12 +28,12 @@ from shardplan.answers.plans import (
     question_lines,
     whole_plan,
 )
-from shardplan.decisions.goodput import DAY
-from shardplan.decisions.pareto_sizes import PricedSize, SizesFront
+from shardplan.base.units import format_count, format_time
+from shardplan.decide.goodput import DAY
+from shardplan.decide.pareto import PricedSize, SizesFront
 from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Marker, Panel, Series
 from shardplan.reports.texts.answer import sentence
-from shardplan.units import format_count, format_time
 
 CENTS: Final = 100
 """Money below this has cents."""

@@ -19,7 +19,7 @@ from shardplan.answers.plans import (
     whole_percent,
     whole_plan,
 )
-from shardplan.decisions.scale import ScalePoint, Scaling
+from shardplan.decide.scale import ScalePoint, Scaling
 from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from shardplan.answers.document import AnswerDocument, Bar, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, plan_line, plan_text, question_lines
-from shardplan.decisions.searching import Answered
-from shardplan.decisions.sensitivity import MATTERS, Parameter, Sensitivity, SensitivityPoint
+from shardplan.base.units import format_bytes, format_rate, format_time
+from shardplan.decide.searching import Answered
+from shardplan.decide.sensitivity import MATTERS, Parameter, Sensitivity, SensitivityPoint
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
-from shardplan.units import format_bytes, format_rate, format_time
 
 
 def columns(found: Sensitivity) -> list[Column]:

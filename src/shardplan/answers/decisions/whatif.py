@@ -17,12 +17,12 @@ from shardplan.answers.plans import (
     question_lines,
     whole_plan,
 )
-from shardplan.decisions.whatif import ChangeStep, WhatIf
+from shardplan.base.units import format_time
+from shardplan.decide.whatif import ChangeStep, WhatIf
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
-from shardplan.units import format_time
 
 MOST_TERMS: Final = 8
 """Terms that the table has."""

@@ -8,23 +8,23 @@ from typing import Any, Final, get_args
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, Span
 from shardplan.answers.methods.catalogue import answer_record
 from shardplan.answers.methods.question import Beside, beside, our_part
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
+from shardplan.base.records import plain
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.published.base import MethodRow
-from shardplan.published.calculator.method import FLAWS, RESULTS, Calculator, Flaw
-from shardplan.published.calculator.table import GB, CalculatorCase, CalculatorModel
-from shardplan.published.fields import read_fields
-from shardplan.records import plain
+from shardplan.methods.base import MethodRow
+from shardplan.methods.calculator.method import FLAWS, RESULTS, Calculator, Flaw
+from shardplan.methods.calculator.table import GB, CalculatorCase, CalculatorModel
+from shardplan.methods.fields import read_fields
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_bytes, format_time
 
 DEGREES: Final = ("dp", "tp", "pp")
 SHOWN: Final = ("tp", "pp", "dp")

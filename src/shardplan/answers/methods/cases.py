@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, Span
 from shardplan.answers.methods.catalogue import answer_record
-from shardplan.published.check import TOLERANCE, ZERO_TOLERANCE, CaseCheck, FileCheck
-from shardplan.records import plain
+from shardplan.base.records import plain
+from shardplan.base.units import format_time
+from shardplan.methods.check import TOLERANCE, ZERO_TOLERANCE, CaseCheck, FileCheck
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_time
 
 PARTS: Final = {"compute_ms": "compute", "dp_ms": "dp time", "tp_ms": "tp time", "pp_ms": "pp time"}
 """Of an iteration of the searcher."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Bullets, CommandLine, Hanging, Line, Part, Span
-from shardplan.errors import UnknownNameError
-from shardplan.fields import dataclass
-from shardplan.published.base import Method
-from shardplan.published.catalogue import broken_methods, list_methods, load_method, load_methods
-from shardplan.records import plain
+from shardplan.base.errors import UnknownNameError
+from shardplan.base.fields import dataclass
+from shardplan.base.records import plain
+from shardplan.methods.base import Method
+from shardplan.methods.catalogue import broken_methods, list_methods, load_method, load_methods
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, BarRow, BarTable, Bullets, Column, Line, Part, RowTable, Span
 from shardplan.answers.methods.catalogue import answer_record
+from shardplan.base.units import format_count, format_rate, format_time
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_count, format_rate, format_time
 
 RESOURCES: Final = {"flop_secs": "arithmetic", "hbm_secs": "device memory", "net_secs": "network"}
 BOUNDS: Final = {"flop": "arithmetic", "hbm": "device memory", "network": "the network", "none": "nothing"}

@@ -22,19 +22,19 @@ from shardplan.answers.document import (
 )
 from shardplan.answers.methods.catalogue import MethodEntry
 from shardplan.answers.plans import question_lines
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
+from shardplan.base.records import plain
+from shardplan.base.units import format_bytes, format_count, format_time
+from shardplan.base.version import VERSION
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.published.base import Method, MethodAnswer, MethodRow
-from shardplan.published.catalogue import asked_of
-from shardplan.records import plain
+from shardplan.methods.base import Method, MethodAnswer, MethodRow
+from shardplan.methods.catalogue import asked_of
 from shardplan.reports.model_record import model_record
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_flags
-from shardplan.units import format_bytes, format_count, format_time
-from shardplan.version import VERSION
 
 DEGREES: Final = ("tp", "cp", "pp")
 """Degrees that, with dp, multiply to the accelerators."""

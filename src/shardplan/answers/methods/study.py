@@ -10,13 +10,13 @@ from operator import itemgetter, methodcaller
 from typing import Any, Final
 
 from shardplan.answers.document import NONE, AnswerDocument, Bullets, Column, CommandLine, Line, Part, RowTable, Span
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.base.records import plain
+from shardplan.base.units import format_count, format_time
+from shardplan.methods.subramanian2024.figures import SIZE_CLASSES, Figure, figure, model_over_measured
+from shardplan.methods.subramanian2024.inputs import Corrections
+from shardplan.methods.subramanian2024.study import Study, StudyEntry, study
 from shardplan.plotting.subramanian2024 import STRATEGY_NAMES, label_of, only, values_of
-from shardplan.published.subramanian2024.figures import SIZE_CLASSES, Figure, figure, model_over_measured
-from shardplan.published.subramanian2024.inputs import Corrections
-from shardplan.published.subramanian2024.study import Study, StudyEntry, study
-from shardplan.records import plain
-from shardplan.units import format_count, format_time
 
 STUDIES: Final = ("subramanian2024",)
 """Methods whose paper's study can be repeated."""

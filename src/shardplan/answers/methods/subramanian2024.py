@@ -20,10 +20,10 @@ from shardplan.answers.document import (
     Span,
 )
 from shardplan.answers.methods.catalogue import answer_record
+from shardplan.base.units import format_bytes, format_count, format_time
+from shardplan.methods.subramanian2024 import STRATEGIES
 from shardplan.plotting.subramanian2024 import MEMORY
-from shardplan.published.subramanian2024 import STRATEGIES
 from shardplan.reports.texts.answer import percent
-from shardplan.units import format_bytes, format_count, format_time
 
 PARTS: Final = {
     "t_comp": ("compute", "green"),

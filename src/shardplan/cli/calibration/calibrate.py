@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from shardplan.base.errors import InputError, shown
 from shardplan.cli.calibration.ways import (
     MOST_ERROR,
     profile_from_kernels,
@@ -16,10 +17,8 @@ from shardplan.cli.calibration.ways import (
     profile_name,
     refit_shipped,
 )
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
-from shardplan.errors import InputError, shown
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.flags.unknown import flag
 from shardplan.inputs.readers.typed import whole
 
 MOST_SEED = 2**31
@@ -163,7 +162,7 @@ def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: boo
 
 def _template() -> int:
     """A file of measured runs to start from."""
-    from shardplan.calibration.runs.header import TEMPLATE
+    from shardplan.calibrate.runs.header import TEMPLATE
 
     sys.stdout.write(TEMPLATE)
     return 0

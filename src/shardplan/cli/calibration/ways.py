@@ -8,14 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from shardplan.base.errors import InputError, shown
+from shardplan.base.outputs import PROFILE, TIMINGS, JsonTarget
 from shardplan.cli.progress import fit_progress, progress_bar
 from shardplan.cli.show.document import print_document, show_document
-from shardplan.errors import InputError, shown
-from shardplan.outputs.target import PROFILE, TIMINGS, JsonTarget
 
 if TYPE_CHECKING:
-    from shardplan.calibration.defaults import Refit
-    from shardplan.calibration.user import UserFit
+    from shardplan.calibrate.defaults import Refit
+    from shardplan.calibrate.user import UserFit
 
 MOST_ERROR: Final = 0.5
 """Median error of the runs fitted above which a profile is not written unasked: it does not describe them."""
@@ -56,7 +56,7 @@ def profile_from_runs(
     """A profile from measured runs, where it describes them."""
     page = profile_target(out, runs, accelerator, target)
     from shardplan.answers.calibration import calibration_document
-    from shardplan.calibration.user import profile_text
+    from shardplan.calibrate.user import profile_text
     from shardplan.render.record import document_record
 
     date, file = datetime.now(UTC).date().isoformat(), Path(runs).name
@@ -75,9 +75,9 @@ def profile_from_runs(
 
 def _fitted(runs: str, accelerator: str | None, *, file: str, date: str, holdout: float, seed: int) -> UserFit:
     """The fit to the rows of a file that can be used."""
-    from shardplan.calibration.fit import MOST_ITERATIONS
-    from shardplan.calibration.runs.rows import read_table
-    from shardplan.calibration.user import calibrate_runs
+    from shardplan.calibrate.fit import MOST_ITERATIONS
+    from shardplan.calibrate.runs.rows import read_table
+    from shardplan.calibrate.user import calibrate_runs
 
     table = read_table(runs)
     with fit_progress(MOST_ITERATIONS) as progress:
@@ -114,7 +114,7 @@ def profile_from_kernels(
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
     page = profile_target(out, None, accelerator, target)
     from shardplan.answers.calibration import microbench_document
-    from shardplan.calibration import microbench
+    from shardplan.calibrate import microbench
     from shardplan.inputs.profile import load_profile
     from shardplan.inputs.readers.catalog import load_accelerator, load_cluster
 
@@ -146,8 +146,8 @@ def profile_from_kernels(
 def refit_shipped(target: JsonTarget, *, write: bool) -> int:
     """The shipped constants, fitted again."""
     from shardplan.answers.calibration import refit_changes, refit_document
-    from shardplan.calibration import defaults
-    from shardplan.calibration.fit import MOST_ITERATIONS
+    from shardplan.calibrate import defaults
+    from shardplan.calibrate.fit import MOST_ITERATIONS
 
     with fit_progress(MOST_ITERATIONS) as progress:
         found = defaults.refit(progress=progress)
@@ -159,9 +159,9 @@ def refit_shipped(target: JsonTarget, *, write: bool) -> int:
 
 def _write_defaults(found: Refit) -> None:
     """Replaces the shipped files once all of them are made."""
-    from shardplan.calibration.defaults import MOVES, moves_table, needs_table, residuals_table, write_profiles
-    from shardplan.calibration.errors import NEEDS
-    from shardplan.files import build
+    from shardplan.base.files import build
+    from shardplan.calibrate.defaults import MOVES, moves_table, needs_table, residuals_table, write_profiles
+    from shardplan.calibrate.errors import NEEDS
     from shardplan.inputs.profile import PROFILES
     from shardplan.inputs.readers.residuals import RESIDUALS
 

@@ -17,18 +17,17 @@ from shardplan.ask.forms import (
     StackField,
 )
 from shardplan.ask.task_forms import BudgetForm
+from shardplan.base.errors import InputError
+from shardplan.base.fields import FieldOf, FieldsOf, Given
+from shardplan.base.units import parse_count, parse_quantity
 from shardplan.cli.decisions.files import ChartFlags
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import DetailFlags, OutputFlags
-from shardplan.decisions.operations import Operations
-from shardplan.errors import InputError
-from shardplan.fields import FieldOf, FieldsOf, Given
+from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, with_flags
+from shardplan.decide.operations import Operations
 from shardplan.inputs.readers.typed import values_of
-from shardplan.units import parse_count, parse_quantity
 
 if TYPE_CHECKING:
-    from shardplan.decisions.batches import BatchLimits
-    from shardplan.decisions.budget import ClusterBudget, Limits, RunQuestion
+    from shardplan.decide.batches import BatchLimits
+    from shardplan.decide.budget import ClusterBudget, Limits, RunQuestion
 
 MOST_CLUSTERS: Final = 20
 OperationsFields = Annotated[Given, FieldsOf(Operations, "Operations")]
@@ -78,8 +77,8 @@ def _budgets(
 ) -> tuple[ClusterBudget, ...]:
     """The answer for each cluster. Raises InputError."""
     from shardplan.cli.progress import progress_bar
-    from shardplan.decisions.batches import parse_batch_limits
-    from shardplan.decisions.budget import budget_of
+    from shardplan.decide.batches import parse_batch_limits
+    from shardplan.decide.budget import budget_of
 
     limits = _limits(wanted)
     batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
@@ -105,7 +104,7 @@ def _names(text: str | None) -> Iterator[str | None]:
 def _asked(cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: BatchLimits | None) -> RunQuestion:
     """What is trained on a cluster. Raises InputError."""
     from shardplan.cli.question import asked, searches_of
-    from shardplan.decisions.budget import RunQuestion
+    from shardplan.decide.budget import RunQuestion
 
     has_batch = "global_batch_size" in flags.job
     job = flags.job if has_batch else {**flags.job, "global_batch_size": "1"}
@@ -116,8 +115,8 @@ def _asked(cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: 
 
 def _limits(wanted: BudgetForm) -> Limits:
     """What the run may take. Raises InputError."""
-    from shardplan.decisions.budget import Limits
-    from shardplan.decisions.money import JOULES_PER_KWH
+    from shardplan.decide.budget import Limits
+    from shardplan.decide.operations import JOULES_PER_KWH
 
     money, energy = wanted.money, wanted.energy
     return Limits(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardplan.base.errors import InputError
+from shardplan.base.fields import asked, dataclass
+from shardplan.base.outputs import CSV, HTML, PNG, SVG, JsonTarget, check_one_on_stdout, check_together
 from shardplan.cli.figure_files import table_text
-from shardplan.cli.flags.plan import OutputFlags
-from shardplan.errors import InputError
-from shardplan.fields import asked, dataclass
-from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget, check_one_on_stdout, check_together
+from shardplan.cli.flags.option_groups import OutputFlags
 
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
@@ -66,7 +66,7 @@ class ChartFiles(NamedTuple):
         check_together(self, reads)
 
     def _check_libraries(self) -> None:
-        from shardplan.plotting.libraries import matplotlib_parts, plotly_parts
+        from shardplan.plotting.chart import matplotlib_parts, plotly_parts
 
         if self.page.where is not None:
             plotly_parts()

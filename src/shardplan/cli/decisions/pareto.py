@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from shardplan.ask.forms import QuestionForm, SpaceForm
 from shardplan.cli.decisions.files import ChartFiles, ChartFlags
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 
 
 @with_flags
@@ -37,7 +36,7 @@ def _of_plans(flags: QuestionForm, space: SpaceForm, files: ChartFiles) -> int:
     """The front of all plans of one size."""
     from shardplan.answers.decisions.pareto import pareto_document
     from shardplan.cli.question import asked, given_by_user, searches_of
-    from shardplan.decisions.pareto import pareto_front
+    from shardplan.decide.pareto import pareto_front
 
     put = asked(flags, space)
     searches, assumed = searches_of(put, space)
@@ -51,7 +50,7 @@ def _of_sizes(flags: QuestionForm, space: SpaceForm, files: ChartFiles) -> int:
     from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of
-    from shardplan.decisions.pareto_sizes import sizes_front
+    from shardplan.decide.pareto import sizes_front
 
     put, sizes = asked_at_sizes(flags, space)
     searches, assumed = searches_of(put, space)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from shardplan.errors import InputError, shown
+from shardplan.base.errors import InputError, shown
 from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def asked_at_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, 
 
 def sizes_of(text: str, flag: str) -> list[int]:
     """The sizes of a range, 64..4096, or of a list, 64,96,128. Raises InputError."""
-    from shardplan.decisions.scale import MOST_SIZES, doubling
+    from shardplan.decide.scale import MOST_SIZES, doubling
     from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 
     def size(part: str) -> int:

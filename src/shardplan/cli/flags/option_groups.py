@@ -1,4 +1,7 @@
-"""Flags of commands: the options of typer derive from the fields of forms and records among a command's parameters."""
+"""Flags of commands: the options of typer derive from the fields of forms and records among a command's parameters.
+
+Flags about files and output, which commands share. Those of questions are declared in :mod:`shardplan.ask.forms`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
-from shardplan.fields import Described, FieldOf, FieldsOf, described
+from shardplan.base.fields import Described, FieldOf, FieldsOf, asked, dataclass, described, switch
+from shardplan.base.outputs import JSON, JsonTarget, OwnFile
+from shardplan.base.words import switch_word
 from shardplan.inputs.readers.typed import values_of
-from shardplan.words import switch_word
 
 DETAILS: Final = " in detail"
 """Ends the titles of groups of flags that few people need."""
@@ -138,3 +142,46 @@ def listed_by(module: str, function: str) -> Callable[[str], list[str]]:
         return one_of(getattr(import_module(f"shardplan.{module}"), function)())(incomplete)
 
     return complete
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetailFlags:
+    """How much of the answer is printed."""
+
+    PANEL = "Output"
+
+    explain: bool = switch("Also print the reasons: what limits the plan, alternatives, nearest measured runs.")
+    assumptions: bool = switch("Also print all that was assumed.")
+    all: bool = switch("Print everything.")
+
+    @property
+    def explains(self) -> bool:
+        """Whether the reasons are printed."""
+        return self.explain or self.all
+
+    @property
+    def states_assumptions(self) -> bool:
+        """Whether the assumptions are printed."""
+        return self.assumptions or self.all
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFlags:
+    """Where the answer goes."""
+
+    PANEL = "Output"
+
+    json: str | None = asked(
+        "Write the answer as JSON to a file, or to standard output (-) in place of text.", metavar="FILE|-"
+    )
+    force: bool = switch("Replace files that shardplan did not write.")
+
+    def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
+        """Where the file of ``flag`` goes; that of ``--json`` where none is named."""
+        return JsonTarget(self.json if flag == "--json" else where, flag, kind=kind, is_forced=self.force)
+
+    def checked_target(self, *reads: str | Path | None) -> JsonTarget:
+        """As ``target``, once it is known that it can be written and is none of ``reads``. Raises InputError."""
+        target = self.target()
+        target.check(*reads)
+        return target

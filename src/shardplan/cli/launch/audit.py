@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from shardplan.ask.task_forms import LaunchForm
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import DetailFlags, OutputFlags
+from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, with_flags
 from shardplan.inputs.readers.typed import model_argument
 
 FileArgument = Annotated[
@@ -59,7 +58,7 @@ def audit(
 
 def pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
     """``NAME=VALUE`` as two texts; the value may be empty. Raises InputError."""
-    from shardplan.errors import InputError, shown
+    from shardplan.base.errors import InputError, shown
 
     found = []
     for text in texts or ():

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.ask.forms import PickField
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.base.errors import InputError
+from shardplan.base.words import joined
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.flags.unknown import flag
 from shardplan.cli.pick import picked_from
-from shardplan.errors import InputError
-from shardplan.words import joined
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
@@ -137,7 +136,7 @@ def _show(made: Export, written: tuple[Path, ...]) -> None:
         for name, text in made.files.items():
             sys.stdout.write(f"# ---- {name}\n{text}" if len(made.files) > 1 else text)
         return
-    from shardplan.cli.layout import Page
+    from shardplan.render.page import Page
 
     page = Page()
     page.labelled("Written", f"{joined(str(path) for path in written)}, for {made.framework}")

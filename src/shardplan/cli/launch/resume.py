@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from shardplan.ask.task_forms import ResumeForm
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 from shardplan.cli.launch.audit import pairs
 from shardplan.inputs.readers.typed import model_argument
 
@@ -40,7 +39,7 @@ def resume(
     from shardplan.answers.resume import resume_document
     from shardplan.api.resuming import will_resume
     from shardplan.cli.show.document import show_document
-    from shardplan.decisions.operations import Operations
+    from shardplan.decide.operations import Operations
 
     found = will_resume(
         old,

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from shardplan.cli.flags.flag import flag
-from shardplan.errors import InputError, UnknownNameError
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.fields import dataclass
+from shardplan.cli.flags.unknown import flag
 
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
-    from shardplan.outputs.target import JsonTarget
-    from shardplan.published.base import Method
+    from shardplan.base.outputs import JsonTarget
+    from shardplan.methods.base import Method
 
 
 MOST_NAMED = 8
@@ -43,8 +43,8 @@ class CaseFlags:
 
 def read_case(flags: CaseFlags, method: Method) -> Case:
     """The case that the flags point to; empty where they point nowhere. Raises InputError."""
-    from shardplan.files import read_text
-    from shardplan.published.check import REFERENCE
+    from shardplan.base.files import read_text
+    from shardplan.methods.check import REFERENCE
 
     if flags.input is None:
         if flags.case is not None:
@@ -75,8 +75,8 @@ def show_answer(document: AnswerDocument, target: JsonTarget, *, is_silent: bool
 
 def section(path: Path, name: str) -> Any:
     """The mapping of a file, or the part of it that is called ``name``. Raises InputError."""
-    from shardplan.files import parse_document, read_text
-    from shardplan.published.check import REFERENCE
+    from shardplan.base.files import parse_document, read_text
+    from shardplan.methods.check import REFERENCE
 
     document = parse_document(read_text(path, REFERENCE), label=str(path), is_json=path.suffix.lower() == ".json")
     return document.get(name, document)
@@ -94,7 +94,7 @@ def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> Case:
 
 def _cases(text: str, label: str, method: Method) -> Case | list[tuple[str, Case]]:
     """One case, or the cases of a reference file by name."""
-    from shardplan.files import parse_document
+    from shardplan.base.files import parse_document
 
     if label.lower().endswith(".csv"):
         return [(f"row {number}", row) for number, row in enumerate(_rows(text, label), start=1)]

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.outputs import SEARCHED
 from shardplan.cli.figure_files import FigureFiles
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 from shardplan.cli.groups import SETTINGS, CommandGroup, CorrectedCommand, PlainCommand, examples
+from shardplan.cli.progress import MOST_WORKERS, workers_of
 from shardplan.cli.published.case import CaseFlags, merged, read_case, section, show_answer
 from shardplan.cli.published.flags import (
     CalculatorFlags,
@@ -23,16 +25,13 @@ from shardplan.cli.published.flags import (
     SearchedFlags,
     SearcherFlags,
 )
-from shardplan.cli.workers import MOST_WORKERS, workers_of
-from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.readers.typed import number, whole
-from shardplan.outputs.target import SEARCHED
 
 MOST: Final = 2**31
 MOST_DEVICES: Final = 10**12
 OTHER: Final = "METHOD"
 """Command of a method of another package."""
-KEY: Final = "shardplan.published.method"
+KEY: Final = "shardplan.methods.method"
 
 
 class Methods(CommandGroup):
@@ -42,7 +41,7 @@ class Methods(CommandGroup):
         """As typer's; a name that no command has may be that of another package's method."""
         if not args or args[0].startswith("-") or (args[0] in self.commands and args[0] != OTHER):
             return super().resolve_command(ctx, args)
-        from shardplan.published.catalogue import list_methods
+        from shardplan.methods.catalogue import list_methods
 
         if args[0] in list_methods():
             ctx.meta[KEY] = args[0]
@@ -73,7 +72,7 @@ def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) 
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.calculator import calculator_document, calculator_report
-    from shardplan.published.catalogue import load_method
+    from shardplan.methods.catalogue import load_method
 
     if flags.num_experts is not None and not flags.moe:
         raise InputError("--num-experts is given without --moe", rule="experts belong to a mixture", hint="add --moe")
@@ -93,7 +92,7 @@ DEFAULT_EXPERTS: Final = 64
 
 
 def _calculator_case(flags: CalculatorFlags) -> dict[str, Any]:
-    from shardplan.units import parse_bytes
+    from shardplan.base.units import parse_bytes
 
     memory = None if flags.memory is None else parse_bytes(flags.memory, field="--memory") / 1e9
     experts = (_whole(flags.num_experts, "--num-experts") or DEFAULT_EXPERTS) if flags.moe else None
@@ -127,7 +126,7 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.subramanian2024 import subramanian2024_document
-    from shardplan.published.catalogue import load_method
+    from shardplan.methods.catalogue import load_method
 
     method = load_method("subramanian2024")
     numbers = {name: _whole(value, _flag(name)) for name, value in asdict(degrees).items()}
@@ -149,7 +148,7 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.data_movement import data_movement_document, limits_chart
-    from shardplan.published.catalogue import load_method
+    from shardplan.methods.catalogue import load_method
 
     method = load_method("data-movement")
     base = read_case(case, method)
@@ -175,7 +174,7 @@ def _layer_case(flags: LayerFlags) -> dict[str, Any]:
 
 
 def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> dict[str, Any]:
-    from shardplan.units import parse_time
+    from shardplan.base.units import parse_time
 
     for name, value in asdict(layer).items():
         if value is not None and name not in ("device", "bytewidth"):
@@ -221,8 +220,8 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
         )
     top, workers = whole(flags.top, "--top", most=MOST), whole(flags.workers, "--workers", most=MOST_WORKERS)
     from shardplan.answers.methods.cases import searcher_document
-    from shardplan.published.catalogue import load_method
-    from shardplan.published.searcher.method import Searcher
+    from shardplan.methods.catalogue import load_method
+    from shardplan.methods.searcher.method import Searcher
 
     method = load_method("searcher")
     assert isinstance(method, Searcher)
@@ -249,7 +248,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
     """
     target = output.checked_target(*files)
     from shardplan.answers.methods.cases import check_document
-    from shardplan.published.check import check_files
+    from shardplan.methods.check import check_files
 
     return show_answer(check_document(check_files(files)), target)
 
@@ -259,7 +258,7 @@ def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> in
     """Ask a method of another package a case in its own terms."""
     target = output.checked_target(case.input)
     from shardplan.answers.methods.cases import other_document
-    from shardplan.published.catalogue import asked_of, load_method
+    from shardplan.methods.catalogue import asked_of, load_method
 
     method = load_method(context.meta[KEY])
     asked = read_case(case, method)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from shardplan.cli.flags.flag import flag
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.cli.flags.unknown import flag
 
 
 def _text(title: str, text: str, *names: str, metavar: str = "N", **more: Any) -> Any:

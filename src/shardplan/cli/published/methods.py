@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.ask.forms import SearchForm
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import listed_by, with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.base.errors import InputError
+from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.option_groups import OutputFlags, listed_by, with_flags
+from shardplan.cli.flags.unknown import flag
 from shardplan.cli.published.case import show_answer
-from shardplan.errors import InputError
-from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import PutQuestion
@@ -32,7 +31,7 @@ MethodFlag = Annotated[
         "ignores, its configurations, and our estimate of each.",
         panel="Search in detail",
         metavar="NAME",
-        autocompletion=listed_by("published.catalogue", "list_methods"),
+        autocompletion=listed_by("methods.catalogue", "list_methods"),
     ),
 ]
 
@@ -55,7 +54,7 @@ def plan_with_method(name: str, ask: Callable[[], PutQuestion], search: SearchFo
     """Answers the question that ``ask`` puts with the method called ``name``. Raises ShardplanError."""
     _check_flags(name, search)
     from shardplan.answers.methods.question import ask_method, method_document, with_assumptions
-    from shardplan.published.catalogue import load_method
+    from shardplan.methods.catalogue import load_method
 
     method, asked = load_method(name), ask()
     report = with_assumptions(ask_method(method, asked.question, top=search.top or DEFAULT_ROWS), asked.assumptions)

@@ -8,13 +8,12 @@ from typing import Annotated, Final
 
 import typer
 
+from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.cli.figure_files import FigureFiles
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.flags.unknown import flag
+from shardplan.cli.progress import MOST_WORKERS, workers_of
 from shardplan.cli.published.case import show_answer
-from shardplan.cli.workers import MOST_WORKERS, workers_of
-from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.readers.typed import whole
 
 MOST_DOMAIN: Final = 100_000
@@ -71,8 +70,8 @@ def study(
     num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
     files = None if out is None else FigureFiles(out, figures, target)
     from shardplan.answers.methods.study import STUDIES, run_study, study_document
+    from shardplan.methods.subramanian2024.inputs import corrections_of
     from shardplan.plotting.subramanian2024 import chart_of
-    from shardplan.published.subramanian2024.inputs import corrections_of
 
     if name not in STUDIES:
         raise UnknownNameError("study", f"{name:.60}", STUDIES, hint=f"one of {', '.join(STUDIES)}")
@@ -111,7 +110,7 @@ def _range(text: str) -> tuple[str, ...]:
 
 def _system(name: str, domain: int) -> tuple[str, int]:
     """The system of F3, as the study names it. Raises UnknownNameError or InputError."""
-    from shardplan.published.subramanian2024.study import NVLINK_SIZES, SYSTEMS
+    from shardplan.methods.subramanian2024.study import NVLINK_SIZES, SYSTEMS
 
     known = {each.upper(): each for each in SYSTEMS}
     if name.upper() not in known:

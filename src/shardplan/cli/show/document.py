@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
-    from shardplan.outputs.target import JsonTarget
+    from shardplan.base.outputs import JsonTarget
 
 
 def show_document(document: AnswerDocument, target: JsonTarget) -> int:

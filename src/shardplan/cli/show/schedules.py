@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from shardplan.cli.layout import INDENT, Column, Page
+from shardplan.physics.schedules.base import Schedule
+from shardplan.render.page import INDENT, Page, TextColumn
 from shardplan.reports.schedules import NUM_MICROBATCHES, NUM_RANKS, Drawing, Mark, ScheduleRow, drawing, schedule_row
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.timeline.hues import HUES, OF_KIND, ink_on, shades
-from shardplan.schedules.base import Schedule
 from shardplan.simulation.timeline import BACKWARD, FORWARD, WEIGHT_GRADIENT
 
 HUES_OF = {"F": OF_KIND[FORWARD], "B": OF_KIND[BACKWARD], "W": OF_KIND[WEIGHT_GRADIENT]}
@@ -23,12 +23,14 @@ def show_list(page: Page, rows: Sequence[ScheduleRow]) -> None:
     """One line for each."""
     page.table(
         [
-            Column(title="name", cells=[row.name for row in rows], is_text=True),
-            Column(title="bubble", cells=[percent(row.bubble_rate_equal) for row in rows]),
-            Column(title="1 : 1.2 : 0.8", cells=[percent(row.bubble_rate) for row in rows], rank=2),
-            Column(title="in flight", cells=[f"{row.microbatches_in_flight:g}" for row in rows]),
-            Column(title="copies", cells=[str(row.parameter_copies) for row in rows], rank=1),
-            Column(title="frameworks", cells=[", ".join(row.frameworks) or "none known" for row in rows], is_text=True),
+            TextColumn(title="name", cells=[row.name for row in rows], is_text=True),
+            TextColumn(title="bubble", cells=[percent(row.bubble_rate_equal) for row in rows]),
+            TextColumn(title="1 : 1.2 : 0.8", cells=[percent(row.bubble_rate) for row in rows], rank=2),
+            TextColumn(title="in flight", cells=[f"{row.microbatches_in_flight:g}" for row in rows]),
+            TextColumn(title="copies", cells=[str(row.parameter_copies) for row in rows], rank=1),
+            TextColumn(
+                title="frameworks", cells=[", ".join(row.frameworks) or "none known" for row in rows], is_text=True
+            ),
         ]
     )
     page.console.print()

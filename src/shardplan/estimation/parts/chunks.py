@@ -1,26 +1,30 @@
-"""The model chunks of a priced plan: what an estimate sums up over stages, chunk by chunk, in time and in memory."""
+"""The model chunks of a priced plan: what an estimate sums up over stages, chunk by chunk, in time and in memory.
+
+What a step takes besides its micro-batches, rank by rank: exchanges of states, the optimizer, fixed time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, scaled
+from shardplan.base.arrays import Numbers, scaled
+from shardplan.base.fields import dataclass
 from shardplan.estimation.layout import Chunk
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import kept_outputs, waiting_bytes
-from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.activations import applied_share, offloaded_share, on_device
-from shardplan.schedules.base import ChunkTimes
-from shardplan.schedules.registry import load_schedule
-from shardplan.workload.stage import Stage, chunk_counts
+from shardplan.physics.memory import applied_share, offloaded_share, on_device
+from shardplan.physics.schedules.base import ChunkTimes
+from shardplan.physics.schedules.registry import load_schedule
+from shardplan.physics.workload.stage import Stage, chunk_counts
 
 Column = NDArray[np.float64]
 
@@ -151,3 +155,54 @@ def _kept(columns: PlanColumns, plan: Plan) -> Column:
             for chunk, again, here in zip(chunk_stages(question, plan), shares.tolist(), present.tolist(), strict=True)
         ]
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnceAStep:
+    r"""Seconds that come once a step; arrays have an element for every rank.
+
+    A rank that its micro-batches keep for b seconds takes :math:`(b + g + r + u + t_0) \cdot f`.
+    """
+
+    gather: Column
+    """Parameters gathered, as far as no computation hides it: g."""
+    reduce: Column
+    """Gradients reduced, as far as no computation hides it: r."""
+    update: Column
+    """Optimizer: u."""
+    fixed: Mapping[str, float]
+    """Fixed time of a step by term; together t_0."""
+    straggler_factor: float
+    """By how much the slowest of many accelerators lengthens a step: f."""
+
+    def after(self, busy: Column) -> Column:
+        """The step of every rank that its micro-batches keep for ``busy`` seconds. [s]"""
+        return (busy + (self.update + self.gather + self.reduce) + sum(self.fixed.values())) * self.straggler_factor
+
+    def stragglers(self, busy: Column) -> Column:
+        """The part of that by which stragglers lengthen it. [s]"""
+        whole = self.after(busy)
+        return whole - whole / self.straggler_factor
+
+    def after_passes(self, busy: Column) -> dict[str, Column]:
+        """What comes after the last pass and the reduction of gradients, by term of the step. [s]"""
+        fixed = {key: np.full(len(busy), time) for key, time in self.fixed.items()}
+        return {"optimizer": self.update, **fixed, "stragglers": self.stragglers(busy)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTraffic:
+    """What states exchange once a step, before any computation hides it; arrays have an element for every rank."""
+
+    gather_time: Column
+    """Parameters gathered. [s]"""
+    reduce_time: Column
+    """Gradients reduced. [s]"""
+    gather_window: Column
+    """The work of a chunk's forward pass of one micro-batch behind which this traffic can travel. [s]"""
+    reduce_window: Column
+    """The same of its backward pass. [s]"""
+    least_share: float
+    """Share of the traffic that costs time however much computation there is."""
+    shares_card: bool
+    """Whether transfers between stages use a network tier that this traffic uses too."""

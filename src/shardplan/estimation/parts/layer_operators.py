@@ -18,14 +18,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from shardplan.arrays import Numbers, first_number
-from shardplan.costs.block import FIELD, BlockCost, Times, time_of_collective
-from shardplan.costs.roofline import Machine, OperatorTimes, operator_times, pass_bytes, product_bytes
+from shardplan.base.arrays import Numbers, first_number
+from shardplan.base.fields import dataclass, in_files, replace
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, in_files, replace
 from shardplan.inputs.layers import Attention, Layer
-from shardplan.workload.ops import AttentionCore, Matmul, Operator
+from shardplan.physics.costs.block import FIELD, BlockCost, Times, time_of_collective
+from shardplan.physics.costs.roofline import Machine, OperatorTimes, operator_times, pass_bytes, product_bytes
+from shardplan.physics.workload.ops import AttentionCore, Matmul, Operator
 
 FASTER: Final = 1.01
 """By how much a resource is raised to see whether an operator waits for it."""

@@ -7,23 +7,17 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, is_number, is_zero, largest, plus, scaled, where
-from shardplan.costs.overlap import exposed
+from shardplan.base.arrays import Flags, Numbers, is_number, is_zero, largest, plus, scaled, where
+from shardplan.base.fields import dataclass
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
-from shardplan.estimation.times import (
-    WorkTimes,
-    between_stages,
-    calls_of_microbatch,
-    sent_to_host,
-    sharding_window,
-)
-from shardplan.fields import dataclass
+from shardplan.estimation.times import WorkTimes, between_stages, calls_of_microbatch, sent_to_host, sharding_window
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.activations import applied_share
-from shardplan.schedules.base import Passes, RankPasses
-from shardplan.schedules.pipeline import idle_time, least_bubble, parameter_copies, reads_place, splits_backward
-from shardplan.workload.stage import Parts, Stage
+from shardplan.physics.costs.host import exposed
+from shardplan.physics.memory import applied_share
+from shardplan.physics.schedules.base import Passes, RankPasses
+from shardplan.physics.schedules.pipeline import idle_time, least_bubble, parameter_copies, reads_place, splits_backward
+from shardplan.physics.workload.stage import Parts, Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 
-from shardplan.arrays import Numbers
-from shardplan.costs.block import BlockCost
+from shardplan.base.arrays import Numbers
 from shardplan.estimation.parts.terms import OF_BLOCKS
 from shardplan.estimation.pricing import HeldStates
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.activations import applied_share
-from shardplan.workload.stage import Parts, Stage
+from shardplan.physics.costs.block import BlockCost
+from shardplan.physics.memory import applied_share
+from shardplan.physics.workload.stage import Parts, Stage
 
 
 def work_terms(blocks: Parts[BlockCost], stage: Stage, numbers: PlanNumbers) -> dict[str, Numbers]:

@@ -26,7 +26,7 @@ class Term(NamedTuple):
     times: str = ""
     """The field of a block's times whose sum over blocks, passes and micro-batches it is; else it has its own formula.
 
-    See ``shardplan.costs.block.Times``.
+    See ``shardplan.physics.costs.block.Times``.
     """
     event: str = ""
     """What a simulated step calls it where it is an event after the last pass, and ``hue`` the colour that it has."""

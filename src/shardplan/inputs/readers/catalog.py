@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, Unpack
 
-from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
-from shardplan.files import DATA, Document, looks_like_path, printable, read_document, shipped_document
+from shardplan.base.errors import InputError, UnknownNameError, nearest_names, shown
+from shardplan.base.files import DATA, Document, looks_like_path, printable, read_document, shipped_document
+from shardplan.base.units import format_rate
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_around, cluster_from, scale_up_from
 from shardplan.inputs.readers.names import FOLDERS, name_meant, names_meant, shipped_names, taken_as
 from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.units import format_rate
 
 if TYPE_CHECKING:
     from shardplan.inputs.model import ModelConfig

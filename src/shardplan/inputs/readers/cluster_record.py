@@ -12,15 +12,15 @@ from functools import partial
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.records import keys
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
-from shardplan.records import keys
 
 T = TypeVar("T")
 
 
 def cluster_from_record(record: object) -> Cluster:
-    """The cluster that :func:`shardplan.records.plain` made of it. Raises InputError on a record that is none."""
+    """The cluster that :func:`shardplan.base.records.plain` made of it. Raises InputError on a record that is none."""
     return _read(record, Cluster, "cluster")
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, cast, get_args
 
-from shardplan.errors import InputError, UnitError, shown
-from shardplan.files import DATA, Document, shipped_document
+from shardplan.base.errors import InputError, UnitError, shown
+from shardplan.base.files import DATA, Document, shipped_document
+from shardplan.base.units import Kind, format_rate, format_time, parse_count, parse_quantity, to_si
 from shardplan.inputs.cluster import Accelerator, Cluster, LinkType, NetworkTier
-from shardplan.units import Kind, format_rate, format_time, parse_count, parse_quantity, to_si
 
 
 class Domain(NamedTuple):

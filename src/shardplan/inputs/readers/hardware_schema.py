@@ -11,8 +11,8 @@ from typing import Annotated, Final
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shardplan.files import Document
-from shardplan.records import RecordFormat
+from shardplan.base.files import Document
+from shardplan.base.records import RecordFormat
 
 RULE: Final = "the fields of a file are known, complete and of their type"
 ACCELERATOR: Final = RecordFormat(RULE, "compare with examples/my-accelerator.yaml, which `shardplan examples` writes")

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError
-from shardplan.files import FileKind, read_text
+from shardplan.base.errors import InputError
+from shardplan.base.files import FileKind, read_text
 
 REPOSITORY: Final = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
 LONGEST: Final = 200

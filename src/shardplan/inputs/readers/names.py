@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from shardplan.fields import dataclass
-from shardplan.files import DATA
-from shardplan.words import folded
+from shardplan.base.fields import dataclass
+from shardplan.base.files import DATA
+from shardplan.base.words import folded
 
 MODELS: Final = DATA / "models"
 """Folder of the built-in models."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypedDict
 
-from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.units import Kind, format_bytes, format_rate, format_time, parse_count, parse_quantity, to_si
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
-from shardplan.units import Kind, format_bytes, format_rate, format_time, parse_count, parse_quantity, to_si
 
 GIVEN_BY_USER: Final = "given by the user"
 """Source of a value that was replaced."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple, get_args
 
-from shardplan.errors import InputError, shown
-from shardplan.files import DATA
+from shardplan.base.errors import InputError, shown
+from shardplan.base.files import DATA
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.plan import Plan, plan_cell, plan_from_cell
 

@@ -7,17 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.fields import Described, described, wrong
-from shardplan.units import (
-    Kind,
-    comma_text,
-    parse_count,
-    parse_quantity,
-    parse_whole,
-    without_thousands,
-)
-from shardplan.words import FLAGS, folded
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import Described, described, wrong
+from shardplan.base.units import Kind, comma_text, parse_count, parse_quantity, parse_whole, without_thousands
+from shardplan.base.words import FLAGS, folded
 
 STDIN: Final = "-"
 LARGEST: Final = 1e30

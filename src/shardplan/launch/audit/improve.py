@@ -8,14 +8,12 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
 from shardplan.estimation.band import band_of
 from shardplan.estimation.estimate import Estimate, estimates_of, in_framework, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.options import options_of
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.launch.audit.nearby import Change, changes, nearby_plans
@@ -23,6 +21,8 @@ from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import flagscale, forks, megatron, neox, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import Reading, plain_name
+from shardplan.physics.frameworks.options import options_of
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
 from shardplan.planner.stopping import Stop

@@ -14,12 +14,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.runnable import all_run
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan, placement_tokens
+from shardplan.physics.frameworks.runnable import all_run
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.validity import broken_rules
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
@@ -35,7 +36,6 @@ from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey
-from shardplan.validity.rules import broken_rules
 
 Change = dict[str, tuple[object, object]]
 """Old and new value of every field that changes."""

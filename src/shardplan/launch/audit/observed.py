@@ -9,11 +9,11 @@ from dataclasses import field, replace
 from functools import cache
 from typing import Any, Final, Literal
 
-from shardplan.errors import InputError, ShardplanError, shown
+from shardplan.base.errors import InputError, ShardplanError, shown
+from shardplan.base.fields import dataclass, in_files
+from shardplan.base.files import shipped_document
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, in_files
-from shardplan.files import shipped_document
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import override
 
@@ -291,7 +291,7 @@ def _scaled(question: Question, factors: Mapping[str, float]) -> Any:
 
 @cache
 def _document(name: str) -> Mapping[str, Any]:
-    from shardplan.files import DATA
+    from shardplan.base.files import DATA
 
     return shipped_document(DATA / name)
 

@@ -9,26 +9,26 @@ from typing import Any, Final
 
 import numpy as np
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
+from shardplan.base.files import DATA
 from shardplan.estimation.question import Question, filled_job
-from shardplan.fields import dataclass
-from shardplan.files import DATA
-from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import Stack, load_stack
-from shardplan.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan, chunk_layers
+from shardplan.inputs.plan_numbers import Degrees
 from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
 from shardplan.launch.dialects.records import Dialect
-from shardplan.validity.rules import RULES
+from shardplan.physics.frameworks.defaults import job_in_stack, plan_in_stack
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack, load_stack
+from shardplan.physics.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
+from shardplan.physics.validity import RULES
 
 OLDER: Final[Mapping[tuple[str, str], str | None]] = {
     (swift.NAME, swift.TRAINER): None,

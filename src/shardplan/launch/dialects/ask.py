@@ -7,16 +7,16 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from shardplan.errors import InputError, ShardplanError
-from shardplan.fields import dataclass
-from shardplan.files import DATA, shipped_document
+from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.fields import dataclass
+from shardplan.base.files import DATA, shipped_document
+from shardplan.base.words import folded, guess
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
 from shardplan.launch.read.facts import Command
-from shardplan.words import folded, guess
 
 
 @dataclass(frozen=True, kw_only=True)

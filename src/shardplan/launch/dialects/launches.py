@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 from typing import Final
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
 from shardplan.launch.dialects.settings import Option, Options, options_of, pairs_of
 from shardplan.launch.read import parse_script
 from shardplan.launch.read.facts import Command, Script, Word

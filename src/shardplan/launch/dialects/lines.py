@@ -14,12 +14,19 @@ from shardplan.launch.dialects.megatron_core import overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Option, Options, Settings, options_of, take_open
+from shardplan.launch.dialects.settings import (
+    NamedSetting,
+    Option,
+    Options,
+    Settings,
+    configuration_named,
+    options_of,
+    take_open,
+)
 from shardplan.launch.dialects.small_frameworks import FMS_FSDP
 from shardplan.launch.dialects.trainers import copy_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
-from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script
 
 KNOWN_TRAINER: Final = (

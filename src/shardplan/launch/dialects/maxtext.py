@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
+from shardplan.base.words import folded
 from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.values import number, switch, whole
-from shardplan.words import folded
 
 NAME: Final = "maxtext"
 VERSION: Final = "main of 2026-08 (e591f30c)"
@@ -273,7 +273,7 @@ def _batch(facts: Facts, config: Settings) -> None:
 
 def _policy(name: str) -> str | None:
     """What a policy computes again; None where activations go to the host too, or the policy is not known."""
-    from shardplan.calibration.runs.option_words import POLICIES  # here: its modules are read for MaxText alone
+    from shardplan.calibrate.runs.option_words import POLICIES  # here: its modules are read for MaxText alone
 
     return "none" if name == "none" else None if "offload" in name else POLICIES.get(folded(name))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model, shipped_name

@@ -9,11 +9,7 @@ from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state
-from shardplan.launch.dialects.values import (
-    on_off,
-    switch,
-    whole,
-)
+from shardplan.launch.dialects.values import on_off, switch, whole
 
 NAME: Final = "nanotron"
 VERSION: Final = "main of 2026-04 (2411b022)"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from shardplan.files import DATA, shipped_document
+from shardplan.base.files import DATA, shipped_document
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.dialects.values import degree

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from shardplan.errors import InputError, shortened
-from shardplan.files import read_text
+from shardplan.base.errors import InputError, shortened
+from shardplan.base.files import read_text
 from shardplan.launch.dialects import deepspeed
 from shardplan.launch.dialects.ask import (
     Ask,

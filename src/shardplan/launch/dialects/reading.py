@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from typing import Final, Literal
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple, get_args
 
-from shardplan.files import DATA, shipped_document
-from shardplan.frameworks.conditions import SWITCHES
-from shardplan.frameworks.option_entries import ReadOption, read_backwards
+from shardplan.base.files import DATA, shipped_document
 from shardplan.inputs.plan import CpComm
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Options, Settings, batch_of, state, world_of
 from shardplan.launch.dialects.values import CONVERTS, Convert, degree, on_off, switch, whole, words_of
+from shardplan.physics.frameworks.conditions import SWITCHES
+from shardplan.physics.frameworks.option_entries import ReadOption, read_backwards
 
 Rule = Callable[[Facts, Settings], None]
 

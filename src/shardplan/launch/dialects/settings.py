@@ -1,6 +1,8 @@
 """Options of a line and keys of a configuration: both are looked up by name, and state a key of a reading.
 
 Options are ``--flag value``, ``--flag=value``, bare flags and ``key=value``; the last one counts.
+
+Configurations that torchtitan has by name: their model, precision and the options that they set.
 """
 
 from __future__ import annotations
@@ -8,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import cache
 from math import prod
 from typing import Final, TypeAlias
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.base.files import DATA, shipped_document
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import Convert
 from shardplan.launch.read.facts import Document, Word
@@ -335,3 +339,29 @@ def batch_of(facts: Facts) -> None:
         facts.derive(
             "micro_batch_size", gbs // (accumulation * dp), f"batch {gbs} / (accumulation {accumulation} x dp {dp})"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedConfiguration:
+    """A function of torchtitan that gives a model of a size."""
+
+    module: str
+    config: str
+    model: str
+    """Built-in model with the same layers."""
+    precision: str = "bf16"
+    """Of its products: converters in its Python decide it, and no option does."""
+    sets: Mapping[str, object]
+    """Options that it sets, by name."""
+
+
+@cache
+def named_configurations() -> tuple[NamedConfiguration, ...]:
+    """Those on record."""
+    document = shipped_document(DATA / "launch" / "torchtitan.yaml")
+    return tuple(NamedConfiguration(**each) for each in document["configurations"])
+
+
+def configuration_named(module: object, config: object) -> NamedConfiguration | None:
+    """The configuration of that name; None where it is not on record."""
+    return next((each for each in named_configurations() if (each.module, each.config) == (module, config)), None)

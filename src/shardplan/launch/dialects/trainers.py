@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
+from shardplan.base.words import folded
 from shardplan.inputs.words import LORA_MATRICES
 from shardplan.launch.dialects.accelerate import STRATEGIES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch
-from shardplan.words import folded
 
 RANKS: Final = ("lora_rank", "lora_r", "lora_dim", "actor_lora_dim")
 TARGETS: Final = ("lora_target_modules", "target_modules", "lora_target", "lora_modules")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from shardplan.base.words import FLAGS, folded
 from shardplan.inputs.words import OPTIMIZERS, PRECISIONS, SCHEDULES
-from shardplan.words import FLAGS, folded
 
 Convert = Callable[[object], object]
 """A value of a file as one of ours; None where it is not one."""

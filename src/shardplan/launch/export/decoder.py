@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 

@@ -11,13 +11,7 @@ from typing import Final
 
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_lm
-from shardplan.launch.export.details import (
-    NORM_EPSILON,
-    ROTARY_BASE,
-    detail_placeholders,
-    detail_word,
-    unknown_details,
-)
+from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, exported

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError, shown
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.outputs import JsonTarget, OwnFile
 from shardplan.launch.export.written import END, START, Export, LaunchCase, Placeholder, head
-from shardplan.outputs.target import JsonTarget, OwnFile
 
 HEAD_NODE: Final = 'HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
 

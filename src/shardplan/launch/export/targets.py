@@ -6,18 +6,18 @@ from functools import cache
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.fields import replace
+from shardplan.base.files import DATA
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.fields import replace
-from shardplan.files import DATA
-from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.launch.export.written import Export, LaunchCase
-from shardplan.validity.rules import check_plans
+from shardplan.physics.frameworks.stack import Stack, load_stack
+from shardplan.physics.validity import check_plans
 
 
 class ExportFramework(NamedTuple):

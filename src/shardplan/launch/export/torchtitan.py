@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from shardplan.frameworks.stage_layers import torchtitan_layers
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import chunk_layers
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.launch.dialects.settings import NamedConfiguration, named_configurations
 from shardplan.launch.export.shell import Given, LaunchText, Word, blocking, exported
 from shardplan.launch.export.written import Export, LaunchCase, Placeholder, flags, losses
-from shardplan.launch.named_configurations import NamedConfiguration, named_configurations
+from shardplan.physics.frameworks.stage_layers import torchtitan_layers
 
 _ASYNC: Final = "compile.enable_async_tensor_parallel"
 SAID: Final = ("kernels", "cuda_graphs", "blocking_launches")

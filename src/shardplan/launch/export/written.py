@@ -9,18 +9,18 @@ from functools import cached_property
 from math import ceil
 from typing import Any, Final
 
-from shardplan.errors import NotRunnableError, visible
-from shardplan.fields import dataclass
-from shardplan.frameworks.options import OptionsOfPlan, options_of
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import Stack
+from shardplan.base.errors import NotRunnableError, visible
+from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Setting
 from shardplan.inputs.software import OF_EXPERTS, Software
 from shardplan.launch.export.decoder import Decoder, decoder_of
+from shardplan.physics.frameworks.options import OptionsOfPlan, options_of
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True)

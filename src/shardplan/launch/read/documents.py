@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from shardplan.errors import InputError
-from shardplan.files import printable, read_text
+from shardplan.base.errors import InputError
+from shardplan.base.files import printable, read_text
 from shardplan.launch.read.bash.text import Text
 from shardplan.launch.read.facts import Document, DocumentKind
 from shardplan.launch.read.includes import Includes, Interpolation, Opener

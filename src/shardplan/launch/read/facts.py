@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final, Literal, NamedTuple
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
 
 Scalar = str | int | float | bool | None
 DocumentKind = Literal["yaml", "json", "jsonc", "toml", "ini", "python"]

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from shardplan.files import printable, read_text
+from shardplan.base.files import printable, read_text
 from shardplan.launch.read.facts import Document
 from shardplan.launch.read.python_expressions import Expressions, Scope, copied_size, excerpt, same, size_within
 from shardplan.launch.read.trees import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
-from shardplan.errors import shortened
+from shardplan.base.errors import shortened
 from shardplan.launch.read.facts import Scalar
 from shardplan.launch.read.trees import MOST_ITERATIONS, Branch, Budget, Leaf, Tree, size, undecided_leaf
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from shardplan.errors import InputError
-from shardplan.files import printable, read_text
+from shardplan.base.errors import InputError
+from shardplan.base.files import printable, read_text
 from shardplan.launch.read.bash.evaluator import Evaluator
 from shardplan.launch.read.bash.state import Context, flat
 from shardplan.launch.read.bash.text import Text, literal, unique

@@ -7,9 +7,9 @@ from dataclasses import field
 from time import thread_time
 from typing import Final, NoReturn, TypeVar
 
-from shardplan.errors import InputError, shortened
-from shardplan.fields import dataclass
-from shardplan.files import FileKind, printable
+from shardplan.base.errors import InputError, shortened
+from shardplan.base.fields import dataclass
+from shardplan.base.files import FileKind, printable
 from shardplan.launch.read.facts import Document, DocumentKind, Need, Scalar, Stated
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from shardplan.errors import shortened
+from shardplan.base.errors import shortened
 from shardplan.launch.read.facts import Scalar
 from shardplan.launch.read.trees import MOST_LEVELS, MOST_NODES, Branch, Leaf, Tree, refuse, size, undecided_leaf
 

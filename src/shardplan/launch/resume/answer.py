@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final, Literal
 
+from shardplan.base.fields import dataclass
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.launch.audit.question import Put

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, Literal, get_args
 
-from shardplan.fields import dataclass
-from shardplan.files import DATA, shipped_document
+from shardplan.base.fields import dataclass
+from shardplan.base.files import DATA, shipped_document
 
 RECORDS: Final = DATA / "checkpoints"
 ALWAYS: Final = "always"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import columns_coded, different, distinct, first_of, largest
+from shardplan.base.arrays import columns_coded, different, distinct, first_of, largest
 from shardplan.planner.family import Family
 from shardplan.planner.pricing.pieces import LaidPoints, PointGroup, TablePiece
 from shardplan.planner.pricing.tables import Depths, Tables

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, mapped, one_number
+from shardplan.base.arrays import Numbers, mapped, one_number
+from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, replace
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.sharding import sharding_fields

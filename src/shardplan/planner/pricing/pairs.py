@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, all_hold, columns_coded, distinct, gather, mapped, one_number, where
+from shardplan.base.arrays import Numbers, all_hold, columns_coded, distinct, gather, mapped, one_number, where
+from shardplan.base.fields import replace
 from shardplan.estimation.load import StageWork
 from shardplan.estimation.step import Step, WorkOfStages, whole_step
-from shardplan.fields import replace
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.physics.workload.stage import Stage
 from shardplan.planner.pricing.cutting import CELLS
 from shardplan.planner.pricing.tables import Reads, Tables
 from shardplan.planner.stopping import Stop, check
-from shardplan.workload.stage import Stage
 
 Index = NDArray[np.intp]
 MORE_KINDS = 4096

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, all_hold, gather, where
+from shardplan.base.arrays import Flags, Numbers, all_hold, gather, where
+from shardplan.base.fields import dataclass
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.step import Step, WorkOfStages
-from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.physics.workload.stage import Stage
 from shardplan.planner.objective import Objective
 from shardplan.planner.pricing.tables import Depths, Reads, Tables
-from shardplan.workload.stage import Stage
 
 Found = TypeVar("Found")
 

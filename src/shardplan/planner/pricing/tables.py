@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import (
+from shardplan.base.arrays import (
     Numbers,
     coded,
     concatenated,
@@ -28,7 +28,7 @@ from shardplan.arrays import (
     mapped,
     without_zeros,
 )
-from shardplan.costs.groups import Group, groups_of, joined_groups, sharding_groups
+from shardplan.base.fields import dataclass
 from shardplan.estimation.charge import StateCharge, least_peak_of, state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, Computing, StageStates, StageWork, StateLoad
@@ -36,12 +36,12 @@ from shardplan.estimation.parts.pipelines import least_passes, longest_time
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import sharding_time
-from shardplan.fields import dataclass
 from shardplan.inputs.plan import Offload
+from shardplan.physics.costs.collectives import Group, groups_of, joined_groups, sharding_groups
+from shardplan.physics.workload.stage import Parts, Stage
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.pricing.numbers import PointNumbers, Rows, as_row, of_sharding, of_slots
-from shardplan.workload.stage import Parts, Stage
 
 ROWS = 32_768
 """Rows of a table that are priced together."""

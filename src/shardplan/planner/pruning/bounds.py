@@ -30,7 +30,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, different, gather, is_zero
+from shardplan.base.arrays import Numbers, different, gather, is_zero
 from shardplan.estimation.charge import held_in_update, least_beside_activations, least_peak_of
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import StageStates, StageWork
@@ -41,9 +41,9 @@ from shardplan.estimation.stage_memory import activation_memory, waiting_bytes
 from shardplan.estimation.step import whole_step
 from shardplan.inputs.plan import Offload, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.memory.states import model_states, update_bytes
+from shardplan.physics.memory import model_states, update_bytes
+from shardplan.physics.schedules.pipeline import least_bubble
 from shardplan.planner.pricing.tables import Tables
-from shardplan.schedules.pipeline import least_bubble
 
 ROUNDING = 1e-9
 """Share by which a bound may exceed the time that it bounds: sums in another order."""

@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.base.fields import dataclass
 from shardplan.estimation.ties import tie_factor
-from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
 from shardplan.planner.pruning.pruned import Pruned, tables_of_pruned

@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, gather
-from shardplan.costs.overlap import exposed
+from shardplan.base.arrays import Numbers, gather
 from shardplan.estimation.step import straggler_factor
 from shardplan.estimation.times import once_window, sharding_window
 from shardplan.inputs.profile import Profile
+from shardplan.physics.costs.host import exposed
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, first_stages
 

@@ -25,13 +25,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import coded, different, distinct
+from shardplan.base.arrays import coded, different, distinct
 from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans, price_plans, with_memory_of
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families

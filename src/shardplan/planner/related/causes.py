@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.units import format_bytes
 from shardplan.estimation.question import Question
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
@@ -25,7 +26,6 @@ from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages
 from shardplan.planner.related.counts import LARGEST_UNIT, Pair, batches_near, layouts_of
 from shardplan.planner.related.neighbours import MORE_LAYOUTS
-from shardplan.units import format_bytes
 
 FIRST = 256
 """Points with a recomputation that may be lightest of all, which are looked at first."""

@@ -14,14 +14,14 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import divisors
-from shardplan.errors import InputError
+from shardplan.base.arrays import divisors
+from shardplan.base.errors import InputError
 from shardplan.estimation.question import Question
-from shardplan.inputs.degrees import Degrees
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees
+from shardplan.physics.validity import RULES
 from shardplan.planner.pruning.bounds import least_bytes
 from shardplan.planner.restrictions import Restrictions, values_given
-from shardplan.validity.rules import RULES
 
 FEWEST: Final = 0.75
 """Share of the accelerators that an offer uses at least: a power of two, or three of them, is never much further.

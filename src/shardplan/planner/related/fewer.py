@@ -26,11 +26,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import divisors
-from shardplan.costs.network import power_of_two
-from shardplan.estimation.flops import step_flops
+from shardplan.base.arrays import divisors
+from shardplan.base.fields import replace
+from shardplan.estimation.charge import step_flops
 from shardplan.estimation.question import Question
-from shardplan.fields import replace
+from shardplan.physics.costs.network import power_of_two
 from shardplan.planner.pruning.goals import BestWith
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.counts import counts_of_batch, first_and_richest, has_enough_layouts, layouts_of, worth

@@ -16,16 +16,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import all_hold, any_holds
+from shardplan.base.arrays import all_hold, any_holds
+from shardplan.base.fields import replace
 from shardplan.estimation.estimate import price_plans
 from shardplan.estimation.perturbation import GROUPS, perturbed
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.fields import replace
-from shardplan.frameworks.tested import all_tested, untested
-from shardplan.inputs.degrees import Degrees, differing_in_numbers
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Degrees, differing_in_numbers
 from shardplan.inputs.software import CHOSEN
+from shardplan.physics.frameworks.runnable import all_tested, untested
 from shardplan.planner.framework_axes import VARIED
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, Tested, candidates_of, not_dominated, recommended_of
 from shardplan.planner.software import orders

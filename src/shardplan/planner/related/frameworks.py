@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from shardplan.errors import NotRunnableError
+from shardplan.base.errors import NotRunnableError
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_time
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import PutQuestion, Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.runnable import Refusal, refusals
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
+from shardplan.physics.frameworks.runnable import Refusal, refusals
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.validity import broken_rule
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.counts import can_fit
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
@@ -26,8 +28,6 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
-from shardplan.units import format_time
-from shardplan.validity.rules import broken_rule
 
 Put = Callable[[Stack], tuple[Question, tuple[str, ...]]]
 """The question as it is put to a framework, with its defaults, and what was assumed in putting it."""

@@ -26,12 +26,12 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
-from shardplan.frameworks.stack import Stack
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import BestWith, Goal
 from shardplan.planner.ranking import best_cell

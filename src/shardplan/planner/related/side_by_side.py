@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.costs.network import Network
-from shardplan.costs.roofline import MachineRates
+from shardplan.base.fields import dataclass
 from shardplan.estimation.perturbation import side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
-from shardplan.fields import dataclass
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.cluster import Cluster
+from shardplan.physics.costs.network import Network
+from shardplan.physics.costs.roofline import MachineRates
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.tied import ROOM_FACTOR, SAME, roomy_memory
 
 NUM_AXES = 2

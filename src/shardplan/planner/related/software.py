@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from shardplan.estimation.estimate import Estimate, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.frameworks.options import options_of
-from shardplan.frameworks.runnable import refusals
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import OF_EXPERTS
+from shardplan.physics.frameworks.options import options_of
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack
 
 
 class OtherSoftware(NamedTuple):

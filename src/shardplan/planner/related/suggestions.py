@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import divisors
-from shardplan.errors import ShardplanError
+from shardplan.base.arrays import divisors
+from shardplan.base.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan, price_plans
 from shardplan.estimation.question import Question
-from shardplan.frameworks.runnable import rules_of
-from shardplan.frameworks.stack import Stack
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
-from shardplan.inputs.degrees import degrees_with
 from shardplan.inputs.plan import Offload, Plan
+from shardplan.inputs.plan_numbers import degrees_with
+from shardplan.physics.frameworks.runnable import rules_of
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pricing.tables import Tables, offloading
 from shardplan.planner.related.alike import plan_to_take, tables_of_space

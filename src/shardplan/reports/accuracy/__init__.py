@@ -1,1 +1,0 @@
-"""The accuracy of predictions as a record, and the page and figures made from it."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.calibration.errors import sweeps_of
-from shardplan.calibration.predict import Prediction
-from shardplan.calibration.validate import Validation
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.calibrate.errors import sweeps_of
+from shardplan.calibrate.predict import Prediction
+from shardplan.calibrate.validate import Validation
 
 
 @dataclass(frozen=True, kw_only=True)

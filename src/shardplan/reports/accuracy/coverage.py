@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.calibration.coverage import (
+from shardplan.base.records import plain
+from shardplan.calibrate.coverage import (
     Coverage,
     Covered,
     Spread,
@@ -20,7 +21,6 @@ from shardplan.calibration.coverage import (
 )
 from shardplan.estimation.band import errors_of
 from shardplan.inputs.readers.residuals import Residual
-from shardplan.records import plain
 
 COMPOSED: Final = ("vtrain-single",)
 """Families whose step times were put together from times of layers rather than measured as steps."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final, Literal
 
-from shardplan.calibration.errors import UNSTATED, Errors, errors_of_each, grouped, read_needs
-from shardplan.calibration.predict import Prediction, ask_all, predict
-from shardplan.calibration.runs.rows import MeasuredRun, shipped_runs
-from shardplan.errors import UnknownNameError
+from shardplan.base.errors import UnknownNameError
+from shardplan.base.fields import dataclass
+from shardplan.calibrate.errors import UNSTATED, Errors, errors_of_each, grouped, read_needs
+from shardplan.calibrate.predict import Prediction, ask_all, predict
+from shardplan.calibrate.runs.rows import MeasuredRun, shipped_runs
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual, read_residuals
 from shardplan.reports.accuracy.shortfalls import Cause, Subject, cause_of
 

@@ -9,11 +9,11 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
-from shardplan.calibration.defaults import validation_only
+from shardplan.calibrate.defaults import validation_only
 from shardplan.estimation.band import UNDESCRIBED
 from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_FAMILY
 from shardplan.reports.accuracy.words import Record, as_errors, as_factor, as_gigabytes, as_note, as_percent
-from shardplan.reports.sections import Section
+from shardplan.reports.breakdown import Section
 
 SIDE_NAMES: Final = {"in_sample": "in-sample", "left_out": "left out"}
 SEE = {

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.calibration.errors import CLOSE, GROUPINGS, Errors, Verdicts, errors_by, errors_of_each, sweeps_of
-from shardplan.calibration.predict import Prediction
-from shardplan.calibration.validate import Validation
+from shardplan.base.fields import dataclass
+from shardplan.calibrate.errors import CLOSE, GROUPINGS, Errors, Verdicts, errors_by, errors_of_each, sweeps_of
+from shardplan.calibrate.predict import Prediction
+from shardplan.calibrate.validate import Validation
 from shardplan.estimation.ties import difference_sd
-from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual, read_residuals
 from shardplan.reports.accuracy.claims import claims
 from shardplan.reports.accuracy.coverage import coverage_record

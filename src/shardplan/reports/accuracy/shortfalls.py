@@ -13,22 +13,13 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Final, Literal
 
-from shardplan.calibration.errors import (
-    FAR,
-    Misordered,
-    Sweep,
-    errors_of,
-    errors_of_each,
-    grouped,
-    read_needs,
-    sweeps_of,
-)
-from shardplan.calibration.predict import Prediction
-from shardplan.calibration.runs.rows import SHIPPED_RUNS
-from shardplan.calibration.validate import Validation
+from shardplan.base.fields import dataclass
+from shardplan.base.files import shipped_document
+from shardplan.calibrate.errors import FAR, Misordered, Sweep, errors_of, errors_of_each, grouped, read_needs, sweeps_of
+from shardplan.calibrate.predict import Prediction
+from shardplan.calibrate.runs.rows import SHIPPED_RUNS
+from shardplan.calibrate.validate import Validation
 from shardplan.estimation.band import band_of
-from shardplan.fields import dataclass
-from shardplan.files import shipped_document
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.targets import TARGETS, Target, is_described, is_trusted, ratio_of
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, field, replace
 from typing import Any
 
-from shardplan.calibration.defaults import is_fitted
-from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
-from shardplan.calibration.predict import Prediction
-from shardplan.calibration.validate import Validation
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.calibrate.defaults import is_fitted
+from shardplan.calibrate.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
+from shardplan.calibrate.predict import Prediction
+from shardplan.calibrate.validate import Validation
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
 Pair = tuple[float, float]

@@ -1,1 +1,0 @@
-"""Answers in other forms: a line, rows of a table, HTML, options of a framework."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.base.records import Record
 from shardplan.launch.export.written import Export
-from shardplan.records import Record
 
 SCHEMA: Final = "shardplan/export/1"
 

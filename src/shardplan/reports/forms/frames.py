@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
+from shardplan.base.records import keys, plain
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.robustness import Ties
-from shardplan.records import keys, plain
 from shardplan.reports.recommendation import simulated_record
 
 LEFT_OUT: Final = ("memory_bytes", "assumptions", "evidence", "refusals", "flops_convention")

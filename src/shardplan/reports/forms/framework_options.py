@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from shardplan.base.records import Record
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.frameworks.options import OptionsOfPlan, options_of
-from shardplan.frameworks.usual_stack import stack_of_label
-from shardplan.inputs.degrees import Setting
-from shardplan.records import Record
+from shardplan.inputs.plan_numbers import Setting
+from shardplan.physics.frameworks.options import OptionsOfPlan, options_of
+from shardplan.physics.frameworks.usual_stack import stack_of_label
 
 _BETWEEN: Final = re.compile(r" (?=--|[\w.]+(?:=|: ))")
 """Where one option ends and the next begins in a text of several."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.reports.texts.answer import num_that_fit
 from shardplan.reports.texts.plan import plan_words
-from shardplan.units import format_bytes, format_time
 
 
 def estimate_line(estimate: Estimate) -> str:

@@ -1,1 +1,0 @@
-"""Answers as text, alike on the command line and on pages."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from shardplan.base.units import format_bytes, format_count, format_rate, format_time
+from shardplan.base.words import joined
 from shardplan.reports.breakdown import memory_bar
-from shardplan.units import format_bytes, format_count, format_rate, format_time
-from shardplan.words import joined
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate

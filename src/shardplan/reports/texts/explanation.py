@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shardplan.base.units import format_bytes, format_time
+from shardplan.base.words import joined
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.inputs.plan import Plan
@@ -12,8 +14,6 @@ from shardplan.planner.result import SearchResult
 from shardplan.reports.explanation import Alternative, Difference, Explanation
 from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
 from shardplan.reports.texts.plan import short_changes
-from shardplan.units import format_bytes, format_time
-from shardplan.words import joined
 
 MOST_RULES: Final = 3
 SMALLEST_CHANGE: Final = 5e6

@@ -6,15 +6,15 @@ from collections.abc import Collection
 from dataclasses import asdict, fields, replace
 from typing import Final
 
+from shardplan.base.words import switch_word
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import usual_fields
-from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import ANY, stack_of_label, usual_stack
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
-from shardplan.validity.rules import broken_rule
-from shardplan.words import switch_word
+from shardplan.physics.frameworks.defaults import usual_fields
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.physics.frameworks.usual_stack import ANY, stack_of_label, usual_stack
+from shardplan.physics.validity import broken_rule
 
 NAMED = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute", "recompute_num_layers")
 """Fields that ``plan_words`` puts in its own words."""

@@ -1,1 +1,0 @@
-"""A simulated step as files: a trace, a page and a picture."""

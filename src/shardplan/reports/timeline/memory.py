@@ -9,11 +9,11 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_bytes
 from shardplan.reports.timeline.bars import Bars
 from shardplan.reports.timeline.frame import LONGEST_NAME, Frame, shortened
 from shardplan.simulation.timeline import MemoryTrace, StepTimeline
-from shardplan.units import format_bytes
 
 T = TypeVar("T", float, NDArray[np.float64])
 

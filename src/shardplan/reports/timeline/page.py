@@ -19,12 +19,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.files import shipped_text
+from shardplan.base.files import shipped_text
+from shardplan.base.units import format_time
 from shardplan.reports.timeline.bars import hues
 from shardplan.reports.timeline.hues import BOUNDS, HUES, PAGES, ink_on, shades
 from shardplan.simulation.pieces import Ints
 from shardplan.simulation.timeline import COMPUTE, EVENT_KINDS, LANES, AlivePart, Events, MemoryTrace, StepTimeline
-from shardplan.units import format_time
 
 ASSETS: Final = Path(__file__).parent / "assets"
 SCRIPTS: Final = ("data.js", "text.js", "draw.js", "view.js", "input.js", "page.js")

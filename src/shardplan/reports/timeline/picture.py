@@ -13,15 +13,22 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.reports.timeline.axis import ticks
-from shardplan.reports.timeline.bars import Bars
-from shardplan.reports.timeline.frame import CHARACTER, HEAD, LONGEST_NAME, Frame, Places, shortened
+from shardplan.base.units import format_time
+from shardplan.reports.timeline.bars import Bars, ticks
+from shardplan.reports.timeline.frame import (
+    CHARACTER,
+    HEAD,
+    LONGEST_NAME,
+    Frame,
+    Places,
+    entries,
+    legend,
+    sheet,
+    shortened,
+)
 from shardplan.reports.timeline.hues import HUES
-from shardplan.reports.timeline.legend import entries, legend
 from shardplan.reports.timeline.memory import memory_height, memory_strips
-from shardplan.reports.timeline.sheet import sheet
 from shardplan.simulation.timeline import COMPUTE, StepTimeline
-from shardplan.units import format_time
 
 Theme = Literal["auto", "light", "dark"]
 MOST_BYTES: Final = 300_000

@@ -1,27 +1,201 @@
-"""A measured step and what a plan predicts for it, as one answer."""
+"""A measured step and what a plan predicts for it, as one answer.
+
+A measured step from files, whatever they are: pipeline dumps, traces of a profiler, or a table of passes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import Final, TypeVar
 
 import numpy as np
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
-from shardplan.schedules.base import ChunkTimes
-from shardplan.simulation.measured.comparison import PassComparison, compare_passes
-from shardplan.simulation.measured.layout import Layout
-from shardplan.simulation.measured.passes import MeasuredStep
-from shardplan.simulation.measured.profile import ProfiledStep
-from shardplan.simulation.measured.reading import Measurement, read_measurement
-from shardplan.simulation.measured.terms import TermComparison, compare_terms
-from shardplan.simulation.plan import SimulatedPlan
-from shardplan.simulation.show import timeline_of
-from shardplan.simulation.stage_times import with_gradients_split
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.files import FileKind, printable, read_pieces
+from shardplan.base.units import format_time
+from shardplan.physics.schedules.base import ChunkTimes
+from shardplan.simulation.measured import profile as primus
+from shardplan.simulation.measured import ranks as table
+from shardplan.simulation.measured import trace_file
+from shardplan.simulation.measured.comparison import PassComparison, TermComparison, compare_passes, compare_terms
+from shardplan.simulation.measured.passes import MeasuredStep, measured_step
+from shardplan.simulation.measured.profile import ProfiledStep, passes_of, profiled_step, steps_of
+from shardplan.simulation.measured.ranks import Layout, MeasuredRank, wrong
+from shardplan.simulation.measured.trace_file import Trace, read_trace
+from shardplan.simulation.plan import SimulatedPlan, timeline_of, with_gradients_split
 from shardplan.simulation.timeline import NO_CHUNK, Events, StepTimeline
-from shardplan.units import format_time
+
+T = TypeVar("T")
+
+RULE: Final = (
+    "a measured step is given as pipeline dumps of Primus (pp_rank_N.json), traces of the PyTorch profiler, "
+    "or a CSV of passes"
+)
+SMALL: Final = FileKind("the measurement", 256 * 1024 * 1024, RULE)
+"""Dumps and tables, which are read whole."""
+ANY: Final = FileKind("the measurement", trace_file.FILE.most_bytes, RULE)
+MOST_FILES: Final = 65_536
+ITERATIONS: Final = re.compile(r'\s*\{\s*"\d+"\s*:')
+ORDER: Final = re.compile(r"\s*[,\s]*\(?\d+[FIWB]\d+")
+"""The beginning of an order of passes as PyTorch writes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What the files say of one step."""
+
+    source: str
+    step: str
+    num_steps: int
+    """Steps that the files have."""
+    passes: MeasuredStep | None
+    """None where a trace marks no passes."""
+    profiles: tuple[ProfiledStep, ...]
+    """Kernels of every rank; none where the files have no kernels."""
+    notes: tuple[str, ...] = ()
+    """What is not used, and why."""
+
+
+def read_measurement(paths: Sequence[Path], *, step: str | None = None, layout: Layout | None = None) -> Measurement:
+    """The step called ``step``, or the last complete one. ``layout``: of the plan that was measured.
+
+    Raises InputError where files cannot be read, do not belong together, or lack the step.
+    """
+    files = [path for path in dict.fromkeys(paths) if path.name != primus.CONFIG_NAME]
+    if not 0 < len(files) <= MOST_FILES:
+        raise wrong(f"{len(files)} files are given", "give the files of one measured step")
+    kinds = {path: _kind(path) for path in files}
+    if len(set(kinds.values())) > 1:
+        other = next(path for path in files if kinds[path] != kinds[files[0]])
+        raise InputError(
+            f"{printable(files[0].name)} is a {kinds[files[0]]}, and {printable(other.name)} is a {kinds[other]}",
+            rule="the files of a measured step are of one kind",
+            hint="give files of one kind",
+        )
+    source = kinds[files[0]]
+    if source == trace_file.SOURCE:
+        return _of_traces(files, step, layout)
+    found = _of_table(files) if source == table.SOURCE else _of_dumps(files)
+    if source == primus.SOURCE and layout is None:
+        layout = primus.layout_of(files[0].parent)
+    chosen = _chosen(found, step)
+    return Measurement(
+        source=source,
+        step=chosen,
+        num_steps=len(found),
+        passes=measured_step(found[chosen], source=source, step=chosen, layout=layout),
+        profiles=(),
+    )
+
+
+def _kind(path: Path) -> str:
+    """What a file is, by its first characters. Raises InputError."""
+    head = next(read_pieces(path, ANY), "")
+    name = printable(path.name)
+    if not head.strip():
+        raise InputError(f"{name} is empty", rule=RULE, hint="measure the step again")
+    if head.lstrip().startswith("{"):
+        is_dump = primus.NAME.fullmatch(path.name) or ITERATIONS.match(head)
+        return primus.SOURCE if is_dump else trace_file.SOURCE
+    first = head.lstrip().partition("\n")[0]
+    if table.is_table(head):
+        return table.SOURCE
+    if ORDER.match(first):
+        raise InputError(
+            f"{name} is an order of passes without times",
+            rule=RULE,
+            hint=f"simulate it: shardplan timeline PLAN.json --schedule {name}",
+        )
+    raise InputError(f"{name} begins with {shown(first[:40])}", rule=RULE, hint=RULE)
+
+
+def _of_table(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
+    """The ranks of every step of all tables together."""
+    steps: dict[str, list[MeasuredRank]] = {}
+    for path in files:
+        for step, ranks in table.ranks_of(_text(path), printable(path.name)).items():
+            steps.setdefault(step, []).extend(ranks)
+    return steps
+
+
+def _of_dumps(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
+    """The ranks of every iteration that all dumps have."""
+    dumps = [primus.ranks_of(path, _text(path)) for path in files]
+    common = set.intersection(*(set(dump) for dump in dumps))
+    if not common:
+        raise wrong("the dumps have no iteration in common", "give the dumps of one run")
+    return {step: [dump[step] for dump in dumps] for step in sorted(common, key=int)}
+
+
+def _text(path: Path) -> str:
+    return "".join(read_pieces(path, SMALL))
+
+
+def _chosen(steps: Mapping[str, T], step: str | None, complete: Sequence[str] | None = None) -> str:
+    """``step``, or the last one of those that are complete. Raises InputError."""
+    if step is None:
+        return (complete or list(steps))[-1]
+    if step not in steps:
+        names = list(steps)
+        known = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        raise InputError(
+            f"the files have no step {shown(step)}", rule="the step is in the files", hint=f"give --step one of {known}"
+        )
+    return step
+
+
+def _of_traces(files: Sequence[Path], step: str | None, layout: Layout | None) -> Measurement:
+    traces = [read_trace(path, number) for number, path in enumerate(files)]
+    traces.sort(key=lambda trace: trace.rank)
+    for one, other in pairwise(traces):
+        if one.rank == other.rank:
+            twice = f"rank {one.rank} is there twice: {one.label} and {other.label}"
+            raise wrong(twice, "give one trace for every rank")
+    every = [steps_of(trace) for trace in traces]
+    common = {name: span for name, span in every[0].items() if all(name in steps for steps in every)}
+    if not common:
+        raise wrong("the traces have no step in common", "give the traces of one run")
+    chosen = _chosen(common, step, [name for name in common if not any(steps[name][2] for steps in every)])
+    passes, notes = _passes(traces, chosen, layout)
+    return Measurement(
+        source=trace_file.SOURCE,
+        step=chosen,
+        num_steps=len(common),
+        passes=passes,
+        profiles=tuple(profiled_step(trace, chosen) for trace in traces),
+        notes=notes,
+    )
+
+
+def _passes(traces: Sequence[Trace], step: str, layout: Layout | None) -> tuple[MeasuredStep | None, tuple[str, ...]]:
+    """The passes of all ranks, where every trace marks them; or why they are not used.
+
+    Pipeline ranks are the traces in the order of their ranks.
+    """
+    found = [passes_of(trace, step, rank) for rank, trace in enumerate(traces)]
+    ranks = [one for one in found if one is not None]
+    num_ranks = 1 if layout is None else int(layout.at.pp)
+    if len(ranks) < len(traces):
+        return None, ()
+    if len(traces) != num_ranks and (layout is not None or not all(one.is_numbered for one in ranks)):
+        return None, (f"Passes are not compared: there are {len(traces)} traces for {num_ranks} pipeline ranks.",)
+    begins = [steps_of(trace)[step][0] for trace in traces]
+    later = [
+        (trace.base_ns - traces[0].base_ns) * 1e-9 + (begin - begins[0])
+        for trace, begin in zip(traces, begins, strict=True)
+    ]
+    on_time = [replace(one, start=one.start + by, end=one.end + by) for one, by in zip(ranks, later, strict=True)]
+    try:
+        return measured_step(on_time, source=trace_file.SOURCE, step=step, layout=layout), ()
+    except InputError as error:
+        return None, (f"Passes are not compared: {error.message}.",)
+
 
 SPLIT_AS_PREDICTED = "The backward pass was measured in one piece; --stages-out splits it as the prediction does."
 

@@ -1,16 +1,33 @@
-"""What a file says of one rank of a measured step, before ranks are put together."""
+"""What a file says of one rank of a measured step, before ranks are put together.
+
+Clocks of ranks: the least shifts with which no pass starts before what it needs has ended.
+
+How a pipeline lays out its passes, and the numbers of passes that a file does not number.
+
+Passes as a table that anybody can write: a CSV with a row for every pass.
+
+Columns: ``rank``, ``kind`` (F forward pass, B input gradient, W weight gradient, BW both gradients in one piece),
+``chunk`` (which of the rank's chunks; 0 where the column is left out), ``microbatch``, ``start_s`` and ``end_s``; and
+``step``, where the table has several steps. All numbers count from 0. Lines that begin with # are comments.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
-from shardplan.simulation.clock import Seconds
-from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.files import FileKind, csv_rows
+from shardplan.physics.schedules.base import ChunkTimes, Orders, Pass, Pipeline, Schedule
+from shardplan.physics.schedules.registry import load_any_schedule
+from shardplan.simulation.case import Seconds
+from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, KINDS, NOTHING, WEIGHT_GRADIENT, Ints, Pieces
+from shardplan.simulation.plan import SimulatedPlan, pipeline_of
 
 NOT_GIVEN: Final = -1
 """A chunk or a micro-batch that the file does not name."""
@@ -81,3 +98,202 @@ def _in(chunk: Ints, microbatch: Ints, chunks: Ints, microbatches: Ints) -> NDAr
 def wrong(why: str, fix: str = "measure the step again, or give another one with --step") -> InputError:
     """A measured step that cannot be read."""
     return InputError(why, rule=RULE, hint=fix)
+
+
+RESOLUTION: Final = 2e-6
+"""Seconds by which two times of one clock may be wrong together: CUDA events have about half a microsecond."""
+
+
+def clock_shifts(pieces: Pieces, start: Seconds, end: Seconds) -> Seconds | None:
+    r"""Seconds to add to the times of every rank; None where no shift keeps the order of cause and effect.
+
+    A pass on rank j that needs one of rank i asks for :math:`o_j \ge o_i + e_i - s_j`. The shifts are the least ones
+    that are not negative and keep all of these: 0 where the times are in order as they are.
+    """
+    num_ranks = len(pieces.rank_names)
+    least = np.full((num_ranks, num_ranks), -np.inf)
+    (waits,) = np.nonzero(pieces.after != NOTHING)
+    needs = pieces.after[waits]
+    np.maximum.at(least, (pieces.rank[needs], pieces.rank[waits]), end[needs] - start[waits] - RESOLUTION)
+    if np.any(np.diag(least) > 0):
+        return None
+    np.fill_diagonal(least, 0.0)
+    shifts = np.zeros(num_ranks)
+    for _ in range(num_ranks):
+        longer: Seconds = np.maximum(shifts, (shifts[:, None] + least).max(axis=0))
+        if np.array_equal(longer, shifts):
+            return shifts
+        shifts = longer
+    return None
+
+
+COUNTS: Final = {"pp": "ranks", "vp": "chunks on each rank", "num_microbatches": "micro-batches"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The schedule of a measured step and its counts."""
+
+    schedule: Schedule
+    at: Pipeline
+    source: str
+    """Where this is from: a plan, or a file next to the measurement."""
+
+    @classmethod
+    def usual(cls, num_ranks: int, vp: int, num_microbatches: int, source: str) -> Layout:
+        """That of a framework which names no schedule: 1F1B, interleaved where ranks have several chunks."""
+        name = "interleaved" if vp > 1 else "1f1b"
+        at = Pipeline(pp=num_ranks, vp=vp, num_microbatches=num_microbatches, group_size=num_ranks)
+        return cls(schedule=load_any_schedule(name), at=at, source=source)
+
+    @classmethod
+    def of_plan(cls, simulated: SimulatedPlan) -> Layout:
+        """That of a plan."""
+        return cls(schedule=simulated.schedule, at=pipeline_of(simulated.priced), source="the plan")
+
+    def check(self, num_ranks: int, vp: int, num_microbatches: int) -> None:
+        """Refuses a measured step of other counts, and a schedule with copies. Raises ``InputError``."""
+        if self.schedule.parameter_copies > 1:
+            raise wrong(
+                f"schedule {self.schedule.name} has two copies of every stage, and a measured step is read with one",
+                "compare a plan with another schedule",
+            )
+        for (name, text), found in zip(COUNTS.items(), (num_ranks, vp, num_microbatches), strict=True):
+            wanted = int(getattr(self.at, name))
+            if found != wanted:
+                raise wrong(
+                    f"the measured step has {found} {text}, and {self.source} has {wanted}",
+                    "give the plan that was measured, and the files of all its pipeline ranks",
+                )
+
+    def stages(self) -> list[dict[int, int]]:
+        """For every rank, the place in the model of each of its chunks."""
+        held: list[dict[int, int]] = [{} for _ in range(int(self.at.pp))]
+        path = self.schedule.path(int(self.at.pp), int(self.at.vp), int(self.at.num_microbatches), 0)
+        for position, place in enumerate(path):
+            held[place.rank][place.chunk] = position
+        return held
+
+    def order(self) -> Orders:
+        """The order of the schedule, for equal stages where it depends on times."""
+        one = np.ones(int(self.at.pp) * int(self.at.vp))
+        return self.schedule.order(
+            self.at, ChunkTimes(forward=one, input_gradient=one, weight_gradient=one, transfer=np.zeros(len(one)))
+        )
+
+    def numbered(self, ranks: list[MeasuredRank]) -> list[MeasuredRank]:
+        """``ranks``, where the n-th pass of a kind is the n-th of the schedule on that rank. Raises ``InputError``."""
+        return [_numbered(one, *_columns(order), self.source) for one, order in zip(ranks, self.order(), strict=True)]
+
+
+def _columns(order: Sequence[Pass]) -> tuple[Ints, Ints, Ints]:
+    """Kind, chunk and micro-batch of the passes of one rank."""
+    rows = [(KINDS.index(one.kind), one.chunk, one.microbatch) for one in order]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2]
+
+
+def _numbered(one: MeasuredRank, kind: Ints, chunk: Ints, microbatch: Ints, source: str) -> MeasuredRank:
+    """A rank with the chunk and micro-batch of every pass, by its number among those of its kind."""
+    by_time = np.argsort(one.start, kind="stable")
+    chunks, microbatches = one.chunk.copy(), one.microbatch.copy()
+    for name, kinds in GROUPS.items():
+        mine = by_time[np.isin(one.kind[by_time], kinds)]
+        (planned,) = np.nonzero(np.isin(kind, kinds))
+        if len(mine) != len(planned):
+            raise wrong(
+                f"{one.label} has {len(mine)} {name}, and the schedule of {source} has {len(planned)} on that rank",
+                "give the plan that was measured, or another step with --step",
+            )
+        chunks[mine], microbatches[mine] = chunk[planned], microbatch[planned]
+    return replace(one, chunk=chunks, microbatch=microbatches)
+
+
+SOURCE: Final = "table of passes"
+NEEDED: Final = ("rank", "kind", "microbatch", "start_s", "end_s")
+OPTIONAL: Final = {"chunk": "0", "step": "0"}
+TABLE_RULE: Final = f"a table of passes has the columns {', '.join(NEEDED)}, and may have {' and '.join(OPTIONAL)}"
+FILE: Final = FileKind("the table of passes", 256 * 1024 * 1024, TABLE_RULE)
+COMMENT: Final = "#"
+MOST: Final = {"rank": MOST_RANK, "chunk": MOST_RANK, "microbatch": MOST_PASSES, "step": 10**9}
+
+Row = tuple[int, int, int, int, int, float, float]
+"""Step, rank, kind, chunk, micro-batch, start and end."""
+
+
+def is_table(text: str) -> bool:
+    """Whether the beginning of a file is that of such a table: its first line that is no comment."""
+    header = next((line for line in text.splitlines() if line.strip() and not line.startswith(COMMENT)), "")
+    return {"rank", "kind"} <= {name.strip() for name in header.split(",")}
+
+
+def ranks_of(text: str, label: str) -> dict[str, list[MeasuredRank]]:
+    """The ranks of every step, steps by their number. Raises ``InputError``."""
+    numbered = enumerate(csv_rows(text, label, FILE), start=1)
+    (_, first), *lines = [each for each in numbered if each[1] and not each[1][0].startswith(COMMENT)] or [(1, [""])]
+    given = [name.strip() for name in first]
+    missing = [name for name in NEEDED if name not in given]
+    unknown = [name for name in given if name not in (*NEEDED, *OPTIONAL)]
+    if missing or unknown:
+        what = f"lacks the column {missing[0]}" if missing else f"has the column {shown(unknown[0])}"
+        raise FILE.wrong(f"{label} {what}", "write the columns that the rule names")
+    rows = [_row(given, line, f"{label}, row {number}") for number, line in lines]
+    if not rows:
+        raise FILE.wrong(f"{label} has no passes", "write a row for every pass")
+    if len(rows) > MOST_PASSES:
+        raise FILE.wrong(f"{label} has more than {MOST_PASSES:,} rows", "write fewer steps into one table")
+    steps: dict[int, list[Row]] = {}
+    for row in rows:
+        steps.setdefault(row[0], []).append(row)
+    return {str(step): _ranks(steps[step], label) for step in sorted(steps)}
+
+
+def _ranks(rows: Sequence[Row], label: str) -> list[MeasuredRank]:
+    columns = np.array(rows, dtype=np.float64).T
+    rank, kind, chunk, microbatch = columns[1:5].astype(np.int64)
+    return [
+        MeasuredRank(
+            rank=one,
+            label=f"rank {one} ({label})",
+            kind=kind[rank == one],
+            chunk=chunk[rank == one],
+            microbatch=microbatch[rank == one],
+            start=columns[5][rank == one],
+            end=columns[6][rank == one],
+        )
+        for one in np.unique(rank).tolist()
+    ]
+
+
+def _row(names: Sequence[str], cells: Sequence[str], where: str) -> Row:
+    if len(cells) != len(names):
+        raise FILE.wrong(f"{where} has {len(cells)} cells for {len(names)} columns", "write a cell for every column")
+    values = {**OPTIONAL, **dict(zip(names, map(str.strip, cells), strict=True))}
+    kind = values["kind"].upper()
+    if kind not in KINDS:
+        raise FILE.wrong(f"{where}: kind is {shown(values['kind'])}", f"write one of {', '.join(KINDS)}")
+    step, rank, chunk, microbatch = (
+        _whole(values[name], name, where) for name in ("step", "rank", "chunk", "microbatch")
+    )
+    start, end = (_seconds(values[name], name, where) for name in ("start_s", "end_s"))
+    if end < start:
+        raise FILE.wrong(
+            f"{where} (rank {rank}): the pass ends at {end:g} s, before it starts at {start:g} s", "correct it"
+        )
+    return step, rank, KINDS.index(kind), chunk, microbatch, start, end
+
+
+def _whole(text: str, name: str, where: str) -> int:
+    if not text.isdecimal() or len(text) > 12 or int(text) > MOST[name]:
+        raise FILE.wrong(f"{where}: {name} is {shown(text)}", f"write a whole number from 0 to {MOST[name]:,}")
+    return int(text)
+
+
+def _seconds(text: str, name: str, where: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not abs(seconds) <= MOST_TIME:
+        raise FILE.wrong(f"{where}: {name} is {shown(text)}", f"write seconds between -{MOST_TIME:g} and {MOST_TIME:g}")
+    return seconds

@@ -1,14 +1,51 @@
-"""Charts of the library as figures of a page: each panel is one, so that a narrow window shows one below the other."""
+"""Charts of the library as figures of a page: each panel is one, so that a narrow window shows one below the other.
+
+Axes of figures: ticks in the units and words of the rest of the app.
+
+An estimate as texts and bars: what every page that shows a plan needs.
+
+Parts of a whole with a tone each: what the bars of pages show, each term in the same tone everywhere.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_bytes, format_count, format_time
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import MEMORY, TERMS
 from shardplan.plotting.chart import GREY, PALETTE, SECOND_PALETTE, Axis, Chart, Panel, Series
 from shardplan.plotting.page import MARKERS, NUM_CONTOURS, axis_settings, bar_place, positions, values_along
-from shardplan.web.figures.axes import Figure
+from shardplan.reports.breakdown import MemoryBar, Share, memory_bar, step_split
+from shardplan.reports.texts.answer import percent
+
+Figure = dict[str, Any]
+"""A plotly figure: ``data`` and ``layout``. A colour such as ``var(--c1)`` is one of the page's."""
+
+
+def log_axis(low: float, high: float, ticks: Iterable[float], text: Callable[[float], str]) -> dict[str, Any]:
+    """A logarithmic axis with these of the ticks that are in it."""
+    shown = [tick for tick in ticks if low <= tick <= high]
+    return {
+        "type": "log",
+        "range": [math.log10(max(low, 1e-30)), math.log10(max(high, 1e-30))],
+        "tickvals": shown,
+        "ticktext": [text(tick) for tick in shown],
+    }
+
+
+TICKS_OF_AN_AXIS = 8
+
+
+def powers_of_two(low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis of counts."""
+    first, last = math.ceil(math.log2(max(low, 1.0))), math.floor(math.log2(max(high, 1.0)))
+    step = max(1, -(-(last - first + 1) // TICKS_OF_AN_AXIS))
+    return log_axis(low, high, [2.0**power for power in range(first, last + 1, step)], lambda at: f"{at:,.0f}")
+
 
 COLOURS: Final = dict(
     zip(
@@ -164,3 +201,81 @@ def _tick_text(value: float) -> str:
 
 
 PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+REST: Final = "t12"
+"""Class of the style sheet."""
+LEAST_SHARE: Final = 0.004
+"""Terms of the step below this share are one part of the bar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarPart:
+    """One of them."""
+
+    label: str
+    text: str
+    share: float
+    """From 0 to 1."""
+    tone: str
+
+
+def memory_parts(bar: MemoryBar) -> list[BarPart]:
+    """What fills the memory; shares are of what can be used, or of what is needed where that is more."""
+    whole = max(bar.used_bytes, bar.usable_bytes)
+    return [
+        BarPart(
+            label=part.name,
+            text=format_bytes(part.value),
+            share=part.value / whole,
+            tone=MEMORY[part.name].tone,
+        )
+        for part in bar.parts
+    ]
+
+
+def step_parts(estimate: Estimate, whole: float | None = None) -> list[BarPart]:
+    """Where the seconds of the step go; shares are of ``whole`` seconds, or of the step."""
+    whole, order = whole or estimate.step_time, [*TERMS]
+    shares = step_split(estimate)
+    shown = [share for share in shares if share.share >= LEAST_SHARE]
+    rest = sum(share.value for share in shares if share.share < LEAST_SHARE)
+    shown.sort(key=lambda share: order.index(share.name))
+    parts = [_term(share, estimate.step_time, whole) for share in shown]
+    if rest > 0:
+        parts.append(BarPart(label="the rest", text=format_time(rest), share=rest / whole, tone=REST))
+    return parts
+
+
+def _term(share: Share, step: float, whole: float) -> BarPart:
+    return BarPart(
+        label=TERMS[share.name].label,
+        text=f"{format_time(share.value)}, {percent(share.value / step)}",
+        share=share.value / whole,
+        tone=TERMS[share.name].tone,
+    )
+
+
+def estimate_texts(estimate: Estimate) -> dict[str, Any]:
+    """Step time with its band, rates, bars of time and memory."""
+    bar = memory_bar(estimate)
+    whole = max(bar.used_bytes, bar.usable_bytes)
+    return {
+        "feasible": estimate.feasible,
+        "reason": estimate.reason or "",
+        "refusals": [str(each) for each in estimate.refusals],
+        "step": format_time(estimate.step_time),
+        "band": f"{format_time(estimate.step_time_p10)} to {format_time(estimate.step_time_p90)}",
+        "basis": estimate.step_time_basis,
+        "mfu": f"{100 * estimate.mfu:.1f} %",
+        "peak": f"{format_count(estimate.peak_flops / 1e12)} TFLOP/s dense {estimate.peak_format}",
+        "rate": format_count(estimate.tokens_per_second),
+        "split": step_parts(estimate),
+        "memory": {
+            "parts": memory_parts(bar),
+            "end": bar.usable_bytes / whole,
+            "text": f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable",
+            "used": format_bytes(bar.used_bytes),
+            "usable": f"of {format_bytes(bar.usable_bytes)} usable",
+            "stage": f"stage {bar.stage}" if bar.num_stages > 1 else "",
+        },
+    }

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
 from shardplan.simulation.timeline import StepTimeline
-from shardplan.units import format_bytes, format_rate, format_time
-from shardplan.web.figures.axes import Figure, log_axis
+from shardplan.web.figures.panels import Figure, log_axis
 
 TONES: Final = tuple(f"var(--c{number})" for number in (1, 4, 2, 6, 3, 5, 8, 7))
 BOUNDS: Final = {

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
+from shardplan.base.units import format_bytes, format_time
 from shardplan.reports.accuracy.known_runs import KINDS, KnownRun, Quantity
-from shardplan.units import format_bytes, format_time
-from shardplan.web.figures.axes import Figure, log_axis, powers_of_two
+from shardplan.web.figures.panels import Figure, log_axis, powers_of_two
 
 TONES: Final = {KINDS[False]: "var(--c1)", KINDS[True]: "var(--c4)"}
 SYMBOLS: Final = {KINDS[False]: "circle", KINDS[True]: "diamond"}

@@ -24,7 +24,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shardplan.errors import ShardplanError
+from shardplan.base.errors import ShardplanError
 from shardplan.web.guard.headers import STATIC
 from shardplan.web.problems import problem
 from shardplan.web.settings import ServerSettings

@@ -12,12 +12,12 @@ from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
 from shardplan.ask.questions import estimated, searched
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
+from shardplan.base.records import Record
 from shardplan.estimation.estimate import Estimate
-from shardplan.frameworks.usual_stack import USUAL
 from shardplan.inputs.plan import Plan
+from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.stopping import check
-from shardplan.records import Record
 from shardplan.render.record import document_record
 from shardplan.reports.comparison import compare, sides_of
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
@@ -77,9 +77,9 @@ def export_answer(body: Any, _cancelled: Cancelled) -> Record:
 def simulate_answer(body: Any, cancelled: Cancelled) -> Record:
     """The simulated step of a plan."""
     from shardplan.answers.timeline import simulated_plan_document
-    from shardplan.schedules.registry import load_any_schedule
+    from shardplan.physics.schedules.registry import load_any_schedule
+    from shardplan.simulation.exchanges import Replicas
     from shardplan.simulation.plan import simulate_plan
-    from shardplan.simulation.replicas import Replicas
     from shardplan.simulation.step import Disturbance
 
     file, estimate_ = _picked(body)

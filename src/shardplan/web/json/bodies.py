@@ -8,8 +8,8 @@ from pydantic import Field
 
 from shardplan.ask.forms import HOW, FileForm, QuestionForm, Replaced, SearchForm
 from shardplan.ask.task_forms import BudgetForm, LaunchForm, SimulateForm, StepForm
-from shardplan.decisions.operations import Operations
-from shardplan.fields import described
+from shardplan.base.fields import described
+from shardplan.decide.operations import Operations
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software

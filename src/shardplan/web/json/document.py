@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from shardplan.records import Record
-from shardplan.version import VERSION
+from shardplan.base.records import Record
+from shardplan.base.version import VERSION
 from shardplan.web.json.tasks import CATALOGUES, PLAN_FILE, TASKS, Task
 
 REFERENCE: Final = "#/components/schemas/{model}"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from shardplan.fields import Described, described
+from shardplan.base.fields import Described, described
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 
 STRICT: Final = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shardplan.records import Record
+from shardplan.base.records import Record
 from shardplan.web.work.workplace import Cancelled
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ CATALOGUES: Final = (
 def _list(kind: str) -> Record:
     from shardplan.answers import catalogue
     from shardplan.answers.stacks import stacks_document
-    from shardplan.frameworks.stack import list_stacks, load_stack
+    from shardplan.physics.frameworks.stack import list_stacks, load_stack
     from shardplan.render.record import document_record
 
     documents: dict[str, Callable[[], AnswerDocument]] = {
@@ -125,8 +125,8 @@ def _details(kind: str, name: str) -> Record:
     from shardplan.answers import catalogue
     from shardplan.answers.stacks import stack_document
     from shardplan.ask.names import cluster_of
-    from shardplan.frameworks.stack import shipped_stack
     from shardplan.inputs.readers.catalog import load_accelerator, shipped_name
+    from shardplan.physics.frameworks.stack import shipped_stack
     from shardplan.render.record import document_record
 
     if kind == "models":

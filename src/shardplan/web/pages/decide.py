@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
-from shardplan.errors import UnknownNameError
-from shardplan.fields import dataclass
+from shardplan.base.errors import UnknownNameError
+from shardplan.base.fields import dataclass
 from shardplan.web.decisions import ANSWERS, CHANGES, DECISIONS, MOST_CHANGES, OPERATIONS, SOUGHT_NAMES, VARIED
-from shardplan.web.pages.question_form import question_context
+from shardplan.web.pages.form import question_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import DECIDE as VIEW
 from shardplan.web.state import BOTH, PageQuestion, given_in, question_of

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.errors import InputError, NotRunnableError, UnknownNameError
+from shardplan.base.errors import InputError, NotRunnableError, UnknownNameError
+from shardplan.base.units import format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.launch.export.targets import TARGETS, export_estimate
 from shardplan.reports.texts.plan import plan_words
-from shardplan.units import format_time
+from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
-from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import EXPORT as VIEW
 from shardplan.web.planning.answered import PageAnswer

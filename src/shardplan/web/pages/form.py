@@ -1,17 +1,26 @@
-"""What the form of a question shows: names to choose from, and a field for each field of a job and of a plan."""
+"""What the form of a question shows: names to choose from, and a field for each field of a job and of a plan.
+
+What a view leaves as it is in the address: the question, which the other views read.
+
+The question of a view that is about one: three fields of it, the rest as it is, and where to change that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 from shardplan.ask.forms import Replaced
-from shardplan.fields import Described, described
+from shardplan.base.fields import Described, described
+from shardplan.base.units import format_bytes, format_count
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_accelerator, load_cluster, load_model
-from shardplan.units import format_bytes, format_count
-from shardplan.web.state import LOCK, SET, SETS, names_of
+from shardplan.reports.texts.answer import question_title
+from shardplan.web.planning.answered import PageAnswer
+from shardplan.web.state import LOCK, SET, SETS, PageQuestion, names_of
 
 FIRST: Final = ("sequence_length", "global_batch_size", "precision", "tokens")
 """Fields of the job that everyone needs; the others are folded away."""
@@ -133,3 +142,35 @@ def form_context() -> dict[str, Any]:
         "lock_fields": lock_fields(),
         "set_fields": set_fields(),
     }
+
+
+Fields = Iterable[tuple[str, str]]
+NEVER: Final = ("config", "answer", "token")
+"""What no address carries: uploaded models travel in the body, and the others are no part of a question."""
+
+
+def others(given: Fields, own: Collection[str]) -> list[tuple[str, str]]:
+    """The fields that are not the view's ``own``, for hidden fields of its form."""
+    return [(name, value) for name, value in given if value and name not in own and name not in NEVER]
+
+
+def address(path: str, given: Fields, own: Mapping[str, str]) -> str:
+    """The address of the page with these values of its own; what is empty is left out."""
+    stated = [(name, value) for name, value in own.items() if value]
+    text = urlencode([*others(given, own), *stated])
+    return f"{path}?{text}" if text else path
+
+
+SHOWN: Final = ("model", "cluster", "gpus", "show", "config")
+"""Fields that the form of the view has itself."""
+
+
+def question_context(question: PageQuestion) -> dict[str, Any]:
+    """What the template of the form needs."""
+    kept = [(name, value) for name, value in question.pairs() if name not in SHOWN]
+    return {"question": question, "kept": kept, "models": models(), "clusters": clusters()}
+
+
+def title_of(found: PageAnswer) -> str:
+    """The question in one line."""
+    return question_title(found.put.question)

@@ -9,21 +9,17 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from shardplan.base.units import format_bytes, format_time
 from shardplan.reports.explanation import explain
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
 from shardplan.reports.texts.answer import question_parts, question_title, sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
-from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.rendering import fragment, parts
-from shardplan.web.planning.answered import PageAnswer, answered
-from shardplan.web.planning.changes import changed, without_flags
-from shardplan.web.planning.command import estimate_command
-from shardplan.web.planning.compared import side, sides, why_not
-from shardplan.web.planning.space import IN_TABLE, points_of, space_record
-from shardplan.web.planning.table import plan_table
-from shardplan.web.planning.verdict import defaults, memory, verdict
+from shardplan.web.planning.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
+from shardplan.web.planning.compared import plan_table, side, sides, why_not
+from shardplan.web.planning.verdict import changed, defaults, estimate_command, memory, verdict, without_flags
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, plan_code, question_of
 from shardplan.web.work.workplace import answer

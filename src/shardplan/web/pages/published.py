@@ -12,20 +12,20 @@ from starlette.routing import Route
 
 from shardplan.answers.methods.catalogue import MethodEntry
 from shardplan.answers.methods.question import MethodReport, ask_method, part_label, part_text, terms
-from shardplan.errors import ShardplanError, UnknownNameError
+from shardplan.base.errors import ShardplanError, UnknownNameError
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
+from shardplan.methods.base import Method, MethodRow
+from shardplan.methods.catalogue import load_method, load_methods
+from shardplan.methods.subramanian2024.figures import FIGURES, figure
+from shardplan.methods.subramanian2024.strategies import STRATEGIES
+from shardplan.methods.subramanian2024.study import MODELS, NVLINK_SIZES, Study, StudyEntry, study
 from shardplan.planner.stopping import Stop, check
-from shardplan.published.base import Method, MethodRow
-from shardplan.published.catalogue import load_method, load_methods
-from shardplan.published.subramanian2024.figures import FIGURES, figure
-from shardplan.published.subramanian2024.strategies import STRATEGIES
-from shardplan.published.subramanian2024.study import MODELS, NVLINK_SIZES, Study, StudyEntry, study
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
-from shardplan.units import format_bytes, format_time
 from shardplan.web.figures.panels import panel_figures
+from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
-from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import PUBLISHED as VIEW
 from shardplan.web.planning.answered import PageAnswer

@@ -17,10 +17,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from shardplan.errors import ShardplanError
-from shardplan.fields import described
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import described
+from shardplan.base.version import VERSION
 from shardplan.inputs.plan import Plan
-from shardplan.version import VERSION
 from shardplan.web.pages.view import VIEWS, View
 from shardplan.web.static_files import static_url
 

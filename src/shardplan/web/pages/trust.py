@@ -1,8 +1,12 @@
-"""Trust: what was predicted and what was measured, for every published run."""
+"""Trust: what was predicted and what was measured, for every published run.
+
+A published run as texts: what ran, what was predicted, and why the two differ.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
 
@@ -10,10 +14,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.errors import ShardplanError, UnknownNameError
+from shardplan.base.errors import ShardplanError, UnknownNameError
+from shardplan.base.fields import dataclass
+from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.estimation.evidence import NearRun
-from shardplan.fields import dataclass
-from shardplan.web.pages.carrying import address, others
+from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
+from shardplan.reports.accuracy.shortfalls import Subject
+from shardplan.reports.texts.plan import plan_words
+from shardplan.web.figures.panels import estimate_texts
+from shardplan.web.pages.form import address, others
 from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
 from shardplan.web.pages.view import TRUST as VIEW
@@ -110,7 +119,6 @@ async def whole(request: Request) -> HTMLResponse:
 def _options(_cancelled: Cancelled) -> dict[str, list[tuple[str, str]]]:
     """Values of every filter with the number of runs."""
     from shardplan.reports.accuracy.known_runs import choices
-    from shardplan.web.pages.trust_run import TIERS
 
     names = {tier: f"{tier}: {meaning}" for tier, meaning in TIERS.items()}
     return {
@@ -181,7 +189,7 @@ def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
 
 def _row(one: Any, quantity: Any, distances: Mapping[str, float]) -> dict[str, Any]:
     """A run as texts. ``distances``: from the question, of the nearest runs."""
-    from shardplan.units import format_bytes, format_time
+    from shardplan.base.units import format_bytes, format_time
 
     run, text = one.run, format_bytes if quantity == "peak_memory" else format_time
     is_verdict = quantity == "fits"
@@ -213,7 +221,6 @@ async def run(request: Request) -> HTMLResponse:
 def _account(run_id: str) -> dict[str, Any]:
     """A run as texts. Raises UnknownNameError."""
     from shardplan.reports.accuracy.known_runs import account_of
-    from shardplan.web.pages.trust_run import run_texts
 
     return run_texts(account_of(run_id))
 
@@ -223,3 +230,95 @@ ROUTES: Final = (
     Route("/trust/answer", answer, methods=BOTH),
     Route("/trust/run", run, methods=BOTH),
 )
+
+TIERS: Final = {
+    "A": "all that matters is stated",
+    "A-": "one minor field is inferred",
+    "B": "a field that matters is missing",
+}
+SUBJECTS: Final[dict[Subject, str]] = {
+    "step_time": "Step time",
+    "peak_memory": "Peak memory",
+    "fits": "Predicted not to fit",
+    "false_fits": "Predicted to fit",
+}
+LINK: Final = re.compile(r"https?://[^\s;,)]+")
+
+
+def run_texts(account: RunAccount) -> dict[str, Any]:
+    """What the panel of a run shows."""
+    run, asked, estimate = account.known.run, account.prediction.asked, account.estimate
+    job, cluster = asked.question.job, asked.question.cluster
+    return {
+        "id": run.id,
+        "title": f"{asked.question.model.name} on {run.num_accelerators:,} x {run.accelerator}",
+        "facts": [
+            ("Origin", run.family),
+            ("Framework", run.framework or "not stated"),
+            ("Description", f"tier {run.tier}: {TIERS.get(run.tier, '')}"),
+            ("Model", f"{asked.question.model.name}, {format_count(asked.question.model.num_parameters)} parameters"),
+            ("Cluster", _network(cluster)),
+            ("Job", _job(job)),
+            ("Plan", ", ".join(plan_words(estimate))),
+        ],
+        "source": [(part, bool(LINK.fullmatch(part))) for part in re.split(f"({LINK.pattern})", run.source) if part],
+        "remarks": run.notes,
+        "compared": [*_compared(account)],
+        "estimate": estimate_texts(estimate),
+        "causes": [(SUBJECTS[subject], cause.cause, cause.state) for subject, cause in account.causes],
+        "assumed": asked.assumed,
+        "ignored": asked.ignored,
+    }
+
+
+def _network(cluster: Any) -> str:
+    sizes = [f"{tier.name} of {tier.size:,}" if tier.size else tier.name for tier in cluster.tiers]
+    tiers = [f"{name} at {format_rate(tier.bandwidth)}" for name, tier in zip(sizes, cluster.tiers, strict=True)]
+    return f"{cluster.name}: {', '.join(tiers)}"
+
+
+def _job(job: Any) -> str:
+    size = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step"
+    return f"{size}, {job.precision}, {job.optimizer}"
+
+
+def _compared(account: RunAccount) -> list[dict[str, str]]:
+    """Each quantity: measured, predicted without and with the run's family, errors."""
+    known, now = account.known, account.prediction
+    rows = []
+    if known.measured_step_time is not None:
+        inside = now.step_time_p10 <= known.measured_step_time <= now.step_time_p90
+        band = f"{format_time(now.step_time_p10)} to {format_time(now.step_time_p90)}"
+        rows.append(
+            _run_row("Step time", known, "step_time", now.step_time, format_time)
+            | {"band": f"{band}: the measured time is {'inside' if inside else 'outside'}"}
+        )
+    if known.run.peak_memory_bytes is not None:
+        rows.append(_run_row("Peak memory", known, "peak_memory", now.peak_memory_bytes, format_bytes) | {"band": ""})
+    share = now.needed_memory_bytes / now.usable_memory_bytes
+    ended = "ran" if known.run.ran else "ran out of memory"
+    rows.append(
+        {
+            "name": "Fits",
+            "measured": ended,
+            "unseen": "-" if known.fits is None else f"needs {100 * math.exp(known.fits):.0f} %",
+            "seen": f"needs {100 * share:.0f} %",
+            "unseen_error": "" if known.fits is None else ("right" if known.is_right else "wrong"),
+            "seen_error": "right" if now.fits == known.run.ran else "wrong",
+            "band": "",
+        }
+    )
+    return rows
+
+
+def _run_row(name: str, known: KnownRun, quantity: Any, now: float, text: Any) -> dict[str, str]:
+    measured, unseen = known.measured(quantity), known.predicted(quantity)
+    assert measured is not None
+    return {
+        "name": name,
+        "measured": text(measured),
+        "unseen": "-" if unseen is None else text(unseen),
+        "seen": text(now),
+        "unseen_error": "" if unseen is None else f"{100 * (unseen / measured - 1):+.1f} %",
+        "seen_error": f"{100 * (now / measured - 1):+.1f} %",
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,24 @@
-"""The plan to take and its numbers, as the words and shapes of the page."""
+"""The plan to take and its numbers, as the words and shapes of the page.
+
+What a page shows as a command line that asks the same.
+
+Changes that an answer suggests, as questions that are one click away.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+from shardplan.ask.forms import LISTED
+from shardplan.base.units import format_count, format_rate, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
+from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.reports.breakdown import memory_bar
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
@@ -22,12 +33,47 @@ from shardplan.reports.texts.answer import (
     step_band,
     token_rates,
 )
-from shardplan.reports.texts.plan import field_text, plan_words
-from shardplan.units import format_count, format_rate, format_time
-from shardplan.web.figures.parts import memory_parts, step_parts
+from shardplan.reports.texts.plan import field_text, plan_flags, plan_words
+from shardplan.web.figures.panels import memory_parts, step_parts
 from shardplan.web.planning.answered import PageAnswer
-from shardplan.web.planning.command import estimate_command, plan_command
-from shardplan.web.state import LOCK, PageQuestion, plan_code
+from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
+
+
+def plan_command(question: PageQuestion) -> str:
+    """The search of the page; with the plan file of the page where names do not say what it is about."""
+    if question.uses_file:
+        return "shardplan estimate --from plan.json"
+    stack = [] if question.stack == USUAL else ["--stack", question.stack]
+    return shlex.join(["shardplan", "plan", *_asked(question), *stack, *_locked(question)])
+
+
+def estimate_command(question: PageQuestion, put: Question, estimate: Estimate) -> str:
+    """One plan as an answer to the question of the page."""
+    asked = question.with_values(gpus="") if put.num_idle else question  # the plan's flags have the number that is used
+    of = ["--from", "plan.json"] if question.uses_file else [*_asked(asked)]
+    return " ".join([shlex.join(["shardplan", "estimate", *of]), *plan_flags(put, estimate)])
+
+
+def _asked(question: PageQuestion) -> Iterator[str]:
+    """The question in flags, the framework apart."""
+    yield question.model
+    named = {"cluster": question.cluster, "accelerator": question.accelerator, "gpus": question.gpus}
+    for name, text in {**named, **question.job, **question.sets, "price": question.price}.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name in question.job and isinstance(is_on := switched(name, text), bool):
+            yield from [flag] if is_on else []
+        elif text:
+            yield from (flag, text)
+    for pair in question.software.split(","):
+        yield from ("--software", pair.strip()) if pair.strip() else ()
+
+
+def _locked(question: PageQuestion) -> Iterator[str]:
+    """The locks: a value is fixed, several limit the search."""
+    for name, text in question.locks.items():
+        is_one = name in LISTED or not ("," in text or ".." in text)
+        yield from ("--fix" if is_one else "--limit", f"{name}={text}")
+
 
 CHIPS: Final = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute")
 """Fields of the plan that a click locks."""
@@ -146,3 +192,38 @@ def defaults(asked: Question) -> dict[str, str]:
         "precision": job.precision,
         "tokens": "none" if job.tokens is None else format_count(job.tokens),
     }
+
+
+FLAG: Final = re.compile(r"--([a-z-]+) ([^\s,;()]+)")
+SPELT: Final = re.compile(r" \(--[^)]*\)|: plan with --software [\w=]+|:(?: --[a-z-]+ [^\s,]+)+")
+FREED: Final = re.compile(r"leave (.+?) free")
+
+
+def changed(question: PageQuestion, text: str) -> PageQuestion:
+    """``question`` with the change that ``text`` says in flags of the command line: ``--gpus 1024``."""
+    freed = FREED.match(text)
+    names = freed[1].split(", ") if freed else []
+    made = question.with_values(locks={name: value for name, value in question.locks.items() if name not in names})
+    for flag, value in FLAG.findall(text):
+        made = _with_flag(made, flag.replace("-", "_"), value.rstrip("."))
+    return made
+
+
+def without_flags(text: str) -> str:
+    """What ``text`` offers without the flags that ask for it: a page has a button next to it."""
+    return SPELT.sub("", text)
+
+
+def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:
+    if name == "gpus":
+        return question.with_values(gpus=value)
+    if name in JOB:
+        return question.with_values(job={**question.job, name: value})
+    if name == "software":
+        given = [each.strip() for each in question.software.split(",") if each.strip()]
+        kept = [each for each in given if each.partition("=")[0].strip() != value.partition("=")[0]]
+        return question.with_values(software=", ".join([*kept, value]))
+    if name == "fix":
+        field, _, wanted = value.partition("=")
+        return question.with_values(locks={**question.locks, field: wanted})
+    return question

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from tests.inputs.readers.hf.manifest import Counted, counted
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.config import FAMILIES, model_from_config

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.inputs.readers.hf.manifest import counted
 
-from shardplan.errors import InputError, ShardplanError
+from shardplan.base.errors import InputError, ShardplanError
 from shardplan.inputs.readers.hf.config import FAMILIES, model_from_config
 from shardplan.inputs.readers.hf.fields import SPELLINGS, shown
 from shardplan.inputs.readers.names import MODELS, model_sources

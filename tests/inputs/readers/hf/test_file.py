@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf import file as reader
 from shardplan.inputs.readers.hf.config import read_model_file

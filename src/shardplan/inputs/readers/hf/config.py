@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.model import ModelConfig, ModelDetails
 from shardplan.inputs.readers.hf.decoders import GEMMA, LLAMA
 from shardplan.inputs.readers.hf.encoders import ENCODERS
@@ -124,7 +124,7 @@ def read_model_file(path: str | os.PathLike[str]) -> ModelConfig:
 
     It is named after the file, or after its directory when the file is just called ``config.json``.
 
-    Raises :class:`~shardplan.errors.InputError`: the file cannot be read, or as :func:`model_from_config`.
+    Raises :class:`~shardplan.base.errors.InputError`: the file cannot be read, or as :func:`model_from_config`.
     """
     file = config_path(path)
     model = model_from_config(read_config(file), name=model_name(file))
@@ -143,7 +143,7 @@ def _notes_on_file(file: Path) -> Iterator[str]:
 def model_from_config(config: object, *, name: str) -> ModelConfig:
     """Model of a configuration in memory: the object that a ``config.json`` holds.
 
-    Raises :class:`~shardplan.errors.InputError`: a field is missing, not of its type or out of range, fields
+    Raises :class:`~shardplan.base.errors.InputError`: a field is missing, not of its type or out of range, fields
     contradict each other, or the architecture is not supported.
     """
     if not isinstance(config, Mapping):

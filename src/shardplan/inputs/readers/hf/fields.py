@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
 from shardplan.inputs.counts import MAX_DIMENSION, MAX_NUM_LAYERS
 
 SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from shardplan.errors import InputError
-from shardplan.files import FileKind, parse_json, printable, read_text
+from shardplan.base.errors import InputError
+from shardplan.base.files import FileKind, parse_json, printable, read_text
 
 CONFIG: Final = FileKind(
     "the model",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 
 _ENCODER_DECODER: Final = "encoder and decoder are two stacks joined by cross-attention"

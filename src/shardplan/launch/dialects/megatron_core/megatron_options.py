@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from shardplan.base.words import folded
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron_stages import layer_pattern
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Option, Options, state
 from shardplan.launch.dialects.values import degree, whole
-from shardplan.words import folded
 
 RECORD: Final = Dialect(name="megatron-lm")
 VERSION: Final = RECORD.version

@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from shardplan.files import DATA, shipped_document
+from shardplan.base.files import DATA, shipped_document
+from shardplan.base.words import folded
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron import megatron_facts
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
@@ -21,7 +22,6 @@ from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Option, Options, batch_of, state, world_of
 from shardplan.launch.dialects.values import degree, on_off, precision
 from shardplan.launch.read.facts import Word
-from shardplan.words import folded
 
 BRIDGE: Final = "megatron-bridge"
 NEMO: Final = "nemo"

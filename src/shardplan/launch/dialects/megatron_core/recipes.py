@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from shardplan.base.words import folded
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron import GRAPHS
 from shardplan.launch.dialects.megatron_core.megatron_options import BACKENDS, KEY, SHARDINGS, dispatch
@@ -17,7 +18,6 @@ from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Option, Options, Settings, as_option, batch_of, state, world_of
 from shardplan.launch.dialects.trainers import adapter_facts
 from shardplan.launch.dialects.values import degree, on_off, precision, switch
-from shardplan.words import folded
 
 _CODE: Final = r"(?:code:)?(?:\w+\.)*(\w+)\(\)"
 """A call without arguments, such as ``bf16_mixed()``."""

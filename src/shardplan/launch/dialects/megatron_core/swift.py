@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
+from shardplan.base.words import folded
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron_options import RECORD, SHARDINGS
 from shardplan.launch.dialects.own_names import unsaid
@@ -19,7 +20,6 @@ from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
 from shardplan.launch.dialects.trainers import adapter_facts, copy_facts, frozen_facts, objective_facts, packed_facts
 from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
-from shardplan.words import folded
 
 NAME: Final = "ms-swift"
 VERSION: Final = "main of 2026 (3602360a)"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from shardplan.errors import shortened
+from shardplan.base.errors import shortened
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Conditions, Truth
 from shardplan.launch.read.bash.expansion import Expansion
 from shardplan.launch.read.bash.state import Context, State, Variable, merge

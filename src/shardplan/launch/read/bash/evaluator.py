@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from shardplan.errors import shortened
+from shardplan.base.errors import shortened
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.commands import ShellCommands

@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 from shardplan.launch.read.bash import syntax
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.parameters import ParameterExpansion
-from shardplan.launch.read.bash.segments import Segment, of_text, to_text
 from shardplan.launch.read.bash.state import Context
-from shardplan.launch.read.bash.text import Text, TextPiece, literal, undecided, unique
+from shardplan.launch.read.bash.text import Segment, Text, TextPiece, literal, of_text, to_text, undecided, unique
 
 _PLAIN: Final = {
     "word": re.compile(r"[^\\'\"$`\n]+"),

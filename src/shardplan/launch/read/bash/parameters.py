@@ -6,16 +6,20 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from shardplan.launch.read.bash.segments import BREAK, GONE, Segment, of_text, to_text
 from shardplan.launch.read.bash.state import Context, Variable
 from shardplan.launch.read.bash.text import (
+    BREAK,
     EMPTY,
+    GONE,
+    Segment,
     Text,
     TextPiece,
     joined,
     literal,
+    of_text,
     pattern_atoms,
     pattern_matches,
+    to_text,
     undecided,
     unique,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from shardplan.fields import dataclass
+from shardplan.base.fields import dataclass
 from shardplan.launch.read.bash.arithmetic import Arithmetic, ArithmeticUndecidedError
 from shardplan.launch.read.bash.text import EMPTY, Text, either, joined, literal, same_text, undecided
 from shardplan.launch.read.facts import Word

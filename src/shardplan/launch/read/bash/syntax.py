@@ -9,7 +9,7 @@ from itertools import pairwise
 from time import thread_time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shardplan.errors import InputError
+from shardplan.base.errors import InputError
 from shardplan.launch.read.trees import MOST_LEVELS, refuse
 
 if TYPE_CHECKING:

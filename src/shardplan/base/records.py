@@ -1,0 +1,172 @@
+"""Records in files: written by the fields of dataclasses, read by pydantic, and refused in the words of our errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
+
+from shardplan.base.errors import InputError, ShardplanError, nearest_names, shown
+from shardplan.base.fields import KEY
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
+
+    Read = TypeVar("Read", bound=BaseModel)
+
+Record = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: fields by key, lists, numbers of Python; null in place of what is not finite."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(part) for part in value]
+    if dataclasses.is_dataclass(value):
+        return {key: plain(getattr(value, name)) for name, key in keys(type(value)).items()}
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)  # numbers and arrays of NumPy
+
+
+def keys(kind: Any) -> Mapping[str, str]:
+    """Keys in a file of the fields of a dataclass."""
+    return _keys(kind)
+
+
+@cache
+def _keys(kind: Any) -> Mapping[str, str]:
+    return {field.name: field.metadata.get(KEY, field.name) for field in dataclasses.fields(kind)}
+
+
+def field_values(kind: Any, source: object) -> Record:
+    """What ``source`` holds of the fields of a dataclass."""
+    return {name: getattr(source, name) for name in keys(kind)}
+
+
+def schema_fields(kind: Any, /, **others: Any) -> Record:
+    """Type, default and key of every field of a dataclass, as ``pydantic.create_model`` takes them; and ``others``."""
+    from pydantic import Field
+
+    hints = get_type_hints(kind)
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    known = {
+        name: (hints[name], Field(... if defaults[name] is dataclasses.MISSING else defaults[name], alias=key))
+        for name, key in keys(kind).items()
+    }
+    return known | others
+
+
+EXPECTED: Final = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "string_too_short": "longer",
+    "bool_type": "true or false",
+    "model_type": "a set of fields",
+    "dataclass_type": "a set of fields",
+    "dict_type": "a set of fields",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "sequence_type": "a list",
+}
+"""What a value must be, by what pydantic calls the problem; its own words for the others."""
+MOST_NAMES: Final = 12
+"""Names of fields that an error lists."""
+NOT_A_FIELD: Final = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+class RecordFormat(NamedTuple):
+    """A kind of record, and what errors say of one that is wrong."""
+
+    rule: str
+    """What is expected of it."""
+    otherwise: str = ""
+    """What to do rather than correct it."""
+    fields_in: str = "docs/output.md"
+    """What lists its fields, where there are too many to name."""
+
+    def read(self, kind: type[Read], record: object, *, label: str = "", root: str = "", as_json: bool = False) -> Read:
+        """``record`` with every value of its type. Raises InputError.
+
+        ``label`` names its file and ``root`` its place there; ``as_json``: strict validation takes lists for tuples.
+        """
+        from pydantic import ValidationError
+
+        try:
+            return kind.model_validate_json(json.dumps(record)) if as_json else kind.model_validate(record)
+        except ValidationError as error:
+            raise self._refusal(error, kind, label, root) from None
+        except (ValueError, RecursionError) as error:
+            raise self.wrong(root or "the file", f"cannot be read: {error}", label=label) from None
+
+    def wrong(self, place: str, why: str, *, label: str = "", fix: str = "") -> InputError:
+        """What to say of the value at ``place``; ``fix`` says more of what to do than to correct it."""
+        hints = (fix or f"correct {place}", self.otherwise)
+        return InputError(_labelled(label, f"{place} {why}"), rule=self.rule, hint=", or ".join(filter(None, hints)))
+
+    def _refusal(self, error: ValidationError, kind: type[BaseModel], label: str, root: str) -> InputError:
+        """The first problem that pydantic found, and how many there are."""
+        problems = error.errors(include_url=False)
+        first = min(problems, key=lambda problem: problem["type"] not in NOT_A_FIELD)  # it may explain a missing one
+        place = ".".join(f"{part!s:.60}" for part in (root, *first["loc"]) if part != "") or "it"
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, ShardplanError):
+            return InputError(_labelled(label, f"{place}: {cause.message}"), rule=cause.rule, hint=cause.hint)
+        why, fix = _said(first, place, kind, self.fields_in)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return self.wrong(place, why + more, label=label, fix=fix)
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label}: {text}" if label else text
+
+
+def _said(problem: ErrorDetails, place: str, kind: type[BaseModel], fields_in: str) -> tuple[str, str]:
+    """Why a value is wrong, and what to do about it where that is not to correct it."""
+    if problem["type"] == "missing":
+        return "is missing", f"give {place}"
+    if problem["type"] in NOT_A_FIELD:
+        *path, name = problem["loc"]
+        known = _names(kind, path)
+        nearest = " or ".join(nearest_names(str(name), known))
+        guess = f": did you mean {nearest}?" if nearest else ""
+        listed = f"one of {', '.join(known)}" if len(known) <= MOST_NAMES else f"a field that {fields_in} lists"
+        return f"is not a field of this format{guess}", f"use {nearest or listed}"
+    must = EXPECTED.get(problem["type"])
+    said = problem["msg"].replace("Input should be", "it must be").removeprefix("Value error, ")
+    return f"is {shown(problem['input'])}: " + (f"it must be {must}" if must else said), ""
+
+
+def _names(kind: object, path: Sequence[int | str]) -> list[str]:
+    """Names of the fields of what stands at ``path``."""
+    kinds = list(_kinds(kind))
+    for part in path:  # places in lists, keys of mappings and choices of a union are not fields
+        hints = [hint for one in kinds for name, hint in _hints(one) if name == part]
+        kinds = [inner for hint in hints for inner in _kinds(hint)] if hints else kinds
+    return [name for one in kinds for name, _ in _hints(one)]
+
+
+def _kinds(hint: object) -> Iterator[Any]:
+    """Classes with fields in a type."""
+    if hasattr(hint, "model_fields") or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
+        yield hint
+    for inner in get_args(hint):
+        yield from _kinds(inner)
+
+
+def _hints(kind: Any) -> list[tuple[str, object]]:
+    """Fields of a class as they are called in a file, and their types."""
+    if hasattr(kind, "model_fields"):
+        return [(field.alias or name, field.annotation) for name, field in kind.model_fields.items()]
+    hints = get_type_hints(kind)
+    return [(field.name, hints[field.name]) for field in dataclasses.fields(kind)]

@@ -1,0 +1,344 @@
+"""Measured training runs: one row of a CSV file each, as published sources state them or as users write their own.
+
+An empty cell means that the source does not say. What cells hold is in :mod:`shardplan.calibrate.runs.columns`; what
+they mean for a plan is the business of :mod:`shardplan.calibrate.runs.questions`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass, given_fields
+from shardplan.base.files import DATA, FileKind, read_text
+from shardplan.calibrate.runs.cells import RowCell, Taken
+from shardplan.calibrate.runs.columns import COLUMNS, MEMORIES, TIMES
+from shardplan.calibrate.runs.header import SEPARATORS, header_of, separator_of
+
+SHIPPED_RUNS: Final = DATA / "measured_runs" / "runs.csv"
+RUNS: Final = FileKind(
+    "the file of measured runs",
+    32 * 2**20,
+    "measured runs come in a CSV file with a header and a row for each run",
+    "give CSV in UTF-8, as spreadsheets export it (in Excel: File, Save As, CSV UTF-8); `shardplan calibrate "
+    "--template` prints a file to start from",
+)
+MOST_ROWS: Final = 50_000
+RAN: Final = "ran"
+OUT_OF_MEMORY: Final = "oom"
+MOST_APART: Final = 0.05
+"""Share by which two figures of one quantity may differ: they are rounded, and averaged apart."""
+LONGEST_CELL: Final = 4000
+LONGEST_STEM: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRun:
+    """One measured training run; None or an empty text: not stated."""
+
+    id: str
+    """Unique name of the row."""
+    line: int
+    """Line of the file on which the row ends."""
+    folder: Path = field(repr=False)
+    """Folder of the file: ``model`` is relative to it."""
+    family: str
+    """Runs of one origin (one team, one line of software)."""
+    source: str = field(repr=False)
+    """Where it was published."""
+    tier: str
+    """``A``: all that matters is stated; ``A-``: one minor field inferred; ``B``: one that matters is missing."""
+    framework: str
+    """Training framework."""
+    model: str
+    """Name of a built-in model, or path of a ``config.json``."""
+    accelerator: str
+    """Accelerator of the catalogue."""
+    num_accelerators: int
+    """World size."""
+    scale_up_size: int | None
+    """Accelerators of one scale-up domain."""
+    inter_node_bandwidth: float | None
+    """Between domains, per accelerator and direction. [bytes/s]"""
+    precision: str | None
+    """Number format of the matrix products."""
+    grad_dtype: str | None
+    """Number format of accumulated gradients."""
+    attention: str | None
+    """Attention kernel."""
+    sequence_length: int
+    """Tokens of a sequence."""
+    global_batch_size: int
+    """Sequences of a step."""
+    micro_batch_size: int | None
+    """Sequences of a micro-batch, per model replica."""
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    ep: int | None
+    etp: int | None
+    vp: int | None
+    sharding: str | None
+    """What data parallelism shards."""
+    sharding_degree: int | None
+    """Ranks over which it shards."""
+    sequence_parallel: bool | None
+    """Whether passes between matrix products are split over tensor-parallel ranks."""
+    recompute: str
+    """Policy or comma list of modules."""
+    offload: str
+    """What lives in host memory."""
+    options: Mapping[str, str]
+    """Everything else that was stated."""
+    step_time: float | None
+    """Measured time of one optimizer step. [s]"""
+    step_time_from: str
+    """Figure from which it was computed: ``step``, ``tokens`` or ``flops``."""
+    peak_memory_bytes: float | None
+    """Measured peak of one accelerator. [bytes]"""
+    memory_kind: str
+    """What that counts: ``allocated``, ``reserved`` or ``process``."""
+    notes: str = field(repr=False)
+    """Remarks."""
+    result: str = ""
+    """``oom``: it ended because memory was full, so that it has neither time nor memory; ``ran``, or empty: it ran."""
+    dp: int | None = None
+    """Data-parallel degree, which follows from the others: stated to be checked."""
+    flop_rate: float | None = None
+    """Measured rate of one accelerator in FLOP of the model, where no time is stated. [FLOP/s]"""
+    unknown: tuple[str, ...] = ()
+    """Columns of the file that the format does not know and in which the row has a value."""
+    taken: Mapping[str, Taken] = field(default_factory=dict)
+    """Cells whose value stands there under another name, by column."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether it fitted in memory."""
+        return self.result != OUT_OF_MEMORY
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnreadableRun:
+    """A row with a cell that cannot be read, and what of it can."""
+
+    id: str
+    """Name of the row, or its line where it has none."""
+    line: int
+    """Line of the file on which the row ends."""
+    family: str
+    tier: str
+    step_time: float | None
+    """Measured time of one optimizer step. [s]"""
+    peak_memory_bytes: float | None
+    """Measured peak of one accelerator. [bytes]"""
+    result: str
+    """How it ended, where that can be read."""
+    errors: tuple[InputError, ...]
+    """Each bad cell: rule, value, what may be there, the knob."""
+
+    @property
+    def error(self) -> InputError:
+        """The first of them."""
+        return self.errors[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """Rows of a file, in order."""
+
+    runs: tuple[MeasuredRun, ...]
+    unreadable: tuple[UnreadableRun, ...] = ()
+    taken: tuple[str, ...] = ()
+    """Of the whole file: columns that are read as others, and what separates them."""
+
+
+def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
+    """Every run of a file of the measured-runs format, in order. Raises ``InputError`` for the first bad cell."""
+    table = read_table(path)
+    for row in table.unreadable:
+        raise row.error
+    return table.runs
+
+
+def read_table(path: str | os.PathLike[str]) -> RunTable:
+    """Rows of a file of the measured-runs format; a row with a bad cell is kept apart.
+
+    Raises ``InputError`` where the file is no such table: no CSV, another separator, a column that is missing.
+    """
+    place = Path(path)
+    text, label = read_text(place, RUNS), str(place)
+    sign = separator_of(text, label)
+    try:
+        table = list(_numbered(text, sign))
+    except csv.Error as error:
+        raise _bad_file(label, f"is not CSV: {error}") from None
+    if not table:
+        raise _bad_file(label, "is empty")
+    header = header_of([name.strip() for name in table[0][1]], label)
+    rows = [_row_of(header.columns, cells, line, place) for line, cells in table[1:] if any(map(str.strip, cells))]
+    if not rows:
+        raise _bad_file(label, "has a header and no rows")
+    rows = _with_ids_once(rows, label)
+    separated = () if sign == "," else (f"columns are separated by {SEPARATORS[sign]}",)
+    named = () if "id" in header.columns else ("rows are named by their lines: there is no column id",)
+    return RunTable(
+        runs=tuple(row for row in rows if isinstance(row, MeasuredRun)),
+        unreadable=tuple(row for row in rows if isinstance(row, UnreadableRun)),
+        taken=(*separated, *header.taken, *named),
+    )
+
+
+@cache
+def shipped_runs() -> tuple[MeasuredRun, ...]:
+    """The published runs that ship with shardplan."""
+    return read_runs(SHIPPED_RUNS)
+
+
+def _bad_file(label: str, what: str) -> InputError:
+    return InputError(f"{label} {what}", rule=RUNS.rule, hint=RUNS.hint)
+
+
+def _numbered(text: str, sign: str) -> Iterable[tuple[int, list[str]]]:
+    """Every row with the line on which it ends."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=sign)
+    for cells in reader:
+        if reader.line_num > MOST_ROWS:
+            raise csv.Error(f"more than {MOST_ROWS:,} lines")
+        yield reader.line_num, cells
+
+
+def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[MeasuredRun | UnreadableRun]:
+    """Of rows with one id the first; the others cannot be distinguished from it."""
+    first: dict[str, int] = {}
+    return [
+        row if first.setdefault(row.id, row.line) == row.line else _repeated(row, first[row.id], label) for row in rows
+    ]
+
+
+def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> UnreadableRun:
+    error = InputError(
+        f"{label}, line {row.line}: id '{row.id:.80}' is in line {first} already",
+        rule="every run has an id of its own",
+        hint="rename one of the two",
+    )
+    if isinstance(row, UnreadableRun):
+        return replace(row, errors=(error, *row.errors))
+    kept = {name: getattr(row, name) for name in given_fields(UnreadableRun) if name != "errors"}
+    return UnreadableRun(**kept, errors=(error,))
+
+
+def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
+    """What a row says, or all that is wrong with it."""
+    stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
+    if "id" not in header:
+        stated["id"] = f"{path.stem[:LONGEST_STEM]}, line {line}"
+
+    def cell(column: str) -> RowCell:
+        text = stated.get(column, "")
+        found = RowCell(path, line, stated.get("id", ""), column, text, COLUMNS[column].is_required)
+        if len(text) > LONGEST_CELL:
+            raise replace(found, text=text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
+        return found
+
+    if len(cells) > len(header):
+        return _unreadable(stated, line, path, [_too_wide(f"{path}, line {line}", len(cells), len(header))])
+    read: dict[str, Any] = {}
+    wrong: list[InputError] = []
+    for name, column in COLUMNS.items():
+        try:
+            read[name] = column.read(cell(name)) if column.is_required or stated.get(name) else column.kind.empty
+        except InputError as error:
+            wrong.append(error)
+    taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
+    values = read | {name: value.value for name, value in taken.items()}
+    try:
+        values |= {} if wrong else _measured(values, cell)
+    except InputError as error:
+        wrong.append(error)
+    if wrong:
+        return _unreadable(stated, line, path, wrong)
+    fields = {column.field: values[name] for name, column in COLUMNS.items() if column.field}
+    unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
+    return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **fields)
+
+
+def _too_wide(where: str, num_cells: int, num_columns: int) -> InputError:
+    return InputError(
+        f"{where}: {num_cells} cells for {num_columns} columns",
+        rule="a row has a cell for each column",
+        hint="quote cells that contain commas",
+    )
+
+
+def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: Sequence[InputError]) -> UnreadableRun:
+    """What can be read of a row, for the list of those that are skipped."""
+
+    def readable(column: str) -> Any:
+        try:
+            value = COLUMNS[column].read(RowCell(path, line, "", column, stated.get(column, "")))
+        except InputError:
+            return None
+        return value.value if isinstance(value, Taken) else value
+
+    return UnreadableRun(
+        id=stated.get("id", "")[:LONGEST_CELL] or f"line {line}",
+        line=line,
+        family=readable("family"),
+        tier=readable("tier") or "",
+        step_time=readable("step_time_s"),
+        peak_memory_bytes=readable("peak_memory_gb"),
+        result=readable("result") or "",
+        errors=tuple(errors),
+    )
+
+
+def _measured(values: Mapping[str, Any], cell: Callable[[str], RowCell]) -> dict[str, Any]:
+    """What a row says was measured: a step time or a rate that it follows from, a peak memory, or that memory was full.
+
+    Raises ``InputError`` where two cells contradict each other, or where nothing is stated.
+    """
+    stated = [name for name in (*TIMES, *MEMORIES) if values[name] is not None]
+    if values["result"] == OUT_OF_MEMORY and stated:
+        raise cell(stated[0]).wrong(f"empty where the result is {OUT_OF_MEMORY}")
+    if values["result"] != OUT_OF_MEMORY and not stated:
+        raise cell("step_time_s").wrong(
+            "given where peak_memory_gb is not (or a rate such as tokens_per_second), unless the result is "
+            f"{OUT_OF_MEMORY}"
+        )
+    tokens = values["sequence_length"] * values["global_batch_size"]
+    total, each = values["tokens_per_second"], values["tokens_per_second_per_accelerator"]
+    times = {
+        "step_time_s": values["step_time_s"],
+        "step_time_ms": values["step_time_ms"],
+        "tokens_per_second": total and tokens / total,
+        "tokens_per_second_per_accelerator": each and tokens / (each * values["num_accelerators"]),
+    }
+    step_time, named = _one_of(times, cell)
+    memory, _ = _one_of({name: values[name] for name in MEMORIES}, cell)
+    rate = None if step_time is not None else values["tflops_per_accelerator"]
+    how = "tokens" if named.startswith("tokens") else "flops" if rate is not None else ""
+    return {
+        "step_time_s": step_time,
+        "peak_memory_gb": memory,
+        "tflops_per_accelerator": rate,
+        "step_time_from": values["step_time_from"] or how,
+    }
+
+
+def _one_of(found: Mapping[str, float | None], cell: Callable[[str], RowCell]) -> tuple[float | None, str]:
+    """The first value, and its column. Raises ``InputError`` where another one contradicts it."""
+    stated = {name: value for name, value in found.items() if value}
+    if not stated:
+        return None, ""
+    first, *others = stated
+    for other in others:
+        if abs(stated[other] / stated[first] - 1) > MOST_APART:
+            raise cell(other).wrong(f"what {first} says: {stated[other]:.4g} against {stated[first]:.4g} in its unit")
+    return stated[first], first

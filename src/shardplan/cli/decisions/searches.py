@@ -1,0 +1,196 @@
+"""``shardplan scale``: one job on clusters of several sizes.
+
+``shardplan sensitivity``: which hardware parameter pays.
+
+``shardplan whatif``: what becomes of a plan where the cluster or the job changes.
+
+``shardplan fit``: the largest or smallest that fits, with its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardplan.ask.forms import PickField, QuestionForm, SpaceForm, StackField
+from shardplan.ask.task_forms import FitForm, ScaleForm, SensitivityForm, WhatIfForm
+from shardplan.base.errors import InputError
+from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.pick import picked_from
+from shardplan.inputs.readers.typed import pairs_of
+
+
+@with_flags
+def scale(
+    *,
+    flags: QuestionForm,
+    space: SpaceForm,
+    output: OutputFlags,
+    charts: ChartFlags,
+    wanted: ScaleForm,
+) -> int:
+    """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
+
+    --gpus and --nodes take a range, whose sizes double (64..4096), or a list (64,96,128). The global batch is the same
+    at every size: that of `plan` at the largest, if --global-batch-size is not given.
+    """
+    files = charts.files(output)
+    files.check(*flags.reads)
+    from shardplan.answers.decisions.scale import scale_document
+    from shardplan.cli.decisions.sizes import asked_at_sizes
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import given_by_user, searches_of
+    from shardplan.decide.scale import LEAST_GAIN, scaling
+
+    put, sizes = asked_at_sizes(flags, space)
+    searches, assumed = searches_of(put, space)
+    with progress_bar("planning each size") as progress:
+        found = scaling(put.question, sizes, searches, least_gain=wanted.least_gain or LEAST_GAIN, progress=progress)
+    answer = replace(found, assumptions=assumed)
+    return files.show(scale_document(answer, (*given_by_user(flags, space), *put.warnings)))
+
+
+@with_flags
+def sensitivity(
+    *,
+    flags: QuestionForm,
+    space: SpaceForm,
+    output: OutputFlags,
+    charts: ChartFlags,
+    wanted: SensitivityForm,
+) -> int:
+    """Say which hardware parameter pays: the elasticity of the best step time to each of them.
+
+    The fastest plan is searched again with every parameter worse and better. What these searches share is worked
+    out once.
+    """
+    files = charts.files(output)
+    files.check(*flags.reads)
+    from shardplan.answers.decisions.sensitivity import sensitivity_document
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import asked, given_by_user, searches_of
+    from shardplan.decide.sensitivity import FACTOR, sensitivity_of
+
+    put = asked(flags, space)
+    searches, assumed = searches_of(put, space)
+    with progress_bar("planning with other hardware") as progress:
+        found = sensitivity_of(put.question, searches, factor=wanted.factor or FACTOR, progress=progress)
+    answer = replace(found, assumptions=assumed)
+    return files.show(sensitivity_document(answer, (*given_by_user(flags, space), *put.warnings)))
+
+
+FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
+
+
+@with_flags
+def whatif(
+    *,
+    file: FileArgument,
+    space: SpaceForm,
+    output: OutputFlags,
+    charts: ChartFlags,
+    wanted: WhatIfForm,
+    pick: PickField = None,
+    stack: StackField = None,
+) -> int:
+    """Change the cluster or the job of a plan, plan again, and compare term by term.
+
+    Changes are made one after the other. Bandwidths are in GB/s per accelerator and direction.
+    """
+    files = charts.files(output)
+    files.check(file, stack)
+    from shardplan.answers.decisions.whatif import whatif_document
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import asked_again, searches_of
+    from shardplan.decide.whatif import what_if
+    from shardplan.reports.plan_file import read_plan_file
+
+    changes = changes_of(wanted.change or ())
+    read = read_plan_file(file)
+    before = picked_from(read, pick)
+    put = asked_again(read, QuestionForm(stack=stack), before.framework)
+    searches, assumed = searches_of(put, space)
+    with progress_bar("planning again") as progress:
+        found = what_if(put.question, before.plan, changes, searches, progress=progress)
+    answer = replace(found, assumptions=assumed)
+    return files.show(whatif_document(answer, put.warnings))
+
+
+def changes_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Values by name from ``name=value``, read as the flags of the same names. Raises InputError."""
+    from shardplan.decide.whatif import change_of, check_named_once
+
+    found = [(name.strip("-").replace("-", "_"), value) for name, value in pairs_of("--change", texts)]
+    check_named_once([name for name, _ in found])
+    return dict(change_of(name, text) for name, text in found)
+
+
+if TYPE_CHECKING:
+    from shardplan.decide.largest import Sought
+    from shardplan.estimation.question import PutQuestion
+
+
+@with_flags
+def fit(
+    *,
+    flags: QuestionForm,
+    space: SpaceForm,
+    output: OutputFlags,
+    charts: ChartFlags,
+    wanted: FitForm,
+) -> int:
+    """Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.
+
+    Sequence lengths are looked at in steps of 1,024 tokens, clusters in whole nodes.
+    """
+    files = charts.files(output)
+    files.check(*flags.reads)
+    from shardplan.answers.decisions.fit import fit_document
+    from shardplan.cli.question import given_by_user, searches_of
+    from shardplan.decide.largest import fitted, still_assumed
+
+    sought = sought_of(wanted.largest, wanted.smallest)
+    put = _asked(flags, space, sought)
+    searches, assumed = searches_of(put, space)
+    found = fitted(put.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
+    answer = replace(found, assumptions=still_assumed(sought, assumed))
+    return files.show(fit_document(answer, (*given_by_user(flags, space), *put.warnings)))
+
+
+def sought_of(largest: str | None, smallest: str | None) -> Sought:
+    """What is sought. Raises InputError."""
+    from shardplan.decide.largest import sought_of as sought_named
+
+    if (largest is None) == (smallest is None):
+        given = "neither --largest nor --smallest is given" if largest is None else "--largest and --smallest are given"
+        raise InputError(
+            given,
+            rule="one of --largest and --smallest is given",
+            hint="add --largest sequence_length, micro_batch_size or layers, or --smallest gpus",
+        )
+    return sought_named(largest or smallest or "", is_largest=largest is not None)
+
+
+def _asked(flags: QuestionForm, space: SpaceForm, sought: Sought) -> PutQuestion:
+    """The question, with a value in place of what is sought. Raises InputError."""
+    from shardplan.cli.question import asked
+
+    given = {
+        "gpus": flags.num_accelerators is not None or flags.nodes is not None,
+        "sequence_length": "sequence_length" in flags.job,
+    }
+    if given.get(sought):
+        flag = "--gpus or --nodes" if sought == "gpus" else "--sequence-length"
+        raise InputError(
+            f"{flag} is given, and {sought} is sought",
+            rule="what is sought is not given",
+            hint=f"leave {flag} out",
+        )
+    if sought == "gpus":
+        flags = replace(flags, num_accelerators="1")
+    return asked(flags, space)

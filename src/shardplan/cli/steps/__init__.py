@@ -1,1 +1,0 @@
-"""What commands that show a step have in common."""

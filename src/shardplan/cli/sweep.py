@@ -1,0 +1,218 @@
+"""``shardplan sweep``: every question of a grid, kept in a folder.
+
+``shardplan plot``: the results of a sweep as a page or a picture.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.base.errors import InputError, shown
+from shardplan.base.outputs import HTML, PNG, JsonTarget
+from shardplan.cli.flags.unknown import flag
+from shardplan.cli.progress import MOST_WORKERS
+from shardplan.inputs.readers.typed import whole
+
+if TYPE_CHECKING:
+    from shardplan.decide.sweeps.grid import SweepGrid
+    from shardplan.decide.sweeps.run import OnProgress, SweepProgress
+
+
+_option = partial(flag, panel="Sweep", show_default=False)
+
+GridArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="GRID", show_default=False, help="File with the fields and their values; not needed to resume a sweep."
+    ),
+]
+OutFlag = Annotated[Path | None, _option("Folder of the results.", metavar="DIR", panel="Output")]
+WorkersFlag = Annotated[str, _option("Number of worker processes. Default: 1.", metavar="N")]
+SchedulerFlag = Annotated[str | None, _option("Dask scheduler whose workers ask.", metavar="tcp://HOST:PORT")]
+ResumeFlag = Annotated[bool, _option("Go on with the sweep in the folder.", "--resume")]
+StatusFlag = Annotated[bool, _option("Say how far the sweep in the folder is.", "--status")]
+
+
+def sweep(
+    *,
+    grid: GridArgument = None,
+    out: OutFlag = None,
+    workers: WorkersFlag = "1",
+    scheduler: SchedulerFlag = None,
+    resume: ResumeFlag = False,
+    status: StatusFlag = False,
+) -> int:
+    """Ask the questions of a grid: thousands of models, clusters, sizes and networks.
+
+    Each is an exhaustive search, as `shardplan plan` makes it. Rows are kept as they come: a sweep that was killed goes
+    on with --resume, and ends with the same table.
+    """
+    if out is None:
+        raise InputError("missing: the folder of the results", rule="a sweep has a folder", hint="add --out results")
+    num_workers = whole(workers, "--workers", most=MOST_WORKERS)
+    if status:
+        return _status(out)
+    from shardplan.decide.sweeps.folder import check_free, open_folder
+    from shardplan.decide.sweeps.grid import read_grid
+    from shardplan.decide.sweeps.run import sweep as run
+
+    asked = None if grid is None else read_grid(grid)
+    if resume:
+        asked = open_folder(out, asked).grid
+    if asked is None:
+        raise InputError("missing: the grid", rule="a new sweep has a grid", hint="name its file, or add --resume")
+    if not resume:
+        check_free(out)
+    _say_size(asked, num_workers, is_timed=not resume and scheduler is None)
+    try:
+        with _progress() as progress:
+            rows = run(asked, out=out, workers=num_workers, scheduler=scheduler, resume=resume, progress=progress)
+    except (KeyboardInterrupt, InputError):
+        _say_how_to_go_on(out)
+        raise
+    counts = dict(rows["outcome"].value_counts().rows())
+    sys.stdout.write(f"{len(rows):,} rows in {out / 'results.parquet'}: {_counted(counts)}.\n")
+    return 0
+
+
+def _say_size(grid: SweepGrid, num_workers: int, *, is_timed: bool) -> None:
+    """How many questions there are and about how long they take, before the first is asked."""
+    from shardplan.decide.sweeps.grid import check_names
+    from shardplan.decide.sweeps.run import FEW, expected_time
+
+    check_names(grid)
+    number = grid.num_questions
+    text = f"{number:,} question{'s' * (number > 1)}"
+    if is_timed and number > FEW:
+        text += f", about {duration(expected_time(grid, num_workers))}"
+        text += f" with {num_workers} workers" if num_workers > 1 else ""
+    sys.stderr.write(f"{text}.\n")
+
+
+def _status(out: Path) -> int:
+    from shardplan.decide.sweeps.folder import holder_of, open_folder
+
+    folder, holder = open_folder(out), holder_of(out)
+    total, done = folder.grid.num_questions, folder.num_done
+    state = (
+        "complete" if folder.results.exists() else f"running: {holder}" if holder else "not running; --resume goes on"
+    )
+    sys.stdout.write(f"{done:,} of {total:,} questions answered ({100 * done / total:.0f} %); {state}.\n")
+    return 0
+
+
+def _say_how_to_go_on(out: Path) -> None:
+    """What is kept of a sweep that was ended; nothing where none was begun."""
+    from shardplan.decide.sweeps.folder import MANIFEST, open_folder
+
+    if (out / MANIFEST).exists():
+        folder = open_folder(out)
+        done = f"{folder.num_done:,} of {folder.grid.num_questions:,} questions are kept."
+        sys.stderr.write(f"{done} To go on: shardplan sweep --out {shown(str(out))} --resume\n")
+
+
+def _counted(counts: dict[str, int]) -> str:
+    names = {"fits": "have a plan that fits", "nothing fits": "have none", "refused": "refused", "failed": "failed"}
+    return ", ".join(f"{counts[name]:,} {text}" for name, text in names.items() if name in counts)
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress | None]:
+    """A bar on standard error with rate, time left and failures, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, rate="", note="")
+
+        def advance(now: SweepProgress) -> None:
+            speed = bar.tasks[0].speed
+            rate = "" if speed is None else f"{speed:,.1f}/s"
+            notes = (f"{now.num_failed:,} refused or failed" * (now.num_failed > 0), now.dashboard)
+            note = ", ".join(filter(None, notes))
+            bar.update(task, completed=now.num_done, total=now.num_questions, rate=rate, note=note)
+
+        yield advance
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 40 seconds, 6 minutes, 3 hours."""
+    for size, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{max(round(seconds), 1)} second{'s' * (round(seconds) > 1)}"
+
+
+_drawing_option = partial(flag, panel="Plot")
+
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that is complete.")]
+XFlag = Annotated[
+    str | None, _drawing_option("Field of the grid along the axis: gpus, inter_node_bandwidth.", metavar="FIELD")
+]
+YFlag = Annotated[
+    str | None, _drawing_option("Quantity: step_time, mfu, tokens_per_s_per_accelerator.", metavar="COLUMN")
+]
+ColourFlag = Annotated[str | None, _drawing_option("A line for each value of this field.", metavar="FIELD")]
+FacetFlag = Annotated[str | None, _drawing_option("A panel for each value of this field.", metavar="FIELD")]
+WhereFlag = Annotated[
+    list[str] | None, _drawing_option("Draw these rows only: memory=80. Can be repeated.", metavar="FIELD=VALUE")
+]
+PictureFlag = Annotated[
+    Path | None, _drawing_option("File: .html for a page, .png for a picture.", metavar="FILE", panel="Output")
+]
+ForceFlag = Annotated[bool, flag("Replace a file that shardplan did not write.", "--force", panel="Output")]
+
+
+def plot(
+    *,
+    results: FolderArgument,
+    x: XFlag = None,
+    y: YFlag = None,
+    colour: ColourFlag = None,
+    facet: FacetFlag = None,
+    where: WhereFlag = None,
+    out: PictureFlag = None,
+    force: ForceFlag = False,
+) -> int:
+    """Draw the results of a sweep."""
+    missing = [flag for flag, value in (("--x gpus", x), ("--y step_time", y), ("--out FILE", out)) if value is None]
+    if missing or x is None or y is None or out is None:
+        raise InputError(
+            f"missing: {', '.join(missing)}", rule="a plot has an x, a y and a file", hint=f"add {' '.join(missing)}"
+        )
+    kind = {".html": HTML, ".png": PNG}.get(out.suffix.lower())
+    if kind is None:
+        raise InputError(
+            f"--out is a file of the kind '{out.suffix}'",
+            rule="a plot is a page or a picture",
+            hint="end --out in .html or .png",
+        )
+    target = JsonTarget(str(out), "--out", kind=kind, is_forced=force)
+    target.check(results)
+    from shardplan.plotting.page import html_page
+    from shardplan.plotting.picture import png_picture
+    from shardplan.plotting.sweeps import SweepPlot, assignments, read_results, sweep_chart
+
+    chosen = assignments(where or ())
+    rows, varied = read_results(results)
+    chart = sweep_chart(rows, varied, SweepPlot(x=x, y=y, colour=colour, facet=facet), where=chosen)
+    target.write_bytes(html_page(chart).encode() if kind is HTML else png_picture(chart))
+    sys.stdout.write(f"{out}\n")
+    return 0

@@ -1,1 +1,0 @@
-"""Commands that ask many questions, and draw their answers."""

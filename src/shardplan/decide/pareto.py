@@ -1,0 +1,310 @@
+r"""The plans that no other is better than: in step time, memory headroom, and step time where things are worse.
+
+A plan q dominates a plan p where it is no worse in step time T, peak memory M and pessimistic step time
+:math:`\hat T` (``planner.robustness``), and better in one of them. The front is what no plan of the space that fits
+dominates. It is exact, though few plans are priced one by one. The survey gives for every cell of plans (all chunks per
+rank of otherwise equal plans) the least step time and the least memory. Since :math:`T \le \hat T`, a cell is out where
+
+.. math:: \hat T_q \le \min T, \quad M_q \le \min M
+
+for a plan q that has been priced: the plans of the cells that no other dominates by their least values. What is left is
+priced, and compared in all three.
+
+The sizes of a cluster that no other is better than: in time, accelerators and money.
+
+One job is planned at each size, with one batch (:mod:`shardplan.decide.scale`). With tokens, the time is the wall
+time t of the whole run, failures included. Its money, at a price p of one accelerator for an hour, and the money of a
+billion tokens are
+
+.. math:: c = p\,N\,t, \qquad \hat c = 10^9\,c / \text{tokens}
+
+Without tokens the time is that of a step, and t and tokens in the second are those of a step.
+
+A size dominates another where it is no slower, no larger and no dearer, and better in one of the three. On one cluster
+a size that is slower than a smaller one is dearer, too; sizes that are larger and faster are on the front at any price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.base.fields import dataclass
+from shardplan.decide.budget import HOUR
+from shardplan.decide.goodput import Duration, StageRun, check_tokens, duration_of
+from shardplan.decide.operations import HourlyPrice, Operations, needed_price
+from shardplan.decide.scale import checked_sizes, scaling
+from shardplan.decide.searching import Answered, Progress, Searches
+from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
+from shardplan.estimation.question import Question
+from shardplan.planner.evaluation import Table
+from shardplan.planner.objective import SMALLEST
+from shardplan.planner.ranking import different_cells
+from shardplan.planner.related.forms import plainest, plan_to_take_of
+from shardplan.planner.robustness import pessimistic_times, tested_by
+from shardplan.planner.survey import Survey
+from shardplan.planner.tied import PricedPlans, priced_cells
+
+Masks = Sequence[NDArray[np.bool_]]
+"""Cells of every table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoPoint:
+    """A plan that no other is better than in every respect."""
+
+    estimate: Estimate
+    """Its step time and its memory."""
+    pessimistic_time: float
+    """Step time where network, overlap and host are worse and plans that nobody measured are slower. [s]"""
+
+    @property
+    def headroom_bytes(self) -> float:
+        """Memory that is left on the fullest accelerator. [bytes]"""
+        return self.estimate.usable_memory_bytes - self.estimate.peak_memory_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoFront:
+    """The front of a space."""
+
+    question: Question
+    """What was asked."""
+    points: tuple[ParetoPoint, ...]
+    """The fastest first; none where nothing fits."""
+    recommended: Estimate | None
+    """The plan to take, as ``plan`` recommends it; it may be off the front by what counts as alike."""
+    num_plans_evaluated: int
+    """Valid plans."""
+    num_plans_feasible: int
+    """Those that fit: the front is of these."""
+    num_plans_priced: int
+    """Those that were compared in all three respects."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed in putting the question."""
+
+
+def pareto_front(question: Question, searches: Searches) -> ParetoFront:
+    """The front over all plans of the space that fit. Raises ``InputError``."""
+    survey = searches.survey(question)
+    if not survey.num_feasible:
+        return _front_of(survey, (), None, 0)
+    priced = _candidates(survey)
+    values = np.stack([priced.step_time, priced.peak_memory_bytes, pessimistic_times(question, priced)])
+    chosen = not_dominated(values)
+    chosen = chosen[np.argsort(values[0, chosen], kind="stable")]
+    estimates = estimate_plans(question, [priced.plan(int(index)) for index in chosen])
+    points = tuple(
+        ParetoPoint(estimate=estimate, pessimistic_time=float(values[2, index]))
+        for estimate, index in zip(estimates, chosen, strict=True)
+    )
+    return _front_of(survey, points, _recommended(question, survey, searches), len(priced.step_time))
+
+
+def _front_of(
+    survey: Survey, points: tuple[ParetoPoint, ...], recommended: Estimate | None, num_priced: int
+) -> ParetoFront:
+    return ParetoFront(
+        question=survey.question,
+        points=points,
+        recommended=recommended,
+        num_plans_evaluated=survey.num_evaluated,
+        num_plans_feasible=survey.num_feasible,
+        num_plans_priced=num_priced,
+    )
+
+
+def _recommended(question: Question, survey: Survey, searches: Searches) -> Estimate | None:
+    """The plan to take, as the search chooses it."""
+    cells = different_cells(survey.tables, 1)
+    priced = survey.with_prices(cells).priced
+    if priced is None:
+        return None
+    fastest, tested = priced.index_of(cells[0]), tested_by(searches.stack, question)
+    space = searches.space(question)
+    priced, best = plan_to_take_of(question, priced, fastest, space, tested)
+    plain = plainest(space, question, priced.plan(best), priced.needs(best))
+    return estimate_plan(question, plain)
+
+
+def _candidates(survey: Survey) -> PricedPlans:
+    """All plans that can be on the front, priced."""
+    question, tables = survey.question, survey.tables
+    memory = [table.best for table in survey.under(SMALLEST).tables]
+    ideal = _without_dominated_cells(tables, memory)
+    known = priced_cells(question, tables, ideal)
+    pessimistic = pessimistic_times(question, known)
+    kept = [
+        cells | (np.isfinite(table.best) & ~_is_out(table.best, least, pessimistic, known.peak_memory_bytes))
+        for cells, table, least in zip(ideal, tables, memory, strict=True)
+    ]
+    return priced_cells(question, tables, kept)
+
+
+def _without_dominated_cells(tables: Sequence[Table], memory: Sequence[NDArray[np.float64]]) -> Masks:
+    """Cells of which no other has both less time and less memory, by the least values of each."""
+    times = np.concatenate([table.best.ravel() for table in tables])
+    least = np.concatenate([each.ravel() for each in memory])
+    order = np.lexsort((least, times))
+    before = np.minimum.accumulate(np.concatenate([[np.inf], least[order][:-1]]))
+    chosen = np.zeros(len(times), dtype=bool)
+    chosen[order] = np.isfinite(times[order]) & (least[order] < before)
+    ends = np.cumsum([table.best.size for table in tables])[:-1]
+    parts = np.split(chosen, ends)
+    return [part.reshape(table.best.shape) for part, table in zip(parts, tables, strict=True)]
+
+
+def _is_out(
+    times: NDArray[np.float64],
+    memory: NDArray[np.float64],
+    pessimistic: NDArray[np.float64],
+    known_memory: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """Cells that a known plan dominates, by their least time and memory."""
+    order = np.argsort(pessimistic, kind="stable")
+    least_memory = np.minimum.accumulate(known_memory[order])
+    place = np.searchsorted(pessimistic[order], times, side="right") - 1
+    return np.asarray((place >= 0) & (least_memory[np.maximum(place, 0)] <= memory))
+
+
+def not_dominated(values: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Positions of the columns that no other is better than: less is better in every row. One of equal columns."""
+    _, first = np.unique(values, axis=1, return_index=True)
+    order = first[np.lexsort(values[::-1, first])]
+    kept: list[NDArray[np.float64]] = []
+    chosen: list[int] = []
+    front = np.empty((len(values), 0))
+    for index in order:
+        column = values[:, index]
+        if np.any(np.all(front <= column[:, None], axis=0)):
+            continue
+        chosen.append(int(index))
+        kept.append(column)
+        front = np.stack(kept, axis=1)
+    return np.asarray(chosen, dtype=np.intp)
+
+
+BILLION: Final = 1e9
+USUAL: Final = Operations()
+"""Failures, checkpoints and restarts of every run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedSize:
+    """One size with its plan, time and money."""
+
+    answered: Answered
+    """The plan to take, or why there is none."""
+    duration: Duration | None
+    """Of the whole run; None where no tokens are given, or nothing can run."""
+    price_per_hour: float
+    """Of one accelerator."""
+    reason: str | None = None
+    """Why it has no time and no money."""
+    is_on_front: bool = False
+    """Whether no other size is better than it."""
+
+    @property
+    def num_accelerators(self) -> int:
+        """World size."""
+        return self.answered.question.num_accelerators
+
+    @property
+    def time(self) -> float | None:
+        """Of the whole run where tokens are given, else of a step; None where there is a ``reason``. [s]"""
+        if self.reason is not None or self.answered.estimate is None:
+            return None
+        return self.answered.estimate.step_time if self.duration is None else self.duration.accounts.wall_time
+
+    @property
+    def money(self) -> float | None:
+        """Of the whole run; None where no tokens are given, or there is a ``reason``."""
+        return self._money if self.duration is not None else None
+
+    @property
+    def money_per_billion_tokens(self) -> float | None:
+        """Of the whole run where tokens are given, else at the speed of a step; None where there is a ``reason``."""
+        job, money = self.answered.question.job, self._money
+        tokens = job.tokens_per_step if self.duration is None else job.tokens
+        return None if money is None or not tokens else BILLION * money / tokens
+
+    @property
+    def _money(self) -> float | None:
+        """For the ``time``."""
+        return None if self.time is None else self.price_per_hour * self.num_accelerators * self.time / HOUR
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesFront:
+    """One job on several sizes, and those of them that no other is better than."""
+
+    sizes: tuple[PricedSize, ...]
+    """All of them, the smallest first."""
+    price: HourlyPrice
+    """Of one accelerator for an hour."""
+    warnings: tuple[str, ...] = ()
+    """Assumptions that are shown with every answer: what nobody has measured."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed in putting the questions, and of failures and price."""
+
+    @property
+    def question(self) -> Question:
+        """The question at the largest size."""
+        return self.sizes[-1].answered.question
+
+    @property
+    def front(self) -> tuple[PricedSize, ...]:
+        """Sizes that no other is better than, the smallest first; none where nothing fits."""
+        return tuple(each for each in self.sizes if each.is_on_front)
+
+    @property
+    def fastest(self) -> PricedSize | None:
+        """The size with the shortest time: the largest of the front."""
+        return self.front[-1] if self.front else None
+
+    @property
+    def cheapest(self) -> PricedSize | None:
+        """The size that costs least."""
+        return min(self.front, key=lambda each: each.money_per_billion_tokens or 0.0, default=None)
+
+
+def sizes_front(
+    question: Question, sizes: Sequence[int], searches: Searches, *, progress: Progress | None
+) -> SizesFront:
+    """Each of ``sizes`` with its plan, time and money, the batch of ``question`` kept. Raises ``InputError``."""
+    price = needed_price(question.cluster, USUAL)
+    if question.job.tokens is not None:
+        check_tokens(question)
+    found = scaling(question, checked_sizes(sizes), searches, leaves_idle=False, progress=progress)
+    priced = [_priced(each.answered, price) for each in found.points]
+    quoted = (f"price {price.per_hour:g} {price.currency}/h: {price.source}",) if price.source else ()
+    warning = None if question.job.tokens is None else USUAL.extrapolation(max(sizes))
+    warnings = () if warning is None else (warning,)
+    of_runs = () if question.job.tokens is None else (*warnings, *USUAL.assumptions())
+    return SizesFront(sizes=_with_front(priced), price=price, warnings=warnings, assumptions=(*quoted, *of_runs))
+
+
+def _priced(answered: Answered, price: HourlyPrice) -> PricedSize:
+    """A size with the duration of its run, where tokens are given."""
+    question, estimate, reason = answered.question, answered.estimate, answered.reason
+    duration = None
+    if question.job.tokens is not None and estimate is not None:
+        duration = duration_of([StageRun.of(question, estimate, question.job.tokens)], USUAL)
+        reason = "failures leave no time to train" if duration is None else None
+    return PricedSize(answered=answered, duration=duration, price_per_hour=price.per_hour, reason=reason)
+
+
+def _with_front(sizes: Sequence[PricedSize]) -> tuple[PricedSize, ...]:
+    """The same sizes, those of the front marked."""
+    values = [
+        (each.time, float(each.num_accelerators), each.money_per_billion_tokens)
+        for each in sizes
+        if each.time is not None and each.money_per_billion_tokens is not None
+    ]
+    kept = not_dominated(np.array(values, dtype=np.float64).reshape(-1, 3).T)
+    front = {values[place][1] for place in kept}
+    return tuple(replace(each, is_on_front=float(each.num_accelerators) in front) for each in sizes)

@@ -1,0 +1,364 @@
+r"""One training job on clusters of several sizes: how its speed grows, and where more accelerators stop paying.
+
+The batch is the same at every size. With R the tokens per second of N accelerators and s the smallest size that has a
+plan, the efficiency of a size and the marginal efficiency of a step from size i to the next size j are
+
+.. math:: e_j = \frac{R_j / N_j}{R_s / N_s}, \quad m_j = \frac{(R_j - R_i) / (N_j - N_i)}{R_s / N_s}
+
+Where a smaller size takes less time for the step, a larger one uses as many and leaves the others idle: more
+accelerators never slow the job down. Only the sizes of the list are compared for that.
+
+The marginal efficiency is what each added accelerator brings, relative to an accelerator of the smallest size. Adding
+accelerators stops paying where it falls below ``least_gain``.
+
+The size of a cluster that meets a limit: few searches over the sizes there are.
+
+Sizes are whole nodes, 32 of them from one power of two to the next. The time of a run falls with the size, but not
+everywhere: a size whose divisors do not suit the model trains less per accelerator than its neighbours. So a bisection
+between powers of two is followed by every size that could still meet the limit: one where the best rate per accelerator
+among the sizes from half of it up to it, and ``MARGIN`` more, is enough.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final, Protocol, TypeVar
+
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import dataclass
+from shardplan.decide.searching import Answered, Progress, Searches
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+
+LEAST_GAIN: Final = 0.5
+"""Half of what an accelerator brings at the smallest size."""
+MOST_SIZES: Final = 100
+LEAST_DIFFERENCE: Final = 1e-3
+"""Share of a step by which a larger size may be slower: less does not show in the digits of an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalePoint:
+    """One size with its plan."""
+
+    num_accelerators: int
+    """World size."""
+    answered: Answered
+    """The plan to take, or why there is none."""
+    efficiency: float | None
+    """Tokens per second and accelerator over those of the smallest size that has a plan."""
+    marginal_efficiency: float | None
+    """Tokens per second that each accelerator adds since the size before, over those of one at the smallest size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """One job on several sizes."""
+
+    points: tuple[ScalePoint, ...]
+    """Smallest size first."""
+    least_gain: float
+    """Marginal efficiency from which a larger size pays."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed in putting the questions."""
+
+    @property
+    def question(self) -> Question:
+        """The question at the largest size."""
+        last = self.points[-1].answered.question
+        return replace(last, num_accelerators=last.num_given, num_idle=0)
+
+    @property
+    def pays_up_to(self) -> int | None:
+        """The largest size before the first step that does not pay; None where no size has a plan."""
+        last = None
+        for point in self.points:
+            gain = point.marginal_efficiency
+            if gain is not None and gain < self.least_gain:
+                return last
+            last = point.num_accelerators if point.answered.estimate is not None else last
+        return last
+
+    @property
+    def stops(self) -> bool:
+        """Whether a size that was looked at does not pay."""
+        gains = [point.marginal_efficiency for point in self.points]
+        return any(gain is not None and gain < self.least_gain for gain in gains)
+
+
+def scaling(
+    question: Question,
+    sizes: Sequence[int],
+    searches: Searches,
+    *,
+    least_gain: float = LEAST_GAIN,
+    leaves_idle: bool = True,
+    progress: Progress | None = None,
+) -> Scaling:
+    """The plan to take at each of ``sizes``, the batch of ``question`` kept. Raises ``InputError``.
+
+    ``leaves_idle``: whether a size may use as many accelerators as a smaller one.
+    """
+    ordered = checked_sizes(sizes)
+    _check_gain(least_gain)
+    answers = searches.answers([replace(question, num_accelerators=size) for size in ordered], progress)
+    if all(each.reason is not None for each in answers):
+        searches.result(answers[-1].question)  # raises, where what is asked for contradicts itself
+    return Scaling(points=_points(_never_slower(answers) if leaves_idle else answers), least_gain=least_gain)
+
+
+def _never_slower(answers: Sequence[Answered]) -> list[Answered]:
+    """Answers of growing sizes; one that is slower than a smaller size uses as many accelerators as that."""
+    made: list[Answered] = []
+    best: Answered | None = None
+    for answered in answers:
+        of_best = None if best is None or best.fastest is None else best.fastest.step_time * (1 + LEAST_DIFFERENCE)
+        time = math.inf if answered.fastest is None else answered.fastest.step_time
+        if best is not None and of_best is not None and time > of_best:
+            made.append(_with_idle(best, answered.question.num_accelerators))
+        else:
+            made.append(answered)
+            best = answered if answered.fastest is not None else best
+    return made
+
+
+def _with_idle(answered: Answered, num_given: int) -> Answered:
+    """The same plans with more accelerators, which do nothing."""
+    idle = num_given - answered.question.num_accelerators
+    question = replace(answered.question, num_idle=idle)
+
+    def told(estimate: Estimate | None) -> Estimate | None:
+        if estimate is None:
+            return None
+        new = estimate_plan(question, estimate.plan)
+        return replace(new, framework=estimate.framework, refusals=estimate.refusals)
+
+    return replace(answered, question=question, estimate=told(answered.estimate), fastest=told(answered.fastest))
+
+
+def _points(answers: Sequence[Answered]) -> tuple[ScalePoint, ...]:
+    """Sizes with their efficiencies."""
+    points: list[ScalePoint] = []
+    first: tuple[int, float] | None = None
+    before: tuple[int, float] | None = None
+    for answered in answers:
+        size, rate = answered.question.num_given, answered.tokens_per_second
+        if rate is None:
+            points.append(_point(answered, None, None))
+            continue
+        first = first or (size, rate)
+        of_one = first[1] / first[0]
+        marginal = None if before is None else (rate - before[1]) / (size - before[0]) / of_one
+        points.append(_point(answered, rate / size / of_one, marginal))
+        before = size, rate
+    return tuple(points)
+
+
+def _point(answered: Answered, efficiency: float | None, marginal: float | None) -> ScalePoint:
+    size = answered.question.num_given
+    return ScalePoint(num_accelerators=size, answered=answered, efficiency=efficiency, marginal_efficiency=marginal)
+
+
+def checked_sizes(sizes: Sequence[int]) -> list[int]:
+    """The sizes in order, each once. Raises ``InputError``."""
+    given = [*sizes]
+    ordered = sorted(set(given)) if all(isinstance(size, int) and size > 0 for size in given) else []
+    if not 1 <= len(ordered) <= MOST_SIZES:
+        raise InputError(
+            f"the sizes are {shown(given)}",
+            rule=f"1 to {MOST_SIZES} sizes are given, each a whole number of accelerators",
+            hint="give sizes such as 64, 128 and 256",
+        )
+    return ordered
+
+
+def doubling(first: int, last: int) -> list[int]:
+    """``first`` and its doubles up to ``last``, and ``last``. Raises ``InputError`` where that is no range."""
+    if not 1 <= first <= last:
+        raise InputError(
+            f"the range is {first}..{last}, which is empty",
+            rule="a range starts at 1 or more and ends at or above its start",
+            hint=f"write {max(min(first, last), 1)}..{max(first, last, 1)}",
+        )
+    sizes = [first]
+    while sizes[-1] * 2 < last:
+        sizes.append(sizes[-1] * 2)
+    return list(dict.fromkeys((*sizes, last)))
+
+
+def _check_gain(least_gain: float) -> None:
+    if not 0 < least_gain <= 1:
+        raise InputError(
+            f"least_gain is {shown(least_gain)}",
+            rule="least_gain is a share above 0 and at most 1",
+            hint="give 0.5 for half of what an accelerator brings at the smallest size",
+        )
+
+
+PER_DOUBLING: Final = 32
+MARGIN: Final = 0.05
+"""By which a size trains more per accelerator, at most, than the best evaluated one from half of it up to it."""
+NEXT_RUNGS: Final = 2
+"""Powers of two behind the last that meets a limit of money that are looked at, too."""
+NEXT_SIZES: Final = 3
+"""Sizes behind the last that meets a limit of money that are looked at, too."""
+LARGEST_UNKNOWN: Final = 131_072
+"""Largest size of a cluster of which no bound is known: that of the largest clusters announced."""
+
+
+class SizedRun(Protocol):
+    """What is known of a run on one size."""
+
+    @property
+    def num_accelerators(self) -> int:
+        """Accelerators at work."""
+        ...
+
+    @property
+    def wall_time(self) -> float:
+        """Of the whole run. [s]"""
+        ...
+
+
+R = TypeVar("R", bound=SizedRun)
+Evaluate = Callable[[int], R | None]
+"""The run on a size; None where it has no plan."""
+IsSlower = Callable[[int, float], bool]
+"""Whether the run on a size certainly takes longer than a wall time [s]: sooner found out than how long it takes."""
+
+
+def sizes_of(node_size: int, most: int | None) -> tuple[int, ...]:
+    """Whole nodes in growing order."""
+    most = most or LARGEST_UNKNOWN
+    below = range(1, node_size)
+    found = [size for size in below if node_size % size == 0 and size <= most]
+    size = node_size
+    while size <= most:
+        found.append(size)
+        octave = 1 << (size.bit_length() - 1)
+        size += node_size * max(octave // PER_DOUBLING // node_size, 1)
+    return tuple(found)
+
+
+def _rungs(sizes: Sequence[int]) -> list[int]:
+    """Places of the sizes that are about twice the one before, the last included."""
+    places, least = [], 0
+    for place, size in enumerate(sizes):
+        if size >= least:
+            places.append(place)
+            least = 2 * size
+    return [*places, *([len(sizes) - 1] if places[-1] != len(sizes) - 1 else [])]
+
+
+def fewest(
+    sizes: Sequence[int], evaluate: Evaluate[R], wall_time: float, is_slower: IsSlower | None = None
+) -> tuple[R | None, list[R]]:
+    """The fewest accelerators that are done within ``wall_time``, and all runs that were looked at."""
+    seen: dict[int, R | None] = {}
+    slower: list[int] = []
+
+    def run(place: int) -> R | None:
+        if place not in seen:
+            seen[place] = evaluate(sizes[place])
+        return seen[place]
+
+    def meets(place: int) -> bool:
+        found = run(place)
+        return found is not None and found.wall_time <= wall_time
+
+    rungs = _rungs(sizes)
+    first = _first(len(rungs), lambda number: meets(rungs[number]), start=_guess(sizes, rungs, run, wall_time))
+    low = rungs[max(first - 2, 0)]
+    high = rungs[first] if first < len(rungs) else len(sizes)
+    for place in range(low, high):
+        near = _near(seen, sizes[place])
+        if place not in seen and near:
+            if not _could_meet(near, slower, sizes[place], wall_time):
+                continue
+            if is_slower is not None and is_slower(sizes[place], wall_time):
+                slower.append(sizes[place])
+                continue
+        if meets(place):
+            high = place
+            break
+    runs = [found for found in seen.values() if found is not None]
+    return (run(high) if high < len(sizes) else None), runs
+
+
+def _guess(sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], SizedRun | None], wall_time: float) -> int:
+    """The rung at which the run on a middle one would be done in time, were all as fast per accelerator."""
+    for number in range(len(rungs) // 2, len(rungs)):
+        found = run(rungs[number])
+        if found is not None:
+            wanted = found.wall_time / wall_time * found.num_accelerators
+            return min(bisect_left([sizes[place] for place in rungs], wanted), len(rungs) - 1)
+    return 0
+
+
+def _first(count: int, meets: Callable[[int], bool], *, start: int) -> int:
+    """The first of ``count`` that meets a limit that all later ones meet; ``count`` where none does."""
+    place = start
+    if meets(place):
+        while place > 0 and meets(place - 1):
+            place -= 1
+        return place
+    while place < count and not meets(place):
+        place += 1
+    return place
+
+
+def _last(count: int, fits: Callable[[int], bool]) -> int | None:
+    """The last of ``count`` that fits, looked for from the middle until two in turn do not; None where none does."""
+    place = count // 2
+    while place >= 0 and not fits(place):
+        place -= 1
+    found = place
+    while place + 1 < count and place - found < NEXT_RUNGS:
+        place += 1
+        found = place if fits(place) else found
+    return found if found >= 0 else next((n for n in range(count // 2 + 1, count) if fits(n)), None)
+
+
+def _near(seen: Mapping[int, R | None], size: int) -> list[R]:
+    """Runs on sizes from half of ``size`` up to it."""
+    return [run for run in seen.values() if run is not None and size <= 2 * run.num_accelerators <= 2 * size]
+
+
+def _could_meet(near: Sequence[SizedRun], slower: Sequence[int], size: int, wall_time: float) -> bool:
+    """Whether a size would be done in time at the best rate per accelerator of those near it.
+
+    Of those that are ``slower`` it is not known by how much.
+    """
+    if any(size <= 2 * other for other in slower):
+        return True
+    work = min(run.wall_time * run.num_accelerators for run in near)
+    return work / (1 + MARGIN) <= wall_time * size
+
+
+def soonest(sizes: Sequence[int], evaluate: Evaluate[R], affords: Callable[[R], bool]) -> tuple[R | None, list[R]]:
+    """The run that is done soonest among those that ``affords`` takes, and all that were looked at."""
+    seen: dict[int, R | None] = {}
+
+    @cache
+    def fits(place: int) -> bool:
+        seen[place] = evaluate(sizes[place])
+        found = seen[place]
+        return found is not None and affords(found)
+
+    rungs = _rungs(sizes)
+    good = _last(len(rungs), lambda number: fits(rungs[number]))
+    if good is not None:
+        low = rungs[good]
+        high = rungs[good + 1] if good + 1 < len(rungs) else low + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        for place in range(low + 1, min(low + 1 + NEXT_SIZES, len(sizes))):
+            fits(place)
+    runs = [found for found in seen.values() if found is not None]
+    taken = [run for run in runs if affords(run)]
+    return min(taken, key=lambda run: run.wall_time, default=None), runs

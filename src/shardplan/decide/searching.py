@@ -1,0 +1,160 @@
+"""How the questions of a decision are searched: all in one way, and what they have in common worked out once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+
+from shardplan.base.errors import ShardplanError
+from shardplan.base.fields import dataclass
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+from shardplan.physics.frameworks.stack import Stack
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike, estimates_of
+from shardplan.planner.related.side_by_side import in_groups
+from shardplan.planner.restrictions import Given, Restrictions, as_lists
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
+from shardplan.planner.space import Space, declare
+from shardplan.planner.stopping import SearchStopped, Stop
+from shardplan.planner.survey import Survey, survey_of
+
+Progress = Callable[[int, int], None]
+"""Called with questions done and questions in all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """A question with its fastest plan and the plan to take, or with the reason why there is none."""
+
+    question: Question
+    """What was asked."""
+    estimate: Estimate | None = None
+    """The plan to take, as ``plan`` recommends it."""
+    fastest: Estimate | None = None
+    """The fastest plan that fits."""
+    reason: str | None = None
+    """Why there is no plan."""
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of a step over its time, of all accelerators. [1/s]"""
+        job = self.question.job
+        if self.estimate is None:
+            return None
+        return job.tokens_per_step / self.estimate.step_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searches:
+    """Searches that share a framework, restrictions and the pipelines of earlier ones."""
+
+    stack: Stack | None = None
+    """The framework that runs the plans; None where none limits them."""
+    fix: Given | None = None
+    """Fields of the plan with one value."""
+    limit: Given | None = None
+    """Fields with these values alone."""
+    exclude: Given | None = None
+    """Fields without these values."""
+    stop: Stop | None = None
+    """Asked between pieces of work."""
+    known: KnownPipelines = field(default_factory=KnownPipelines, repr=False, compare=False)
+
+    def result(self, question: Question, *, within: float = math.inf, progress: Progress | None = None) -> SearchResult:
+        """The answer of ``plan --use-all``, of steps up to ``within`` seconds alone. Raises as that does."""
+        return search_question(
+            question,
+            top=1,
+            fix=self.fix,
+            limit=self.limit,
+            exclude=self.exclude,
+            stop=self.stop,
+            known=self.known,
+            suggestions=False,
+            stack=self.stack,
+            prune=True,
+            within=within,
+            use_all=True,
+            progress=progress,
+        )
+
+    def answer(self, question: Question) -> Answered:
+        """The plan to take. A question that the restrictions or the framework rule out has a reason in its place."""
+        return self.answers([question])[0]
+
+    def answers(self, questions: Sequence[Question], progress: Progress | None = None) -> list[Answered]:
+        """The same of several questions; those that differ in memory and rates alone share all the rest."""
+        found: dict[int, Answered] = {}
+        for numbers in in_groups(questions, [self.stack] * len(questions)):
+            if progress is not None:
+                progress(len(found), len(questions))
+            found |= zip(numbers, self._of_alike([questions[number] for number in numbers]), strict=True)
+        return [found[number] for number in range(len(questions))]
+
+    def _of_alike(self, questions: Sequence[Question]) -> list[Answered]:
+        """Answers to questions that differ in memory and rates alone."""
+        try:
+            found = best_of_alike(
+                questions,
+                restrictions=self._restrictions,
+                stack=self.stack,
+                known=self.known,
+                to_take=True,
+                stop=self.stop,
+            )
+        except SearchStopped:
+            raise
+        except ShardplanError as error:
+            return [Answered(question=question, reason=error.message) for question in questions]
+        fastest = self._estimates(questions, found, [each.fastest for each in found])
+        to_take = self._estimates(questions, found, [each.to_take for each in found])
+        return [
+            Answered(question=question, estimate=taken, fastest=first, reason=None if first else why_none(each))
+            for question, taken, first, each in zip(questions, to_take, fastest, found, strict=True)
+        ]
+
+    def _estimates(
+        self, questions: Sequence[Question], found: Sequence[AlikeAnswer], plans: Sequence[FoundPlan | None]
+    ) -> list[Estimate | None]:
+        """The full answers, with what was not searched."""
+        return [
+            answer and replace(answer, assumptions=(*each.not_searched, *answer.assumptions))
+            for answer, each in zip(estimates_of(questions, plans, self.stack), found, strict=True)
+        ]
+
+    @property
+    def _restrictions(self) -> Restrictions:
+        return Restrictions(fix=as_lists(self.fix), limit=as_lists(self.limit), exclude=as_lists(self.exclude))
+
+    def space(self, question: Question) -> Space:
+        """The candidates of every field. Raises ``InputError``."""
+        return declare(question, self._restrictions, self.stack)
+
+    def survey(self, question: Question) -> Survey:
+        """Every plan with its step time and memory."""
+        return survey_of(question, self.space(question), stop=self.stop, known=self.known)
+
+    def survey_if_any(self, question: Question) -> Survey | None:
+        """The same; None where the restrictions or the framework rule the question out."""
+        try:
+            return self.survey(question)
+        except SearchStopped:
+            raise
+        except ShardplanError:
+            return None
+
+    def limiting(self, **limit: object) -> Searches:
+        """The same with more fields limited."""
+        return replace(self, limit={**(self.limit or {}), **limit})
+
+    def fixing(self, **fix: object) -> Searches:
+        """The same with more fields fixed."""
+        return replace(self, fix={**(self.fix or {}), **fix})
+
+
+def why_none(found: AlikeAnswer) -> str:
+    """Why no plan was found."""
+    return f"none of {found.num_plans:,} valid plans fits in memory" if found.num_plans else "no plan is valid"

@@ -1,0 +1,181 @@
+r"""Which hardware parameter pays: how much the best step time changes with each of them, planned again at every point.
+
+A parameter x is set to x / f and to f x, and the fastest plan of the whole space is sought at both. The elasticity is
+the share by which the best step time T changes for a share of x,
+
+.. math:: \varepsilon_x = \frac{\ln T(f x) - \ln T(x / f)}{2 \ln f}
+
+-0.4 for bandwidth: one per cent more bandwidth makes the best step 0.4 % shorter. A rate has an elasticity between -1
+and 0, a latency between 0 and 1. If all rates of an ideal machine without latencies grew alike, the step would shorten
+alike, so that their elasticities sum to -1; what they lack is time that no such parameter governs: host, fixed
+overheads and stragglers. The sum holds to first order; at a finite f another plan may be the best at either end.
+
+The best step time is that of the fastest plan, since only the optimum of the space obeys these laws; the plan to take
+is within the factor of a tie of it, and is given at every point too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import dataclass
+from shardplan.decide.searching import Answered, Progress, Searches
+from shardplan.estimation.question import Question
+from shardplan.inputs.cluster import Accelerator, Cluster
+
+FACTOR: Final = 1.25
+"""Parameters are divided and multiplied by this."""
+LARGEST_FACTOR: Final = 10.0
+MATTERS: Final = 0.005
+"""Elasticities below this in size are those of parameters that make no difference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A parameter of the hardware."""
+
+    name: str
+    """Such as ``memory_bandwidth`` or ``tiers.cluster.bandwidth``."""
+    label: str
+    """As text."""
+    unit: str
+    """Unit of its value."""
+    value: float
+    """As it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityPoint:
+    """One parameter, made worse and better."""
+
+    parameter: Parameter
+    lower: Answered
+    """With the parameter divided by the factor."""
+    upper: Answered
+    """With the parameter multiplied by the factor."""
+    elasticity: float | None
+    """Share by which the best step time changes for a share of the parameter; None where nothing fits at either end."""
+
+    @property
+    def size(self) -> float:
+        """By which parameters are ordered: those without which nothing fits come first."""
+        return math.inf if self.elasticity is None else abs(self.elasticity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity:
+    """How the best step time follows the hardware."""
+
+    base: Answered
+    """As the hardware is."""
+    factor: float
+    """Parameters are divided and multiplied by this."""
+    points: tuple[SensitivityPoint, ...]
+    """The most important parameter first."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed in putting the question."""
+
+    @property
+    def sum_of_rates(self) -> float:
+        """Sum of the elasticities of all rates: -1 where nothing but these rates takes time."""
+        rates = (each for each in self.points if each.parameter.unit.endswith("/s"))
+        return sum(each.elasticity or 0.0 for each in rates)
+
+
+def sensitivity_of(question: Question, searches: Searches, *, factor: float, progress: Progress | None) -> Sensitivity:
+    """The elasticity of the best step time to every parameter of the hardware. Raises ``InputError``."""
+    if not 1 < factor <= LARGEST_FACTOR:
+        raise InputError(
+            f"the factor is {shown(factor)}",
+            rule=f"the factor is a number above 1 and at most {LARGEST_FACTOR:g}",
+            hint=f"give {FACTOR} to vary every parameter by a quarter",
+        )
+    parameters = [*parameters_of(question, offloads=_offloads(searches))]
+    scales = [scaled(question, parameter.name, by) for parameter in parameters for by in (1 / factor, factor)]
+    base, *ends = searches.answers([question, *scales], progress)
+    if base.fastest is None:
+        searches.result(question)  # raises, where what is asked for contradicts itself
+        return Sensitivity(base=base, factor=factor, points=())
+    points = map(partial(_point, factor=factor), parameters, ends[::2], ends[1::2])
+    return Sensitivity(base=base, factor=factor, points=tuple(sorted(points, key=lambda each: -each.size)))
+
+
+def _point(parameter: Parameter, lower: Answered, upper: Answered, *, factor: float) -> SensitivityPoint:
+    elasticity = None
+    if lower.fastest is not None and upper.fastest is not None:
+        elasticity = math.log(upper.fastest.step_time / lower.fastest.step_time) / (2 * math.log(factor))
+    return SensitivityPoint(parameter=parameter, lower=lower, upper=upper, elasticity=elasticity)
+
+
+PEAK: Final = "peak_flops"
+OF_ACCELERATOR: Final = {
+    "memory_bandwidth": ("memory bandwidth", "bytes/s"),
+    "memory_bytes": ("memory", "bytes"),
+    "host_link_bandwidth": ("host link bandwidth", "bytes/s"),
+}
+OF_CLUSTER: Final = {
+    "host_memory_bytes": ("host memory", "bytes"),
+    "host_memory_bandwidth": ("host memory bandwidth", "bytes/s"),
+}
+HOST: Final = "host"
+OF_TIER: Final = {"bandwidth": "bytes/s", "latency": "s"}
+
+
+def _offloads(searches: Searches) -> bool:
+    """Whether plans that keep states or activations in host memory are searched."""
+    return any("offload" in (given or {}) for given in (searches.fix, searches.limit))
+
+
+def parameters_of(question: Question, *, offloads: bool = False) -> Iterator[Parameter]:
+    """All parameters of the hardware that have a value, of the network those of the tiers that the job spans.
+
+    ``offloads``: whether to look at the host, which no other plans use.
+    """
+    cluster, accelerator = question.cluster, question.cluster.accelerator
+    peak = accelerator.peak(question.job.recipe.matmul)
+    yield Parameter(name=PEAK, label="matrix peaks", unit="FLOP/s", value=peak)
+    for owner, names in ((accelerator, OF_ACCELERATOR), (cluster, OF_CLUSTER)):
+        for name, (label, unit) in names.items():
+            if getattr(owner, name) is not None and (offloads or not label.startswith(HOST)):
+                yield Parameter(name=name, label=label, unit=unit, value=getattr(owner, name))
+    for tier in cluster.tiers[: _num_spanned(question)]:
+        for name, unit in OF_TIER.items():
+            if getattr(tier, name) > 0:
+                value = getattr(tier, name)
+                yield Parameter(name=f"tiers.{tier.name}.{name}", label=f"{tier.name} {name}", unit=unit, value=value)
+
+
+def _num_spanned(question: Question) -> int:
+    """Tiers that the accelerators of the job span."""
+    inside = [tier.size is not None and tier.size < question.num_accelerators for tier in question.cluster.tiers]
+    return sum(inside) + 1 if question.num_accelerators > 1 else 0
+
+
+def scaled(question: Question, name: str, by: float) -> Question:
+    """``question`` with the parameter ``name`` multiplied. Matrix peaks of all number formats go together."""
+    return replace(question, cluster=_scaled(question.cluster, name, by))
+
+
+def _scaled(cluster: Cluster, name: str, by: float) -> Cluster:
+    if name in OF_CLUSTER:
+        return replace(cluster, **{name: getattr(cluster, name) * by})
+    if name == PEAK or name in OF_ACCELERATOR:
+        return replace(cluster, accelerator=_scaled_accelerator(cluster.accelerator, name, by))
+    _, tier_name, field = name.split(".")
+    tiers = [
+        replace(tier, **{field: getattr(tier, field) * by}) if tier.name == tier_name else tier
+        for tier in cluster.tiers
+    ]
+    return replace(cluster, tiers=tuple(tiers))
+
+
+def _scaled_accelerator(accelerator: Accelerator, name: str, by: float) -> Accelerator:
+    if name == PEAK:
+        peaks = {precision: peak * by for precision, peak in accelerator.peak_flops.items()}
+        return replace(accelerator, peak_flops=peaks)
+    return replace(accelerator, **{name: getattr(accelerator, name) * by})

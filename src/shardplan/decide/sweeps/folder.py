@@ -1,0 +1,294 @@
+"""The folder of a sweep: a manifest, chunks of rows that are written whole, and the final table.
+
+One sweep at a time writes into a folder: a lock that names its process and host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
+from shardplan.base.files import FileKind, read_document, read_text
+from shardplan.base.outputs import json_text
+from shardplan.base.records import plain
+from shardplan.base.version import VERSION
+from shardplan.decide.sweeps.grid import SweepGrid, cluster_named, model_named, profile_named
+from shardplan.decide.sweeps.rows import Row, frame_of, joined, parquet_of
+from shardplan.inputs.profile import generations, load_profile
+
+SCHEMA: Final = "shardplan/sweep/1"
+MANIFEST: Final = "manifest.json"
+RESULTS: Final = "results.parquet"
+CHUNKS: Final = "chunks"
+MANIFEST_FILE: Final = FileKind(
+    "the manifest", 256 * 1024 * 1024, "the folder of a sweep has a manifest", "give the folder of a sweep"
+)
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFolder:
+    """A folder with the manifest of a sweep."""
+
+    path: Path
+    grid: SweepGrid
+    chunk_size: int
+    """Questions of a chunk."""
+
+    @property
+    def results(self) -> Path:
+        """The final table."""
+        return self.path / RESULTS
+
+    @property
+    def num_chunks(self) -> int:
+        """All chunks."""
+        return -(-self.grid.num_questions // self.chunk_size)
+
+    def chunk(self, number: int) -> Path:
+        """File of a chunk."""
+        return self.path / CHUNKS / f"{number:07d}.parquet"
+
+    def missing(self) -> list[int]:
+        """Numbers of the chunks that are not there."""
+        return [] if self.results.exists() else [n for n in range(self.num_chunks) if not self.chunk(n).exists()]
+
+    @property
+    def num_done(self) -> int:
+        """Questions whose rows are kept."""
+        missing = self.missing()
+        last = self.num_chunks - 1
+        lacking = len(missing) * self.chunk_size
+        if last in missing:
+            lacking -= self.num_chunks * self.chunk_size - self.grid.num_questions
+        return self.grid.num_questions - lacking
+
+    def write_chunk(self, number: int, rows: list[Row]) -> None:
+        """Keeps the rows of a chunk: all of them or none. Raises InputError where they cannot be written."""
+        write_whole(self.chunk(number), parquet_of(frame_of(self.grid, rows)))
+
+    def finish(self) -> None:
+        """Joins the chunks to the final table, and removes them. Does nothing to a table that is there."""
+        if not self.results.exists():
+            paths = [self.chunk(number) for number in range(self.num_chunks)]
+            write_whole(self.results, parquet_of(joined(paths)))
+        shutil.rmtree(self.path / CHUNKS, ignore_errors=True)
+
+
+def new_folder(path: Path, grid: SweepGrid, chunk_size: int) -> SweepFolder:
+    """A folder for a new sweep, which is empty or does not exist yet. Raises InputError."""
+    check_free(path)
+    folder = SweepFolder(path=path, grid=grid, chunk_size=chunk_size)
+    record = {"schema": SCHEMA, "num_questions": grid.num_questions, "chunk_size": chunk_size, "grid": grid.record()}
+    record |= {"versions": versions(), "inputs": inputs_of(grid)}
+    write_whole(path / MANIFEST, (json_text(record) + "\n").encode())
+    _make(path / CHUNKS)
+    return folder
+
+
+def check_free(path: Path) -> None:
+    """Makes the folder; refuses one that holds anything. Raises InputError."""
+    _make(path)
+    names = {each.name for each in path.iterdir()} - {"sweep.lock"}
+    if MANIFEST in names:
+        raise InputError(
+            f"'{path}' holds a sweep already",
+            rule="a new sweep has a folder of its own",
+            hint="add --resume to go on with that sweep, or give --out another folder",
+        )
+    if any(not name.endswith(TEMPORARY) for name in names):
+        raise InputError(
+            f"'{path}' is not empty and holds no sweep: {', '.join(sorted(names)[:3])}",
+            rule="a new sweep has a folder of its own",
+            hint="give --out an empty or a new folder",
+        )
+
+
+def open_folder(path: Path, grid: SweepGrid | None = None) -> SweepFolder:
+    """The folder of a sweep that was begun; ``grid``: the one it must be of. Raises InputError."""
+    record = read_document(path / MANIFEST, MANIFEST_FILE)
+    if record.get("schema") != SCHEMA:
+        raise _foreign(path, "its manifest is not one of a sweep")
+    try:
+        folder = SweepFolder(
+            path=path, grid=SweepGrid.from_record(record["grid"]), chunk_size=int(record["chunk_size"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(path, f"its manifest cannot be read: {error}") from None
+    if grid is not None and json.loads(json.dumps(grid.record())) != record["grid"]:
+        raise InputError(
+            f"'{path}' holds the sweep of another grid",
+            rule="a sweep is resumed with its own grid",
+            hint="leave the grid out, or give --out another folder",
+        )
+    return folder
+
+
+def check_inputs(folder: SweepFolder) -> None:
+    """Refuses to go on where the inputs or shardplan have changed, as the rows would not agree. Raises InputError."""
+    record = read_document(folder.path / MANIFEST, MANIFEST_FILE)
+    now = {"shardplan": VERSION} | inputs_of(folder.grid)
+    then = {"shardplan": record["versions"]["shardplan"]} | dict(record["inputs"])
+    changed = sorted(name for name in now if now[name] != then.get(name))
+    if changed:
+        raise InputError(
+            f"since the sweep in '{folder.path}' began, these have changed: {', '.join(changed[:5])}",
+            rule="all rows of a sweep have the same inputs",
+            hint="restore them, or begin again in another folder",
+        )
+    _make(folder.path / CHUNKS)
+    for left in (*folder.path.glob(f"*{TEMPORARY}"), *folder.path.glob(f"{CHUNKS}/*{TEMPORARY}")):
+        left.unlink(missing_ok=True)
+
+
+def versions() -> dict[str, str]:
+    """What the rows depend on besides the inputs."""
+    return {"shardplan": VERSION, "python": platform.python_version()} | {
+        name: metadata.version(name) for name in ("numpy", "polars")
+    }
+
+
+def inputs_of(grid: SweepGrid) -> dict[str, str]:
+    """A checksum of every model, cluster and profile that the grid names, as they were read."""
+    named = {
+        name: [*dict.fromkeys(values[place] for axis in grid.axes if name in axis.fields
+                              for place in [axis.fields.index(name)] for values in axis.values)]
+        for name in ("model", "cluster", "profile")
+    }  # fmt: skip
+    found = {f"model {name}": _digest(model_named(name)) for name in named["model"]}
+    found |= {f"cluster {name}": _digest(cluster_named(name, None)) for name in named["cluster"] if name}
+    found |= {f"profile {name}": _digest(profile_named(name)) for name in named["profile"] if name}
+    return found | {f"profile {name}": _digest(load_profile(name)) for name in ("default", *generations())}
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
+
+
+TEMPORARY: Final = ".tmp"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file that is there as a whole or not at all, also after a crash. Raises InputError."""
+    beside = path.with_name(f".{path.name}{TEMPORARY}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise _unwritable(path, error) from None
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: Exception) -> InputError:
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    why = "the disk is full" if is_full else getattr(error, "strerror", None) or str(error)
+    kept = "all rows that were written are kept; free space and go on with --resume"
+    return InputError(
+        f"cannot write '{path}': {why}",
+        rule="the folder of --out can be written",
+        hint=kept if is_full else "give --out a folder that can be written",
+    )
+
+
+def _foreign(path: Path, why: str) -> InputError:
+    return InputError(
+        f"'{path}' is not the folder of a sweep: {why}",
+        rule="a sweep is resumed in its own folder",
+        hint="correct --out",
+    )
+
+
+LOCK: Final = "sweep.lock"
+LOCK_FILE: Final = FileKind("the lock", 4096, "a lock names a process and a host")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock. Raises InputError where another sweep holds it.
+
+    The operating system frees the lock of a process that was killed, so that the file it leaves does not stop the
+    next sweep on the same host. A file that another host left does: whether that sweep still runs cannot be seen here.
+    """
+    path, me = folder / LOCK, f"process {os.getpid()} on {socket.gethostname()}"
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        holder = _holder(path)
+        if not _taken(file) or not _is_here(holder):
+            raise _held(path, holder)
+        os.ftruncate(file, 0)
+        os.write(file, f"{me}\n".encode())
+        try:
+            yield
+        finally:
+            os.ftruncate(file, 0)  # the file stays: one that is removed could be locked by two
+    finally:
+        os.close(file)
+
+
+def holder_of(folder: Path) -> str | None:
+    """Who writes into the folder now; None where nobody does."""
+    path = folder / LOCK
+    if not path.exists():
+        return None
+    with path.open("r+b") as file:
+        holder = _holder(path)
+        return None if _is_here(holder) and _taken(file.fileno()) else holder
+
+
+def _taken(file: int) -> bool:
+    """Takes the lock of an open file; False where another process has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks: there the file alone is the lock
+        return os.fstat(file).st_size == 0
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> str:
+    try:
+        return read_text(path, LOCK_FILE).strip()
+    except InputError:
+        return ""
+
+
+def _is_here(holder: str) -> bool:
+    """Whether a holder, if there is one, is a process of this host."""
+    return not holder or holder.endswith(f" on {socket.gethostname()}")
+
+
+RULE: Final = "one sweep at a time writes into a folder"
+
+
+def _held(path: Path, holder: str) -> InputError:
+    return InputError(
+        f"another sweep writes into '{path.parent}': {holder or 'a process that has not said which'}",
+        rule=RULE,
+        hint=f"wait for it, or give --out another folder; if that process has ended, delete {path.name} there",
+    )

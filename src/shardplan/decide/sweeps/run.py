@@ -1,0 +1,267 @@
+"""A sweep from start to end: chunks go to an executor, rows come back and are kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shardplan.base.errors import InputError
+from shardplan.decide.sweeps.executors import InProcess, WorkerProcesses, dask_executor, rows_of
+from shardplan.decide.sweeps.folder import (
+    RESULTS,
+    SweepFolder,
+    check_free,
+    check_inputs,
+    locked,
+    new_folder,
+    open_folder,
+)
+from shardplan.decide.sweeps.grid import SweepGrid, check_names, grid_of, read_grid
+from shardplan.decide.sweeps.rows import Row, asked_row, failed_row, polars, read_frame
+
+CHUNK: Final = 16
+"""Questions of a chunk in a small grid: what a crash loses of each worker."""
+MOST_CHUNKS: Final = 10_000
+"""Chunks from which on they grow with the grid."""
+SAMPLES: Final = 3
+"""Groups of questions that are timed to say how long a sweep takes."""
+FEW: Final = 100
+"""Questions up to which a sweep begins without saying how long it takes."""
+
+
+class SweepProgress(NamedTuple):
+    """How far a sweep is."""
+
+    num_done: int
+    num_questions: int
+    num_failed: int
+    """Questions of this run that were refused or failed; that nothing fits is an answer."""
+    dashboard: str = ""
+    """Address of the Dask dashboard."""
+
+
+OnProgress = Callable[[SweepProgress], None]
+
+
+def sweep(
+    grid: SweepGrid | Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    executor: Executor | None = None,
+    workers: int = 1,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: OnProgress | None = None,
+) -> Any:
+    """Asks every question of a grid and returns the rows as a polars frame, which ``out/results.parquet`` holds too.
+
+    ``grid``: fields with their values, ``{"model": ["llama-3.1-8b"], "cluster": ["dgx-h100"], "gpus": [64, 128]}``, or
+    the path of a file. Questions go to ``executor`` (any of ``concurrent.futures``), to a Dask ``scheduler``, or to
+    that number of ``workers``. ``resume`` goes on with the sweep in ``out``. Raises InputError; what was asked is kept.
+    """
+    path, asked = Path(out), _grid(grid)
+    polars()
+    _check_one(executor, workers, scheduler)
+    with ExitStack() as stack:
+        if not resume:
+            check_names(asked)
+            check_free(path)
+        folder = None if not resume else open_folder(path, asked)
+        cluster = None
+        if scheduler is not None and (folder is None or folder.missing()):  # before anything is begun in the folder
+            cluster = stack.enter_context(dask_executor(scheduler))
+        stack.enter_context(locked(path))
+        if folder is None:
+            folder = new_folder(path, asked, chunk_size_of(asked))
+        else:
+            check_inputs(folder)
+        if folder.missing():
+            _ask(folder, executor=executor, workers=workers, cluster=cluster, progress=progress)
+        folder.finish()
+    return read_frame(path / RESULTS)
+
+
+def chunk_size_of(grid: SweepGrid) -> int:
+    """Questions of a chunk: whole groups that are answered together."""
+    wanted = max(CHUNK, grid.num_questions // MOST_CHUNKS)
+    return grid.group_size * -(-wanted // grid.group_size)
+
+
+def expected_time(grid: SweepGrid, num_workers: int) -> float:
+    """About how long a sweep takes, by asking a few of its questions. [s]"""
+    order, size = grid.work_order(), grid.group_size
+    num_groups = len(order) // size
+    starts = [size * (num_groups * (2 * sample + 1) // (2 * SAMPLES)) for sample in range(SAMPLES)]
+    started = time.perf_counter()
+    for start in starts:
+        rows_of(grid, [int(number) for number in order[start : start + size]])
+    return (time.perf_counter() - started) / (SAMPLES * size) * grid.num_questions / num_workers
+
+
+def _grid(grid: SweepGrid | Mapping[str, Any] | str | os.PathLike[str]) -> SweepGrid:
+    if isinstance(grid, SweepGrid):
+        return grid
+    return grid_of(grid) if isinstance(grid, Mapping) else read_grid(Path(grid))
+
+
+def _check_one(executor: Executor | None, workers: int, scheduler: str | None) -> None:
+    """Finds out whether at most one way to ask is given. Raises InputError."""
+    if sum((executor is not None, scheduler is not None, workers > 1)) > 1:
+        raise InputError(
+            "workers, a scheduler and an executor are given",
+            rule="questions go to worker processes, to a scheduler or to an executor",
+            hint="keep one of them",
+        )
+
+
+def _ask(
+    folder: SweepFolder,
+    *,
+    executor: Executor | None,
+    workers: int,
+    cluster: tuple[Executor, str] | None,
+    progress: OnProgress | None,
+) -> None:
+    """Asks what is missing. ``cluster``: the executor of a Dask scheduler, and the address of its dashboard."""
+    if cluster is not None:
+        Dispatch(folder, progress, dashboard=cluster[1]).run(cluster[0])
+    elif executor is not None:
+        Dispatch(folder, progress).run(executor)
+    elif workers > 1:
+        processes, done = WorkerProcesses(workers), False
+        try:
+            Dispatch(folder, progress, processes=processes).run(processes.executor)
+            done = True
+        finally:
+            processes.end(now=not done)
+    else:
+        Dispatch(folder, progress).run(InProcess())
+
+
+class Dispatch:
+    """Chunks on their way to workers and back."""
+
+    def __init__(
+        self,
+        folder: SweepFolder,
+        progress: OnProgress | None,
+        *,
+        processes: WorkerProcesses | None = None,
+        dashboard: str = "",
+    ) -> None:
+        """``processes``: those that are replaced when one of them dies."""
+        self.folder, self.progress, self.processes, self.dashboard = folder, progress, processes, dashboard
+        self.order = folder.grid.work_order()
+        self.pending = deque(folder.missing())
+        self.suspects: deque[int] = deque()
+        """Chunks that were asked when a worker died: asked again one at a time, so that the guilty one is found."""
+        self.tried: set[int] = set()
+        self.in_flight: dict[Future[list[Row]], int] = {}
+        self.num_done, self.num_failed = folder.num_done, 0
+
+    def run(self, executor: Executor) -> None:
+        """Asks every pending chunk. Raises InputError; what came back is kept."""
+        self._say()
+        while self.pending or self.suspects or self.in_flight:
+            try:
+                self._fill(executor)
+                self._collect()
+            except BrokenExecutor as error:
+                executor = self._replaced(error)
+        assert not self.folder.missing()
+
+    def _fill(self, executor: Executor) -> None:
+        """Sends chunks until all workers have one and another waits for each."""
+        waiting = self.suspects or self.pending
+        most = 1 if self.suspects else _window(executor)
+        while waiting and len(self.in_flight) < most:
+            number = waiting.popleft()
+            try:
+                future = _submitted(executor, self.folder.grid, self._numbers(number))
+            except BrokenExecutor:
+                waiting.appendleft(number)
+                raise
+            self.in_flight[future] = number
+            if isinstance(executor, InProcess):
+                return
+
+    def _collect(self) -> None:
+        """Keeps the chunks that have come back, at least one."""
+        done, _ = wait(self.in_flight, return_when=FIRST_COMPLETED)
+        for future in done:
+            self._keep(self.in_flight[future], self._rows(future))
+            del self.in_flight[future]
+
+    def _rows(self, future: Future[list[Row]]) -> list[Row]:
+        try:
+            return future.result()
+        except BrokenExecutor:
+            raise
+        except (Exception, CancelledError) as error:  # noqa: BLE001  # whatever the executor says, the rows are kept
+            if type(error).__name__ == "KilledWorker":  # Dask gives up on work that has killed several workers
+                return self._given_up(self.in_flight[future])
+            raise _stopped(f"{type(error).__name__}: {error}") from None
+
+    def _replaced(self, error: BrokenExecutor) -> Executor:
+        """New workers in place of those of which one died, whose chunks are asked again."""
+        if self.processes is None:
+            raise _stopped(str(error)) from None
+        asked, self.in_flight = [*self.in_flight.values()], {}
+        if len(asked) == 1 and asked[0] in self.tried:  # it was asked again, alone
+            self._keep(asked[0], self._given_up(asked[0]))
+        else:
+            self.suspects.extend(asked)
+            self.tried.update(asked)
+        return self.processes.replaced()
+
+    def _given_up(self, chunk: int) -> list[Row]:
+        """Rows of a chunk that kills every worker that is asked it."""
+        why = failed_row("failed", "the worker process ended while it worked on this chunk: killed, or out of memory")
+        grid = self.folder.grid
+        return [asked_row(grid, number, grid.point(number)) | why for number in self._numbers(chunk)]
+
+    def _keep(self, chunk: int, rows: list[Row]) -> None:
+        self.folder.write_chunk(chunk, rows)
+        self.num_done += len(rows)
+        self.num_failed += sum(row["outcome"] in ("refused", "failed") for row in rows)
+        self._say()
+
+    def _numbers(self, chunk: int) -> list[int]:
+        size = self.folder.chunk_size
+        return [int(number) for number in self.order[chunk * size : (chunk + 1) * size]]
+
+    def _say(self) -> None:
+        if self.progress is not None:
+            total = self.folder.grid.num_questions
+            self.progress(SweepProgress(self.num_done, total, self.num_failed, self.dashboard))
+
+
+def _submitted(executor: Executor, grid: SweepGrid, numbers: list[int]) -> Future[list[Row]]:
+    """A chunk on its way. Raises BrokenExecutor, or InputError where a worker process cannot be started."""
+    try:
+        return executor.submit(rows_of, grid, numbers)
+    except OSError as error:
+        if getattr(executor, "_broken", False):  # it broke while it started a worker, and has closed its pipes
+            raise BrokenExecutor(str(error)) from None
+        raise _stopped(f"no worker process can be started: {error}") from None
+
+
+def _window(executor: Executor) -> int:
+    """Chunks on their way at a time: two for each worker."""
+    ncores = getattr(getattr(executor, "_client", None), "ncores", None)  # of a Dask cluster, which may grow
+    workers = sum(ncores().values()) if ncores is not None else getattr(executor, "_max_workers", None)
+    return 2 * max(workers or os.cpu_count() or 1, 1)
+
+
+def _stopped(why: str) -> InputError:
+    return InputError(
+        f"the executor has stopped: {why[:300]}",
+        rule="the workers of a sweep keep running",
+        hint="all rows that came back are kept: go on with --resume (resume=True)",
+    )

@@ -1,0 +1,236 @@
+"""What changes where the cluster or the job changes: the plan to take is searched again after every change.
+
+Changes are made one after the other. After each, the question is planned again, and the plan that was there before is
+priced as it stands, so that what a change brings by itself and what planning again adds can be told apart. The step
+times before and after all changes are compared term by term; their differences add up to that of the step time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, cast
+
+from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
+from shardplan.base.fields import dataclass, described
+from shardplan.decide.searching import Answered, Progress, Searches
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import load_cluster
+from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
+from shardplan.inputs.software import Software
+
+CLUSTER: Final = "cluster"
+SIZES: Final = ("num_accelerators", "gpus")
+PEAK: Final = "peak_flops"
+OF_CLUSTER: Final = tuple(Overrides.__annotations__)
+OF_JOB: Final = tuple(field.name for field in fields(Job) if field.name != "software")
+OF_SOFTWARE: Final = tuple(field.name for field in fields(Software))
+OF_PLAN: Final = tuple(field.name for field in fields(Plan))
+CHANGEABLE: Final = (*OF_CLUSTER, *OF_JOB, *OF_SOFTWARE, *SIZES, CLUSTER)
+"""What a change can name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeStep:
+    """The question after one more change."""
+
+    label: str
+    """The change as text; empty for the question as it was."""
+    answered: Answered
+    """The plan to take now."""
+    same_plan: Estimate | None
+    """The plan of before, priced as it stands; None where it breaks a rule now."""
+    same_plan_reason: str | None
+    """Why the plan of before cannot be taken now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermChange:
+    """One term of the step time, before and after."""
+
+    name: str
+    before: float
+    """[s]"""
+    after: float
+    """[s]"""
+
+    @property
+    def change(self) -> float:
+        """How much longer it takes. [s]"""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
+    """A plan, and what becomes of it."""
+
+    plan: Estimate
+    """The plan that was asked about, as it is priced today."""
+    steps: tuple[ChangeStep, ...]
+    """The question as it was, planned again, then after each change."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed in putting the question."""
+
+    @property
+    def before(self) -> Answered:
+        """The question as it was."""
+        return self.steps[0].answered
+
+    @property
+    def after(self) -> Answered:
+        """The question after all changes."""
+        return self.steps[-1].answered
+
+    @property
+    def terms(self) -> tuple[TermChange, ...]:
+        """Terms of the step before and after, the largest difference first; none where a plan is missing."""
+        if self.before.estimate is None or self.after.estimate is None:
+            return ()
+        first, last = self.before.estimate.breakdown, self.after.estimate.breakdown
+        names = dict.fromkeys((*first, *last))
+        found = [TermChange(name=name, before=first.get(name, 0.0), after=last.get(name, 0.0)) for name in names]
+        return tuple(sorted((each for each in found if each.before or each.after), key=lambda each: -abs(each.change)))
+
+
+def what_if(
+    question: Question,
+    plan: Plan,
+    changes: Mapping[str, Any],
+    searches: Searches,
+    *,
+    before: Answered | None = None,
+    progress: Progress | None,
+) -> WhatIf:
+    """``plan`` and what to take in its place after each of ``changes``, in their order. Raises ``InputError``.
+
+    Values are those of :func:`changed`. ``before``: the question as it was, where it is answered already.
+    """
+    if not changes:
+        raise InputError(
+            "no change is given",
+            rule="at least one change is given",
+            hint="add --change inter_node_bandwidth=100",
+        )
+    asked = [("", question)]
+    for name, value in changes.items():
+        asked.append((_label(name, value), changed(asked[-1][1], name, value)))
+    known = [] if before is None else [before]
+    answers = [*known, *searches.answers([each for _, each in asked[len(known) :]], progress)]
+    steps = [_step(label, each, plan, answer) for (label, each), answer in zip(asked, answers, strict=True)]
+    if steps[0].answered.estimate is None and steps[-1].answered.estimate is None:
+        searches.result(steps[-1].answered.question)  # raises, where what is asked for contradicts itself
+    return WhatIf(plan=estimate_plan(question, plan), steps=tuple(steps))
+
+
+def _step(label: str, question: Question, plan: Plan, answered: Answered) -> ChangeStep:
+    try:
+        same, why = estimate_plan(question, plan), None
+    except ShardplanError as error:
+        same, why = None, error.message
+    if same is not None and not same.feasible:
+        why = same.reason
+    return ChangeStep(label=label, answered=answered, same_plan=same, same_plan_reason=why)
+
+
+def _label(name: str, value: object) -> str:
+    text = ",".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+    return f"{name.replace('_', ' ')} {text}"
+
+
+def changed(question: Question, name: str, value: Any) -> Question:
+    """``question`` with one value changed. Raises ``InputError`` where there is no such value, or nothing changes.
+
+    ``name``: a value of the cluster (:class:`Overrides`; ``peak_flops.bf16`` for one peak), a field of the job or of
+    its software, ``num_accelerators``, or ``cluster`` with a name, a file or a cluster. Values of the cluster are texts
+    with their unit, or numbers in SI units.
+    """
+    after = _changed(question, name, value)
+    if _essence(after) == _essence(question):
+        raise InputError(
+            f"{_label(name, value)} changes nothing: it is so already",
+            rule="a change changes something",
+            hint=f"leave {name} out, or give it another value",
+        )
+    return after
+
+
+def _changed(question: Question, name: str, value: Any) -> Question:
+    job, cluster = question.job, question.cluster
+    group, _, entry = name.partition(".")
+    if group == PEAK:
+        peaks = {entry: value} if entry else value
+        return replace(question, cluster=override(cluster, {PEAK: peaks}))
+    if name in OF_CLUSTER:
+        return replace(question, cluster=override(cluster, cast(Overrides, {name: value})))
+    if name in OF_JOB:
+        return replace(question, job=replace(job, **{name: value}))
+    if name in OF_SOFTWARE:
+        return replace(question, job=replace(job, software=replace(job.software, **{name: value})))
+    if name in SIZES:
+        return replace(question, num_accelerators=value)
+    if name == CLUSTER:
+        return _on_other(question, value if isinstance(value, Cluster) else load_cluster(value))
+    raise _unknown(name)
+
+
+def _on_other(question: Question, cluster: Cluster) -> Question:
+    """On another cluster; constants that were given hold for accelerators of their generation alone."""
+    is_alike = cluster.accelerator.generation == question.cluster.accelerator.generation
+    return replace(question, cluster=cluster, given_profile=question.given_profile if is_alike else None)
+
+
+def _unknown(name: str) -> InputError:
+    if name in OF_PLAN:
+        return InputError(
+            f"{name} is a field of the plan, and plans are searched again",
+            rule="a change is of the cluster, of the job or of the number of accelerators",
+            hint=f"fix it in the search: --fix {name}=VALUE",
+        )
+    return UnknownNameError(
+        "change", name[:60], CHANGEABLE, hint=f"such as {', '.join((*OF_CLUSTER, 'precision', *SIZES[:1]))}"
+    )
+
+
+def _essence(question: Question) -> tuple[object, ...]:
+    """What makes a difference to plans."""
+    cluster = question.cluster
+    accelerator = replace(cluster.accelerator, sources={}, marks={})
+    bare = replace(cluster, accelerator=accelerator, sources={}, marks={}, assumptions=())
+    return bare, question.job, question.num_accelerators
+
+
+def check_named_once(names: Sequence[str]) -> None:
+    """Refuses a change that is named twice. Raises ``InputError``."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"--change names {shown(twice)} twice",
+            rule="a change is named once",
+            hint=f"give {twice} one value",
+        )
+
+
+def change_of(name: str, text: str) -> tuple[str, Any]:
+    """A change as it is typed, its value read as the flag of the same name reads it. Raises ``InputError``."""
+    if name in OF_JOB:
+        return name, _of_job(name, text)
+    if name in OF_SOFTWARE:
+        return assigned(Software, name, text)
+    if name in SIZES:
+        return name, whole(text, "--change gpus", most=MAX_NUM_ACCELERATORS)
+    if name == PEAK:
+        return name, dict(pairs_of("--change peak_flops", text.split(",")))
+    return name, whole(text, "--change node_size", most=MAX_NUM_ACCELERATORS) if name == "node_size" else text
+
+
+def _of_job(name: str, text: str) -> Any:
+    """The value of a field of the job; switches are on or off."""
+    if described(Job)[name].kind.base is bool:
+        return assigned(Job, name, text)[1]
+    return values_of(Job, {name: text})[name]

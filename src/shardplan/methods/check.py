@@ -1,0 +1,204 @@
+"""Recomputes reference files: how far every published figure is from what this program computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
+from shardplan.base.files import FileKind, parse_document, read_text
+from shardplan.methods.base import Case, Method
+from shardplan.methods.catalogue import asked_of, load_methods
+
+TOLERANCE: Final = 1e-9
+"""Largest relative difference that passes."""
+ZERO_TOLERANCE: Final = 1e-12
+"""Largest absolute difference that passes where the reference is zero."""
+REFERENCE: Final = FileKind("the file", 64 * 2**20, "a reference file is a text of moderate length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseCheck:
+    """One case of a reference file next to what was computed for it."""
+
+    name: str
+    num_values: int
+    """Figures that were compared."""
+    worst_relative: float
+    """Largest relative difference, of those whose reference is not zero."""
+    worst_relative_at: str
+    """Where it is, such as ``rows[3].memory_per_gpu``; empty where every figure agrees."""
+    worst_at_zero: float
+    """Largest absolute difference of those whose reference is zero."""
+    differing: tuple[str, ...]
+    """Recommendations, counts and words that are not the same, and figures that are missing."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of it agrees."""
+        return self.worst_relative <= TOLERANCE and self.worst_at_zero <= ZERO_TOLERANCE and not self.differing
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCheck:
+    """A reference file recomputed."""
+
+    label: str
+    """The file as it was named."""
+    method: str
+    cases: tuple[CaseCheck, ...]
+
+    @property
+    def num_values(self) -> int:
+        """Figures that were compared."""
+        return sum(case.num_values for case in self.cases)
+
+    @property
+    def worst_relative(self) -> float:
+        """Largest relative difference of any case."""
+        return max(case.worst_relative for case in self.cases)
+
+    @property
+    def worst_at_zero(self) -> float:
+        """Largest absolute difference where the reference is zero."""
+        return max(case.worst_at_zero for case in self.cases)
+
+    @property
+    def worst_case(self) -> CaseCheck:
+        """The case that is furthest from its reference: failed ones first."""
+        return max(self.cases, key=lambda case: (len(case.differing), case.worst_relative, case.worst_at_zero))
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """Everything that is not the same, each with the name of its case."""
+        return tuple(f"{case.name}: {text}" for case in self.cases for text in case.differing)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case agrees."""
+        return all(case.passed for case in self.cases)
+
+
+def check_files(paths: Iterable[Path]) -> tuple[FileCheck, ...]:
+    """Recomputes every file. Raises ``InputError`` where no method knows one."""
+    methods = load_methods()
+    return tuple(check_file(path, methods) for path in paths)
+
+
+def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck:
+    """Recomputes every case of the file at ``path``. Raises ``InputError`` where no method knows it."""
+    text = read_text(path, REFERENCE)
+    if path.suffix.lower() == ".json":
+        parse_document(text, label=str(path), is_json=True)  # says what is wrong with a malformed one
+    return check_text(text, str(path), methods)
+
+
+def check_text(text: str, label: str, methods: Sequence[Method] | None = None) -> FileCheck:
+    """As ``check_file`` for a text already read; ``methods``: those that may own it, all where not given."""
+    for method in load_methods() if methods is None else methods:
+        checked = asked_of(method, partial(_checked, method, text))
+        if checked is None:
+            continue
+        if not any(case.num_values for case in checked):
+            raise InputError(
+                f"{label} holds no published figure that {method.name} could be checked against",
+                rule="a reference file holds cases with results",
+                hint="give a file in the format of the documentation's page on published models",
+            )
+        return FileCheck(label=label, method=method.name, cases=checked)
+    raise InputError(
+        f"{label} is not a reference file of any method",
+        rule="a reference file belongs to a method",
+        hint="see the formats in the documentation of the published models",
+    )
+
+
+def _checked(method: Method, text: str) -> tuple[CaseCheck, ...] | None:
+    cases = method.cases(text)
+    return None if cases is None else tuple(compare(case) for case in cases)
+
+
+def compare(case: Case) -> CaseCheck:
+    """Every figure of ``case.expected`` next to the computed one. What is computed beyond it is not looked at."""
+    tally = _Tally()
+    tally.add("", case.expected, case.computed)
+    return CaseCheck(
+        name=case.name,
+        num_values=tally.num_values,
+        worst_relative=tally.worst_relative,
+        worst_relative_at=tally.worst_relative_at,
+        worst_at_zero=tally.worst_at_zero,
+        differing=tuple(tally.differing),
+    )
+
+
+class _Tally:
+    """Differences met so far in one case."""
+
+    def __init__(self) -> None:
+        self.num_values = 0
+        self.worst_relative, self.worst_relative_at, self.worst_at_zero = 0.0, "", 0.0
+        self.differing: list[str] = []
+
+    def add(self, at: str, expected: Any, computed: Any) -> None:
+        """Compares two values of any shape."""
+        if isinstance(expected, Mapping) and isinstance(computed, Mapping):
+            for name, value in expected.items():
+                self.add(f"{at}.{name}" if at else str(name), value, computed.get(name, _MISSING))
+        elif _is_list(expected) and _is_list(computed):
+            if len(expected) != len(computed):
+                self.differing.append(f"{at} has {len(expected)} entries, computed {len(computed)}")
+            for index, (one, other) in enumerate(zip(expected, computed, strict=False)):
+                self.add(f"{at}[{index}]", one, other)
+        else:
+            self.num_values += 1
+            self._add_value(at, expected, computed)
+
+    def _add_value(self, at: str, expected: Any, computed: Any) -> None:
+        if not (_is_number(expected) and _is_number(computed)):
+            if type(expected) is not type(computed) or expected != computed:
+                self.differing.append(_differs(at, expected, computed))
+        elif isinstance(expected, int) and isinstance(computed, int):  # degrees and counts
+            if expected != computed:
+                self.differing.append(_differs(at, expected, computed))
+        elif expected == 0:
+            self.worst_at_zero = max(self.worst_at_zero, math.inf if math.isnan(computed) else abs(computed))
+        else:
+            difference = _relative(expected, computed)
+            if difference > self.worst_relative:
+                self.worst_relative, self.worst_relative_at = difference, at
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_MISSING: Final = _Missing()
+
+
+def _differs(at: str, expected: object, computed: object) -> str:
+    return f"{at} is {expected!r:.60}, computed {computed!r:.60}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _relative(expected: float, computed: float) -> float:
+    """Relative difference; infinite where one of the two is not a finite number."""
+    if expected == computed:
+        return 0.0
+    try:
+        difference = abs(computed - expected) / abs(expected)
+    except OverflowError:  # a whole number beyond the range of floats
+        return math.inf
+    return difference if math.isfinite(difference) else math.inf

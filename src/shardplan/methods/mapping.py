@@ -1,0 +1,104 @@
+"""A question of ours as simpler models see it: one node size, whole-batch work of each layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from shardplan.base.arrays import Numbers
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass
+from shardplan.inputs.cluster import Cluster, NetworkTier
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.methods.base import MethodError
+from shardplan.methods.fields import StrictFields, read_fields
+from shardplan.physics.costs import network
+from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.embedding import embedding, head, mtp_projection
+from shardplan.physics.workload.layer import layer_block
+from shardplan.physics.workload.ops import Block
+
+Terms = TypeVar("Terms", bound=StrictFields)
+
+
+@contextmanager
+def as_refusal() -> Iterator[None]:
+    """Turns what a method finds wrong with a question of ours into a ``MethodError``."""
+    try:
+        yield
+    except MethodError:
+        raise
+    except InputError as error:
+        raise MethodError(error.message, rule=error.rule, hint=error.hint) from None
+
+
+def put(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:
+    """A question of ours as a case of a method. Raises ``MethodError`` where it is outside what the method takes."""
+    try:
+        return read_fields(kind, terms, owner=owner)
+    except InputError as error:
+        raise MethodError(error.message, rule=error.rule, hint="ask another method (`shardplan methods`)") from None
+
+
+def domain_size(cluster: Cluster) -> int:
+    """Accelerators of the innermost domain; of a node where that has no bound."""
+    return cluster.innermost.size or cluster.accelerators_per_node
+
+
+def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
+    """Number of scale-up domains and accelerators used of each: as in our own estimate, or fewer to divide the job."""
+    inner = cluster.innermost
+    used = domain_size(cluster) if inner.size is None else network.domain_size(inner, num_accelerators)
+    used = math.gcd(used, num_accelerators)
+    return num_accelerators // used, used
+
+
+def spanned_tiers(cluster: Cluster, num_accelerators: int) -> list[NetworkTier]:
+    """Tiers that the job's traffic crosses."""
+    inner = [tier.size is not None and tier.size < num_accelerators for tier in cluster.tiers]
+    return [tier for number, tier in enumerate(cluster.tiers) if number == 0 or inner[number - 1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWork:
+    """What the global batch costs in one layer, forward, on a single accelerator."""
+
+    flops: float
+    """Forward FLOP."""
+    all_reduced_bytes: float
+    """Messages that tensor parallelism all-reduces, forward and backward. [bytes]"""
+    output_bytes: float
+    """Activations that leave the layer. [bytes]"""
+
+
+def one_sequence(model: ModelConfig, job: Job) -> Shard:
+    """The share of a rank that holds the whole model and one sequence."""
+    return Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(sequence_parallel=False), 1, job))
+
+
+def layer_work(model: ModelConfig, job: Job) -> tuple[LayerWork, ...]:
+    """Work of every layer, in order; what stands before the first and behind the last is added to these."""
+    shard = one_sequence(model, job)
+    kinds = [layer_block(kind, shard) for kind in model.layer_kinds]
+    blocks = [kinds[index] for index in model.layer_pattern]
+    blocks[0] = embedding(model, shard) + blocks[0]
+    blocks[-1] = blocks[-1] + head(model, shard)
+    for _ in range(model.num_mtp_layers):
+        blocks[-1] += layer_block(model.mtp_layer, shard) + mtp_projection(shard) + head(model, shard)
+    output = shard.tokens * shard.hidden_size * shard.element
+    return tuple(_work(block, output, job.global_batch_size) for block in blocks)
+
+
+def _work(block: Block, output: Numbers, sequences: int) -> LayerWork:
+    """A gather and a scatter of tensor parallelism are one all-reduce of the same message."""
+    exchanged = [item.bytes * item.count for item in block.collectives if item.dimension == "tp"]
+    return LayerWork(
+        flops=float(sum(float(operator.flops) for operator in block.operators)) * sequences,
+        all_reduced_bytes=float(sum(float(size) for size in exchanged)) / 2 * sequences,
+        output_bytes=float(output) * sequences,
+    )

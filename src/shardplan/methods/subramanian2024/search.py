@@ -1,0 +1,166 @@
+"""The best configurations of a strategy: all candidates are priced, those that fit are ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.base.fields import dataclass
+from shardplan.methods.subramanian2024.candidates import Candidates, candidates_of
+from shardplan.methods.subramanian2024.inputs import FAITHFUL, Corrections, System
+from shardplan.methods.subramanian2024.iteration import (
+    Configuration,
+    Memory,
+    PaperSetting,
+    gradient_time,
+    iteration_time,
+    layer_cost,
+    memory_of,
+    stage_link_shares,
+)
+from shardplan.methods.subramanian2024.operators import PaperCollective, collective_time, transfer_times
+from shardplan.methods.subramanian2024.strategies import Split
+
+Floats = NDArray[np.float64]
+
+PIECE = 1 << 15
+"""Candidates that are worked on together: their arrays stay in the cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeResult:
+    """What the search found for one number of accelerators."""
+
+    num_gpus: int
+    num_candidates: int
+    num_fitting: int
+    """Candidates whose memory fits."""
+    best: tuple[Configuration, ...]
+    """Those with the highest throughput, best first; empty where none fits."""
+    throughputs: tuple[float, ...]
+    """Samples per second of each."""
+    smallest: Configuration | None
+    """The candidate of least memory; None where there is no candidate."""
+    smallest_memory_bytes: float
+    """Its memory (infinite where there is none)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidatePrices:
+    """Time of every candidate and memory of every point."""
+
+    space: Candidates
+    time: Floats
+    """[s], by candidate."""
+    memory: Memory
+    """By point."""
+
+    def results(self, capacity: float, top: int) -> list[SizeResult]:
+        """For every size the ``top`` fastest that fit into ``capacity`` [bytes]."""
+        total = np.asarray(self.memory.total)
+        fits = total <= capacity
+        return [self._result(number, total, fits, top) for number in range(len(self.space.sizes))]
+
+    def _result(self, number: int, total: Floats, fits: NDArray[np.bool_], top: int) -> SizeResult:
+        space = self.space
+        of_points, of_candidates = (
+            slice(int(ends[number]), int(ends[number + 1])) for ends in (space.point_bounds, space.bounds)
+        )
+        counts = space.points["num_places"][of_points]
+        is_candidate = fits[of_points]
+        num_fitting = int(counts[is_candidate].sum())
+        time = self.time[of_candidates]
+        if num_fitting < len(time):
+            time = np.where(np.repeat(is_candidate, counts), time, np.inf)
+        chosen = _smallest(time, min(top, num_fitting))
+        smallest, memory = self._least_memory(of_points, total)
+        return SizeResult(
+            num_gpus=space.sizes[number],
+            num_candidates=len(time),
+            num_fitting=num_fitting,
+            best=tuple(space.configuration(of_candidates.start + int(i)) for i in chosen),
+            throughputs=tuple(float(space.global_batch_size / time[i]) for i in chosen),
+            smallest=smallest,
+            smallest_memory_bytes=memory,
+        )
+
+    def _least_memory(self, rows: slice, total: Floats) -> tuple[Configuration | None, float]:
+        """The fastest place of the point of least memory."""
+        space = self.space
+        counts = space.points["num_places"][rows]
+        if not counts.any():
+            return None, float("inf")
+        point = rows.start + int(np.argmin(np.where(counts > 0, total[rows], np.inf)))
+        start = int(space.points["num_places"][:point].sum())
+        stop = start + int(space.points["num_places"][point])
+        return space.configuration(start + int(np.argmin(self.time[start:stop]))), float(total[point])
+
+
+def search(setting: PaperSetting, sizes: Sequence[int], *, top: int = 10) -> list[SizeResult]:
+    """The ``top`` fastest configurations that fit, for each of ``sizes`` accelerators."""
+    system, batch = setting.system, setting.global_batch_size
+    space = candidates_of(
+        setting.strategy, setting.model, sizes=sizes, nvlink_size=system.nvlink_size, global_batch_size=batch
+    )
+    return price_candidates(space, system, setting.corrected).results(system.hbm_capacity, top)
+
+
+def price_candidates(space: Candidates, system: System, corrected: Corrections = FAITHFUL) -> CandidatePrices:
+    """Time and memory of all candidates; the memory limit of ``system`` plays no part.
+
+    A layer is priced once for every distinct division, a transfer for every point, data parallelism for every place.
+    """
+    grid, points, places, strategy = space.grid, space.points, space.places, space.strategy
+    split = Split(m1=grid.m1, m2=grid.m2, b=grid.b, blocks=grid.blocks, t1=grid.t1, t2=grid.t2)
+    layer = layer_cost(space.model, system, strategy, split, corrected)
+    num_layers = space.model.depth // points["pp"]
+    num_microbatches = space.global_batch_size // points["dp"] // points["mbs"]
+    memory = memory_of(
+        weight_bytes=grid.by_shape(layer.weight_bytes)[grid.shape_of_point],
+        kept_bytes=grid.by_shape(layer.kept_bytes)[grid.shape_of_point],
+        num_layers=num_layers,
+        num_microbatches=num_microbatches,
+        pp=points["pp"],
+        state_shards=points["dp"] * strategy.gradient_shards(points["tp2"]),
+    )
+    weight_bytes = grid.by_shape(layer.weight_bytes)[grid.shape_of_place]
+    size, inside = (places[dp] * strategy.gradient_shards(places[tp]) for dp, tp in (("dp", "tp2"), ("t_dp", "t2")))
+    gradients = collective_time(PaperCollective("reduce_scatter", weight_bytes, size, inside, "dp"), system, corrected)
+    slow_time, fast_time = transfer_times(grid.by_shape(layer.boundary_bytes)[grid.shape_of_point], system)
+    by_point = np.stack([slow_time, fast_time, num_microbatches, num_layers, points["pp"]]).astype(np.float64)
+    by_place = np.stack([*stage_link_shares(places["pp"], places["t_pp"], corrected), gradients])
+    by_cell = np.stack([grid.by_cell(layer.forward.total), grid.by_cell(layer.backward.total)])
+    return CandidatePrices(space=space, time=_times(space, by_cell, by_point, by_place), memory=memory)
+
+
+def _times(space: Candidates, by_cell: Floats, by_point: Floats, by_place: Floats) -> Floats:
+    """Time of an iteration of every candidate, gathered from the tables of its parts. [s]"""
+    time = np.empty(space.num_candidates)
+    for start in range(0, len(time), PIECE):
+        piece = slice(start, start + PIECE)
+        point, place, cell = space.point[piece], space.place[piece], space.grid.cell[piece]
+        forward, backward = (table[cell] for table in by_cell)
+        slow_time, fast_time, num_microbatches, num_layers, pp = (table[point] for table in by_point)
+        slow, fast, one = (table[place] for table in by_place)
+        time[piece] = iteration_time(
+            forward=forward,
+            backward=backward,
+            transfer=slow * slow_time + fast * fast_time,
+            gradients=gradient_time(one=one, forward=forward, backward=backward, num_layers=num_layers),
+            num_microbatches=num_microbatches,
+            num_layers=num_layers,
+            pp=pp,
+        )
+    return time
+
+
+def _smallest(values: Floats, count: int) -> NDArray[np.intp]:
+    """Positions of the ``count`` smallest values, ascending; the first of equal ones first."""
+    if count <= 0:
+        return np.empty(0, dtype=np.intp)
+    limit = np.partition(values, count - 1)[count - 1]
+    found = np.flatnonzero(values <= limit)
+    chosen: NDArray[np.intp] = found[np.argsort(values[found], kind="stable")[:count]]
+    return chosen
