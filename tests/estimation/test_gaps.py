@@ -210,7 +210,7 @@ def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wid
 def test_a_plan_that_is_far_for_many_small_reasons_is_said_to_be_far() -> None:
     other = Plan(pp=8, micro_batch_size=16, recompute="full", overlap_dp=False, offload="activations")
     gap = gap_of_plan(H100._replace(plan=other), KnownRuns(runs()))
-    assert (gap.reason, gap.factor) == ("no measured dense run has a plan that is near to this", SPREADS[-1])
+    assert (gap.reason, gap.factor) == ("no measured dense run has a similar plan", SPREADS[-1])
 
 
 def test_without_any_run_all_is_far() -> None:
@@ -223,7 +223,7 @@ def test_without_any_run_all_is_far() -> None:
     [
         (Plan(tp=4, pp=16, vp=8, cp=4), False, "no measured dense run has cp 4 with sequences of 8,192 tokens"),
         (Plan(ep=8, sharding="zero3"), True, "ep 8 with sharded weights: 2 measured mixture-of-experts runs"),
-        (Plan(sharding="zero3"), True, "no measured mixture-of-experts run has a plan that is near to this"),
+        (Plan(sharding="zero3"), True, "no measured mixture-of-experts run has a similar plan"),
         (Plan(tp=64), False, "no measured dense run has tp 64"),
     ],
 )

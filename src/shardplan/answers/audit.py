@@ -98,7 +98,7 @@ def _listed(values: dict[str, Any]) -> str:
 def _violations(found: Sequence[Break]) -> list[Line]:
     """Rules that are broken, what stops the run first."""
     if not found:
-        return [Line("nothing broken is found", "Rules", "good")]
+        return [Line("no rule is broken", "Rules", "good")]
     return [
         Line((Span(f"{each.rule}: ", "strong"), Span(f"{each.values}; {each.knob}.")), *LABELS[each.severity])
         for each in found

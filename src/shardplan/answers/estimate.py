@@ -129,7 +129,7 @@ def _refusals(estimate: Estimate) -> list[Line]:
 def _framework(question: Question, estimate: Estimate, *, is_whole: bool) -> list[Block]:
     """Which framework runs the plan, with its options and what these do not express; what no test shows."""
     if estimate.framework is None:
-        return [Line("no named framework: it may be that none runs the plan", "Runs on", "strong")]
+        return [Line("no framework was named, so none may be able to run this plan", "Runs on", "strong")]
     untested = [
         Line((Span(sentence(each.partition(": ")[2]), "doubt"),), "Untested", "strong") for each in estimate.untested
     ]
@@ -140,7 +140,7 @@ def _framework(question: Question, estimate: Estimate, *, is_whole: bool) -> lis
         groups = {"": found.options} if is_whole else grouped_options(found.in_effect)
         blocks.append(Phrases([[f"{path}:", *each] if path else each for path, each in groups.items()]))
         if found.unsaid:
-            blocks.append(Line(f"Not among these options: {joined(found.unsaid)}.", ""))
+            blocks.append(Line(f"No option sets: {joined(found.unsaid)}.", ""))
     return [*blocks, *untested]
 
 

@@ -274,4 +274,4 @@ def _what_would_fit(result: SearchResult) -> Part:
     )
     notes = [] if all(each.estimate.has_headroom for each in result.suggestions) else [("", f"{FULL} may not fit")]
     table = RowTable(result.suggestions, columns, notes=notes)
-    return Part("What would fit", [table], "the plan to take of each change")
+    return Part("What would fit", [table], "the recommended plan after each change")

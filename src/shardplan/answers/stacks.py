@@ -102,7 +102,7 @@ def _can_run(stack: Stack, can: Capabilities) -> Iterator[Part]:
     ]
     if rules:
         texts = [f"{row.title} ({place(row)}): {row.value}" for row in rules]
-        parts.append(Part("Refuses besides", [Bullets(texts)], "the rule, its source, and what to do instead"))
+        parts.append(Part("Also refuses", [Bullets(texts)], "the rule, its source, and what to do instead"))
     if libraries:
         texts = [f"{row.title} if {row.value} ({place(row)})" for row in libraries]
         parts.append(Part("Needs besides", [Bullets(texts)], "libraries, and which plans need them"))

@@ -329,7 +329,7 @@ def _order(found: Validation) -> Iterable[Part]:
     """How often bands hold, and the order within sweeps."""
     coverage, ranking = found.coverage(), found.ranking()
     if coverage is not None:
-        said = f"{percent(coverage)} of the measured step times lie inside their band, which is made for 80 %"
+        said = f"{percent(coverage)} of the measured step times lie inside their band; it should be 80 %"
         yield Part("Bands", [Line(f"{said}{_by_tier(found)}.")])
     if not ranking["sweeps"]:
         return
@@ -344,7 +344,7 @@ def _order(found: Validation) -> Iterable[Part]:
 
 def not_understood_parts(texts: Mapping[str, int]) -> list[Part]:
     """Options, values and columns that changed nothing: a misspelt one is among them."""
-    return _counted("Not understood", "what the runs state and the estimate does not know", texts)
+    return _counted("Not understood", "what the runs state and the estimate cannot use", texts)
 
 
 def taken_parts(texts: Mapping[str, int]) -> list[Part]:

@@ -192,7 +192,7 @@ def sensitivity(
 
 @dataclass(frozen=True, kw_only=True)
 class ParetoAnswer(fronts.ParetoFront, AsDocument):
-    """Plans that no other is better than in every respect: :class:`shardplan.decide.pareto.ParetoFront`.
+    """Plans that no other beats in every respect: :class:`shardplan.decide.pareto.ParetoFront`.
 
     Rows: the plans of the front, the fastest first.
     """
@@ -206,7 +206,7 @@ def pareto(
     num_accelerators: int,
     **asked: Unpack[SearchFields],
 ) -> ParetoAnswer:
-    """The plans that no other is better than in step time, memory headroom and robustness, over all that fit.
+    """The plans that no other beats in step time, memory headroom and robustness together, over all that fit.
 
     Arguments are those of :func:`search`. Raises as it does.
     """
@@ -233,7 +233,7 @@ def pareto_sizes(
     progress: Progress | None = None,
     **asked: Unpack[SearchFields],
 ) -> ParetoSizesAnswer:
-    """The sizes that no other is better than in time, accelerators and money, each with the plan to take.
+    """The sizes that no other beats in time, accelerators and money together, each with the plan to take.
 
     ``pareto_sizes("llama-3.1-70b", "dgx-h100", [64, 128, 256], tokens=15e12)``. The time is that of the whole run,
     failures included; without tokens it is that of a step, and the money that of a billion tokens. The batch is that of

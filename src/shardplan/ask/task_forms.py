@@ -77,7 +77,7 @@ class FitForm:
     PANEL = "Search"
 
     largest: str | None = asked(
-        "What is to be as large as it fits: sequence_length, micro_batch_size or layers.", metavar="NAME"
+        "What to make as large as fits: sequence_length, micro_batch_size or layers.", metavar="NAME"
     )
     smallest: str | None = asked("What is to be as small as it fits: gpus.", metavar="NAME")
 

@@ -119,7 +119,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions.searches",
     ),
     "pareto": CommandEntry(
-        "List the plans or sizes that no other is better than: in time, memory, robustness and money.",
+        "List the best compromises: plans or sizes that no other beats in time, memory, robustness and money.",
         (
             "shardplan pareto llama-3.1-70b --cluster dgx-h100 --gpus 512",
             "shardplan pareto llama-3.1-70b --cluster dgx-h100 --gpus 64..4096 --tokens 15T",
@@ -128,7 +128,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions.pareto",
     ),
     "simulate": CommandEntry(
-        "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
+        "Simulate a step event by event: when each stage computes and waits, and the memory it uses.",
         (
             "shardplan simulate examples/plans.json --pick 2 --jitter 0.02 --seed 1",
             "shardplan simulate examples/plans.json --schedule breadth-first",
@@ -146,7 +146,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "step_views",
     ),
     "sweep": CommandEntry(
-        "Ask the questions of a grid: thousands of models, clusters, sizes and networks.",
+        "Run a grid of searches: thousands of models, clusters, sizes and networks.",
         ("shardplan sweep examples/sweep.yaml --out results",),
         "sweep",
     ),
@@ -205,7 +205,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         CorrectedCommand,
     ),
     "published": CommandEntry(
-        "Ask a published method a case in its own terms, or check reference files.", module="published.commands"
+        "Run a published method on a case in its own terms, or check reference files.", module="published.commands"
     ),
 }
 """The commands, in the order of the reference."""

@@ -48,7 +48,7 @@ def simulate(
     step: StepForm,
     wanted: SimulateForm,
 ) -> int:
-    """Simulate a step event by event: when every stage works, waits, and how much it keeps.
+    """Simulate a step event by event: when each stage computes and waits, and the memory it uses.
 
     The times are those of the estimate, pass by pass. The closed form of the estimate is shown for comparison.
     """

@@ -31,7 +31,7 @@ class DrawingFlags:
     PANEL = "Output"
 
     out: str | None = asked("Write the step as a trace that ui.perfetto.dev opens.", metavar="FILE")
-    html: str | None = asked("Write the step as a page to look around in, one file without a network.", metavar="FILE")
+    html: str | None = asked("Write the step as an interactive page: one file that works offline.", metavar="FILE")
     svg: str | None = asked("Write the step as a picture.", metavar="FILE")
 
     def drawings(self, output: OutputFlags) -> Drawings:

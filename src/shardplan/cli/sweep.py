@@ -49,7 +49,7 @@ def sweep(
     resume: ResumeFlag = False,
     status: StatusFlag = False,
 ) -> int:
-    """Ask the questions of a grid: thousands of models, clusters, sizes and networks.
+    """Run a grid of searches: thousands of models, clusters, sizes and networks.
 
     Each is an exhaustive search, as `shardplan plan` makes it. Rows are kept as they come: a sweep that was killed goes
     on with --resume, and ends with the same table.

@@ -138,7 +138,7 @@ class BudgetOption:
     spares: int
     """Accelerators that are paid for and wait."""
     spares_needed: int
-    """Accelerators that would replace failed ones without a wait in 99 % of the time."""
+    """Spare accelerators that would be enough to replace failed ones at once 99 % of the time."""
     price: HourlyPrice | None
     """Of one accelerator for an hour; None where none is known."""
     energy: Energy | None
@@ -263,7 +263,7 @@ def _shortfalls(option: BudgetOption, limits: Limits) -> Iterator[str]:
         if most is not None and value is None:
             yield f"{name} cannot be worked out: the power of {option.question.cluster.accelerator.name} is not known"
         elif most is not None and value is not None and value > most:
-            yield f"{name}: {value:,.4g} {unit}, {100 * (value / most - 1):.3g} % more than {most:,.4g}"
+            yield f"{name}: {value:,.4g} {unit}, {100 * (value / most - 1):.3g} % above the limit of {most:,.4g}"
 
 
 def _no_plan(limits: Limits, runs: _Runs) -> str:

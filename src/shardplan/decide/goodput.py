@@ -141,7 +141,7 @@ def accounts(productive: float, recovery: Recovery, start_up_time: float) -> Acc
 
 
 def spares_needed(rate: float, node_size: int, operations: Operations) -> int:
-    r"""Accelerators that replace failed ones without a wait in 99 % of the time: whole nodes.
+    r"""Spare accelerators that are enough to replace failed ones at once 99 % of the time: whole nodes.
 
     Nodes in repair are Poisson distributed with the mean :math:`0.78\,\lambda\,t_{repair}`.
     """

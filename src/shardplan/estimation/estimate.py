@@ -151,7 +151,7 @@ def with_memory_of(answer: Estimate, question: Question) -> Estimate:
 
 
 def estimate_plan(question: Question, plan: Plan) -> Estimate:
-    """As ``estimate``, for a question already put."""
+    """As ``estimate``, for a question that is already built."""
     return estimate_plans(question, (plan,))[0]
 
 

@@ -125,7 +125,7 @@ def _gap(asked: Features, rarest_of_it: tuple[str, float], squared: NDArray[np.f
     reason, rare = rarest_of_it
     far = spread(float(np.sqrt(squared.min(initial=np.inf))))
     if rare < min(far, UNMEASURED_PAIR):
-        reason = f"no measured {_kind_of(asked)} run has a plan that is near to this"
+        reason = f"no measured {_kind_of(asked)} run has a similar plan"
     return Gap(reason=reason, factor=max(rare, far) if rare > 1 else far)
 
 

@@ -60,7 +60,7 @@ def search_question(
     use_all: bool = False,
     tested: Tested | None = None,
 ) -> SearchResult:
-    """As ``search``, for a question already put.
+    """As ``search``, for a question that is already built.
 
     ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits and, with
     ``offers``, for neighbouring counts and batches where something does. ``simulated``: called with plans simulated and
@@ -125,7 +125,7 @@ def _listed(survey: Survey, goal: Listing) -> list[Cell]:
 
 
 def _result_of(survey: Survey, space: Space, answers: Found, search_time: float) -> SearchResult:
-    """The search as it is told, before changes of the question are looked at."""
+    """The search of the question as it was asked, before changes to it are tried."""
     estimates, ties = answers
     return SearchResult(
         question=survey.question,

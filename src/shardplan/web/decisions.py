@@ -117,7 +117,7 @@ def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress
 
 
 def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
-    """Sizes that no other is better than in time, accelerators and money."""
+    """Sizes that no other beats in time, accelerators and money together."""
     sizes, put = _on_sizes(question, values, stop)
     with about_field("price"):
         found = size_fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
@@ -322,7 +322,7 @@ def _read(place: int, name: str, text: str) -> tuple[str, Any]:
 
 
 def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progress) -> Shown:
-    """Plans that no other is better than in every respect."""
+    """Plans that no other beats in every respect."""
     put = question.put_search(stop)
     front = fronts.pareto_front(put.question, searches(question, put, stop))
 

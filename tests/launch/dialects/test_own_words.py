@@ -196,6 +196,6 @@ def test_pipelines_and_accumulation_of_the_first_fork_for_deepspeed(tmp_path: Pa
 
 def test_a_file_that_names_no_model_and_no_batch_is_of_no_trainer(tmp_path: Path) -> None:
     text = "{learning_rate: 1, num_train_epochs: 1, gradient_accumulation_steps: 1, gradient_checkpointing: true, MORE}"
-    with pytest.raises(InputError, match="of no framework that is read"):
+    with pytest.raises(InputError, match="not one that shardplan recognises"):
         read(tmp_path, "a.yaml", text.replace("MORE", "model_family: own"))
     assert read(tmp_path, "b.yaml", text.replace("MORE", "model_name_or_path: a")).framework == "hf-trainer"

@@ -87,7 +87,7 @@ def test_memory_is_below_on_the_same_axis() -> None:
     timeline = with_memory(step_of(pp=2))
     svg = timeline_svg(timeline)
     assert svg.count('class="mp"') == 2  # a peak for each rank
-    assert "above the 5.00 GB that is there all the time, up to 3.00 GB" in svg
+    assert "above the 5.00 GB that it always holds, up to 3.00 GB" in svg
     assert "8.00 GB" in svg
     few = timeline_svg(with_memory(step_of(pp=12, num_microbatches=12)))
     assert few.count('class="mp"') == 1  # the range of all ranks, and the fullest one

@@ -278,7 +278,7 @@ def _failures(run: BudgetOption) -> Iterator[Block]:
         f"One every {format_time(1 / rate)}: {rounded(run.duration.num_failures)} in the run. {size} "
         f"and come every {format_time(recovery.interval)}."
     )
-    nodes = f"{run.spares_needed:,} spare accelerators replace failed ones without a wait in 99 % of the time"
+    nodes = f"{run.spares_needed:,} spare accelerators are enough to replace failed ones at once 99 % of the time"
     yield Line(f"{nodes}; {run.spares:,} are paid for (--spares).")
 
 

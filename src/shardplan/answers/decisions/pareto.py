@@ -62,9 +62,9 @@ def pareto_document(front: ParetoFront, given: Sequence[str] = (), *, listed: in
     table = RowTable(front.points, columns(front))
     verdict, parts = [Line(f"None of {front.num_plans_evaluated:,} valid plans fits.", "Too big", "bad")], []
     if front.points and front.recommended is not None:
-        count, others = f"{len(front.points):,} plans", f"no other of {front.num_plans_feasible:,} that fit"
+        count, others = f"{len(front.points):,} plans", f"none of the {front.num_plans_feasible:,} that fit"
         verdict = [
-            Line(f"{count}; {others} is better than one of them.", "Front", "good"),
+            Line(f"{count}; {others} is better in every respect than one of these.", "Front", "good"),
             plan_line(front.recommended),
             *doubt_lines(front.recommended),
         ]
@@ -73,7 +73,7 @@ def pareto_document(front: ParetoFront, given: Sequence[str] = (), *, listed: in
             Part(
                 "Plans of the front",
                 _list(front, chosen(front, listed)),
-                "worse: step where things are worse; mb: micro-batch size",
+                "worse: step time if conditions are worse; mb: micro-batch size",
             ),
         ]
     return AnswerDocument(
@@ -144,7 +144,7 @@ def plot(front: ParetoFront) -> Plot:
 
 
 def pareto_chart(front: ParetoFront) -> Chart:
-    """Step time against memory headroom, and against the step where things are worse."""
+    """Step time against memory headroom, and against the step time if conditions are worse."""
     question, points = front.question, drawn(front)
     hidden = len(front.points) - len(points)
     left_out = f"{hidden:,} plans that take more than {SLOWEST:g} times as long are not drawn. " if hidden else ""

@@ -90,7 +90,7 @@ def sensitivity_document(found: Sensitivity, given: Sequence[str] = ()) -> Answe
         f"Every parameter is divided and multiplied by {found.factor:g}, and the fastest plan is searched again. An "
         "elasticity of -0.4 means: one per cent more makes the best step 0.4 % shorter."
     )
-    total = f"Elasticities of the rates sum to {found.sum_of_rates:.2f}; -1 if nothing else took time."
+    total = f"Elasticities of the rates sum to {found.sum_of_rates:.2f}; it would be -1 if only these rates took time."
     parts = [
         Part("Elasticity of the best step time", [table], "bar: % of step time per % of the parameter"),
         Part("How to read it", [Line(how), Line(total)]),

@@ -17,7 +17,7 @@ def pareto(
     output: OutputFlags,
     charts: ChartFlags,
 ) -> int:
-    """List the plans or sizes that no other is better than: in time, memory, robustness and money.
+    """List the best compromises: plans or sizes that no other beats in time, memory, robustness and money.
 
     The front is exact over all plans of the search space that fit. Robustness is the step time where things are worse.
 

@@ -56,7 +56,7 @@ app = typer.Typer(cls=Methods, rich_markup_mode=None, add_completion=False, cont
 
 @app.callback(invoke_without_command=True)
 def published(context: typer.Context) -> None:
-    """Ask a published method a case in its own terms, or check reference files.
+    """Run a published method on a case in its own terms, or check reference files.
 
     A method of another package is a command of its name, with --input and --json.
     """

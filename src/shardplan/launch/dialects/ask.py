@@ -202,10 +202,10 @@ def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
 
 def _error(path: Path, name: str | None, where: str = "") -> InputError:
     what = (
-        f"a launch file of {name}, which is recognised but not read{where}" if name else "of no framework that is read"
+        f"a launch file of {name}, which is recognised but not read{where}" if name else "not one that shardplan recognises"
     )
     return InputError(
         f"{path} is {what}",
-        rule="a launch file is of a framework that is read",
-        hint=f"read are {READ}; or put the plan by flags to `shardplan estimate`",
+        rule="a launch file belongs to a framework that shardplan reads",
+        hint=f"shardplan reads files of {READ}; or describe the plan with flags of `shardplan estimate`",
     )

@@ -128,7 +128,7 @@ def switches_in_stack(stack: Stack | None, restricted: Collection[str]) -> tuple
     left = [name.replace("_", " ") for name in defaults if name not in taken and name not in restricted]
     texts = [f"plans have {in_words(taken)} as usual in {stack.name}"] if taken else []
     if left:
-        texts.append(f"not taken from {stack.name}, so that the search is free: {', '.join(left)} (--fix takes one)")
+        texts.append(f"searched instead of taken from {stack.name}: {', '.join(left)} (--fix takes one)")
     return tuple(texts)
 
 

@@ -269,7 +269,7 @@ TEMPLATES: Final = (
     ),
     Template(
         "layer_kinds", MODEL, (),
-        lambda framework, known: f"{framework} has layers of these kinds: {_list(known)}",
+        lambda framework, known: f"{framework} supports these kinds of layers: {_list(known)}",
         lambda known, s, _d: not _missing_kinds(known, s),
         lambda known, s, _p: f"choose a framework that has {_list(_missing_kinds(known, s))} (--stack all compares)",
     ),
@@ -332,19 +332,19 @@ TEMPLATES: Final = (
     ),
     Template(
         "pipelined_shardings", "sharding", ("pp", "sharding"),
-        lambda framework, kinds: f"{framework} shards in a pipeline by {_one_of(kinds, 'no kind')}",
+        lambda framework, kinds: f"{framework} with a pipeline supports sharding {_one_of(kinds, 'of no kind')}",
         lambda kinds, _s, d: _alone(d.pp) | (d.plan.sharding in kinds or not kinds),
         lambda kinds, _s, _p: f"set sharding to {_or(kinds)}, or pp to 1",
     ),
     Template(
         "partial_shardings", "sharding_degree", ("tp", "pp", "sharding", "sharding_degree"),
-        lambda framework, kinds: f"{framework} shards over a part of the replicas by {_one_of(kinds, 'no kind')}",
+        lambda framework, kinds: f"{framework} over part of the replicas supports sharding {_one_of(kinds, 'of no kind')}",
         _partial_holds,
         lambda kinds, _s, _p: "leave sharding_degree out" + (f", or shard by {_or(kinds)}" if kinds else ""),
     ),
     Template(
         "recompute", "recompute", ("recompute",),
-        lambda framework, words: f"{framework} can recompute {_one_of(words, 'nothing')}",
+        lambda framework, words: f"{framework} supports recompute {_one_of(words, 'none')}",
         lambda words, _s, d: all(word in words for word in recompute_words(d.plan.recompute)),
         lambda words, _s, _p: f"set recompute to {_or(('none', *words))}",
     ),

@@ -21,7 +21,7 @@ MOST_STRIPS: Final = 8
 STRIPS, BETWEEN, HEAD, PANEL = 176.0, 6.0, 22.0, 90.0
 """Heights of a few strips together, of the space below one, of the title, and of the panel."""
 ALMOST_ALL: Final = 0.6
-"""Share of the peak that is there all the time, from which on the axis of the panel does not begin at 0."""
+"""Share of the peak that is always held, from which on the axis of the panel does not begin at 0."""
 COLUMN: Final = 2.0
 """Width of what shows the most memory of its time, where there are more changes than can be seen. [pixels]"""
 
@@ -62,7 +62,7 @@ def _what_strips_show(always: Sequence[float], above: float) -> str:
     if not max(always):
         return f"Memory of each rank, up to {format_bytes(above)}; its peak is at the right"
     return (
-        f"Memory of each rank above the {' to '.join(texts)} that is there all the time, up to {format_bytes(above)}; "
+        f"Memory of each rank above the {' to '.join(texts)} that it always holds, up to {format_bytes(above)}; "
         "its peak is at the right"
     )
 

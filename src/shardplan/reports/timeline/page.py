@@ -161,7 +161,7 @@ def _summary(timeline: StepTimeline) -> str:
     rates = 100 * timeline.bubble_rates
     bubble = f"{rates.min():.1f} to {rates.max():.1f} %" if len(rates) > 1 else f"{rates.max(initial=0.0):.1f} %"
     once = timeline.step_time - timeline.pipeline_time
-    after = f", {format_time(once)} of it once a step" if once > timeline.step_time * 1e-6 else ""
+    after = f", of which {format_time(once)} after the pipeline" if once > timeline.step_time * 1e-6 else ""
     return f"{format_time(timeline.step_time)} a step{after}. Bubble {bubble} of the time of a rank."
 
 
