@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOMS = ("workload", "costs", "memory", "schedules", "estimation")
-"""Folders of formulas."""
+ROOMS = ("physics/workload", "physics/costs", "physics/memory", "physics/schedules", "estimation")
+"""Folders or files of formulas."""
 OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
     ast.Mod: ast.FloorDiv,
@@ -68,12 +68,17 @@ def _short(text: str) -> str:
     return " ".join(text.split())
 
 
+def files_of(package: Path, room: str) -> list[Path]:
+    """The files of a room, which is a folder or a file."""
+    return sorted((package / room).rglob("*.py")) or [package / f"{room}.py"]
+
+
 def mutants_of(package: Path, rooms: Iterable[str] = ROOMS) -> list[Mutant]:
     """All mutants of the formulas in ``rooms`` of a package, in the order of files and lines."""
     return [
         mutant
         for room in rooms
-        for path in sorted((package / room).rglob("*.py"))
+        for path in files_of(package, room)
         for mutant in mutants_of_file(path.read_bytes(), path.relative_to(package).as_posix())
     ]
 

@@ -90,9 +90,9 @@ def sample(package: Path, rooms: list[str], size: int, seed: int) -> list[Mutant
 
 def mirrored(project: Path, path: str) -> list[str]:
     """Tests of a formula's folder (or of the one around it), those of its own file or folder first."""
-    file = Path("tests") / path
-    folder = next(each for each in file.parents if (project / each).is_dir())
-    own = [folder / f"test_{Path(name).stem}.py" for name in reversed(file.relative_to(folder).parts)]
+    file = (Path("tests") / path).with_suffix("")
+    folder = next(each for each in (file, *file.parents) if (project / each).is_dir())
+    own = [folder / f"test_{name}.py" for name in reversed(file.relative_to(folder).parts)]
     return [str(each) for each in (*own, folder) if (project / each).exists()]
 
 

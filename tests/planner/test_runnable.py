@@ -216,9 +216,9 @@ REFUSED: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("deepspeed", {"vp": 4}, "deepspeed runs pipelines by 1f1b", "--fix vp=4", "set vp to 1"),
     ("llm-foundry", {"pp": 2}, "llm-foundry has no pipelines", "--fix pp=2", "set pp to 1"),
     ("torchtitan", {"cp_comm": "p2p"}, "torchtitan exchanges keys", "--fix cp_comm=p2p", "set cp_comm to allgather"),
-    ("torchtitan", {"recompute": "layernorm"}, "torchtitan can recompute", "--fix recompute=layernorm", "op_sac"),
+    ("torchtitan", {"recompute": "layernorm"}, "torchtitan supports recompute", "--fix recompute=layernorm", "op_sac"),
     ("nanotron", {"sharding": "zero3"}, "nanotron shards", "--fix sharding=zero3", "set sharding to ddp or zero1"),
-    ("deepspeed", {"pp": 2, "sharding": "zero3"}, "deepspeed shards in a pipeline", "sharding=zero3", "or pp to 1"),
+    ("deepspeed", {"pp": 2, "sharding": "zero3"}, "deepspeed with a pipeline supports", "sharding=zero3", "or pp to 1"),
     ("maxtext", {"schedule": "zb-v"}, "maxtext runs pipelines", "--fix schedule=zb-v", "gpipe or breadth-first"),
     ("torchtitan", {"overlap_dp": False}, "always on", "--fix overlap_dp=False", "turn overlap_dp on"),
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.schedules.executor import equal, run
+from tests.physics.schedules.executor import equal, run
 from tests.simulation.cases import even, passes, pipeline, step
 
 from shardplan.base.errors import InputError

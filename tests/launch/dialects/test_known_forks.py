@@ -191,9 +191,9 @@ def test_accumulation_of_a_fork_counts_in_the_batch(tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("trainer: {devices: 8, num_nodes: 1}\nrun: {model_type: other}\n", "SageMaker HyperPod"),
-        ("trainer: {devices: 8, num_nodes: 1}\nmodel: {name: other}\n", "no framework"),
-        ("per_device_batch_size: 1\nsteps: 500\nlearning_rate: 0.1\n", "no framework"),
-        ("max_target_length: 100\nmodel: other\n", "no framework"),
+        ("trainer: {devices: 8, num_nodes: 1}\nmodel: {name: other}\n", "shardplan recognises"),
+        ("per_device_batch_size: 1\nsteps: 500\nlearning_rate: 0.1\n", "shardplan recognises"),
+        ("max_target_length: 100\nmodel: other\n", "shardplan recognises"),
     ],
 )
 def test_a_key_that_others_have_too_makes_no_framework(tmp_path: Path, text: str, named: str) -> None:

@@ -15,10 +15,10 @@ import yaml
 from hypothesis import given
 from tests import strategies
 from tests.few import few
-from tests.frameworks.test_options import CANDIDATES, _changed, _effective
 from tests.launch.export.cases import LAUNCHES, Launch
 from tests.launch.export.launched import launched
 from tests.launch.export.write import FOLDER, path_of
+from tests.physics.frameworks.test_options import CANDIDATES, _changed, _effective
 
 from shardplan import load_cluster, load_model
 from shardplan.base.errors import InputError, NotRunnableError, PlanError, UnknownNameError

@@ -201,9 +201,8 @@ def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
 
 
 def _error(path: Path, name: str | None, where: str = "") -> InputError:
-    what = (
-        f"a launch file of {name}, which is recognised but not read{where}" if name else "not one that shardplan recognises"
-    )
+    of_known = f"a launch file of {name}, which is recognised but not read{where}"
+    what = of_known if name else "not one that shardplan recognises"
     return InputError(
         f"{path} is {what}",
         rule="a launch file belongs to a framework that shardplan reads",

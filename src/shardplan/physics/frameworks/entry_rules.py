@@ -338,7 +338,7 @@ TEMPLATES: Final = (
     ),
     Template(
         "partial_shardings", "sharding_degree", ("tp", "pp", "sharding", "sharding_degree"),
-        lambda framework, kinds: f"{framework} over part of the replicas supports sharding {_one_of(kinds, 'of no kind')}",
+        lambda framework, kinds: f"{framework} over some replicas supports sharding {_one_of(kinds, 'of no kind')}",
         _partial_holds,
         lambda kinds, _s, _p: "leave sharding_degree out" + (f", or shard by {_or(kinds)}" if kinds else ""),
     ),

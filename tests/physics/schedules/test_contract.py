@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.schedules.executor import equal, run
+from tests.physics.schedules.executor import equal, run
 
 from shardplan.physics.schedules.base import Passes, Pipeline, PipelineSchedule, Place
 from shardplan.physics.schedules.registry import SCHEDULES

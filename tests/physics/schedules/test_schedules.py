@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.schedules.executor import equal, run
+from tests.physics.schedules.executor import equal, run
 
 from shardplan.base.arrays import Numbers
 from shardplan.inputs.job import Job

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.costs.networks import (
+from tests.examples import cluster, ideal_profile, tier
+from tests.physics.costs.networks import (
     ALONE,
     LATENCY,
     RATE,
@@ -20,7 +21,6 @@ from tests.costs.networks import (
     sizes,
     with_bandwidth,
 )
-from tests.examples import cluster, ideal_profile, tier
 
 from shardplan.inputs.plan_numbers import Digit
 from shardplan.physics.costs.collectives import Group, collective_bytes, collective_time

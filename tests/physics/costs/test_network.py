@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.costs.networks import KINDS, LATENCY, PODS, SIZE, network, nodes, of
 from tests.examples import cluster, ideal_profile, tier
+from tests.physics.costs.networks import KINDS, LATENCY, PODS, SIZE, network, nodes, of
 
 from shardplan.base.files import DATA
 from shardplan.calibrate.constants import Vector

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.costs.networks import PODS, SIZE, kinds, network
 from tests.examples import cluster, ideal_profile, tier
+from tests.physics.costs.networks import PODS, SIZE, kinds, network
 from tests.strategies import Case, cases
 
 from shardplan.inputs.cluster import Cluster

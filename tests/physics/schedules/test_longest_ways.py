@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.schedules.executor import run
+from tests.physics.schedules.executor import run
 
 from shardplan.inputs.plan import chunk_layers
 from shardplan.physics.schedules.base import Pipeline
