@@ -93,7 +93,7 @@ def test_a_search_takes_only_what_it_does_not_vary() -> None:
     assert "megatron-deepspeed runs pipelines by 1f1b, zb-h1" in stacked["rejected"]
     words = assumed(stacked)
     assert "overlap dp off" in words
-    assert "not taken from megatron-deepspeed" in words
+    assert "searched instead of taken from megatron-deepspeed" in words
     own = answer("plan", *SMALL, *FEW, "--stack", "megatron-deepspeed", "--fix", "overlap_dp=true")
     assert all(each["plan"]["overlap_dp"] for each in own["plans"])
 
