@@ -66,7 +66,7 @@ def test_money_buys_the_soonest_run_it_can() -> None:
 
 def test_a_deadline_that_nothing_meets_says_how_near_it_comes() -> None:
     option = budget(days=1e-4).options[0]
-    assert "more than 0.0001" in option.shortfalls[0]
+    assert "above the limit of 0.0001" in option.shortfalls[0]
     assert option.days < budget(num_accelerators=8).options[0].days
 
 

@@ -45,7 +45,7 @@ SAID: dict[str, tuple[str, ...]] = {
             ("vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
             ("pareto_sizes&sizes=8,16", "8 accelerators: "),
             ("pareto_sizes&sizes=8,16&tokens=1T", "Cheapest</b> 8 accelerators: "),
-            ("pareto", "is better than one of them"),
+            ("pareto", "is better in every respect than one of these"),
             ("sensitivity", "Pays: "),
             ("fit&sought=sequence_length", "The largest sequence length that fits is"),
             ("fit&sought=gpus", "The smallest number of accelerators that fits is"),

@@ -88,7 +88,7 @@ def test_a_limit_that_is_broken_ends_with_1() -> None:
     result = run(*SMALL, "--gpus", 8, "--days", "0.001")
     assert result.exit_code == 1
     assert "Misses" in result.output
-    assert "more than 0.001" in unwrapped(result.output)
+    assert "above the limit of 0.001" in unwrapped(result.output)
 
 
 def test_times_and_bandwidths_have_units() -> None:
