@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.inputs.readers.typed import whole
 
 NameArgument = Annotated[

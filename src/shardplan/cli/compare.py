@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.base.errors import InputError, shown
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.cli.pick import picked
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from shardplan.ask.forms import PickField, PlanFields, QuestionForm
 from shardplan.base.errors import InputError
 from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.cli.pick import picked_from
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import values_of

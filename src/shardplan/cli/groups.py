@@ -13,8 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shardplan.base.errors import UnknownNameError
-from shardplan.cli.flags.option_groups import DETAILS
-from shardplan.cli.flags.unknown import check_given_once
+from shardplan.cli.flags.flag import DETAILS, check_given_once
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
 """How help is asked for and laid out."""

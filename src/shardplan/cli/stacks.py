@@ -8,8 +8,8 @@ import typer
 
 from shardplan.base.errors import InputError
 from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
-from shardplan.cli.flags.unknown import flag
 
 StackArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")

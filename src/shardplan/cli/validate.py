@@ -9,8 +9,8 @@ import typer
 from shardplan.ask.forms import ProfileField
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.base.outputs import HTML
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, one_of, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.cli.show.document import show_document
 
 if TYPE_CHECKING:

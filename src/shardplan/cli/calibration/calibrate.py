@@ -17,8 +17,8 @@ from shardplan.cli.calibration.ways import (
     profile_name,
     refit_shipped,
 )
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.inputs.readers.typed import whole
 
 MOST_SEED = 2**31

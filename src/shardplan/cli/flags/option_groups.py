@@ -18,10 +18,9 @@ import typer
 from shardplan.base.fields import Described, FieldOf, FieldsOf, asked, dataclass, described, switch
 from shardplan.base.outputs import JSON, JsonTarget, OwnFile
 from shardplan.base.words import switch_word
+from shardplan.cli.flags.flag import DETAILS
 from shardplan.inputs.readers.typed import values_of
 
-DETAILS: Final = " in detail"
-"""Ends the titles of groups of flags that few people need."""
 METAVARS: Final = {int: "N", float: "N", tuple: "N,N,..."}
 
 

@@ -12,8 +12,8 @@ import typer
 from shardplan.ask.forms import PickField
 from shardplan.base.errors import InputError
 from shardplan.base.words import joined
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.cli.pick import picked_from
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.base.fields import dataclass
-from shardplan.cli.flags.unknown import flag
+from shardplan.cli.flags.flag import flag
 
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shardplan.base.fields import dataclass
-from shardplan.cli.flags.unknown import flag
+from shardplan.cli.flags.flag import flag
 
 
 def _text(title: str, text: str, *names: str, metavar: str = "N", **more: Any) -> Any:

@@ -10,8 +10,8 @@ import typer
 from shardplan.ask.forms import SearchForm
 from shardplan.base.errors import InputError
 from shardplan.base.outputs import JsonTarget
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, listed_by, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.cli.published.case import show_answer
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.cli.figure_files import FigureFiles
+from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
-from shardplan.cli.flags.unknown import flag
 from shardplan.cli.progress import MOST_WORKERS, workers_of
 from shardplan.cli.published.case import show_answer
 from shardplan.inputs.readers.typed import whole
