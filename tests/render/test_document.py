@@ -120,13 +120,13 @@ def test_a_frame_has_cells() -> None:
 def test_html_shows_wide_columns_and_escapes_every_text() -> None:
     text = notebook_html(DOCUMENT)
     assert "<td>&lt;a&gt;</td>" in text
-    assert '<td class="wrap">&lt;a&gt;&lt;a&gt;</td>' in text
+    assert '<td class="n">&lt;a&gt;&lt;a&gt;</td>' in text
     assert "<a>" not in text
     assert '<tr class="quiet"><td>b</td><td class="n">-</td>' in text
 
 
 def test_a_row_of_html_leads_to_its_address() -> None:
-    assert '<td class="wrap"><a href="/step?a=1&amp;b=2" data-apply>bb</a></td>' in table_html(
+    assert '<td class="n"><a href="/step?a=1&amp;b=2" data-apply>bb</a></td>' in table_html(
         TABLE, lambda row: "/step?a=1&b=2" if row[0] == "b" else ""
     )
 

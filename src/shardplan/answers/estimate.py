@@ -129,7 +129,7 @@ def _refusals(estimate: Estimate) -> list[Line]:
 def _framework(question: Question, estimate: Estimate, *, is_whole: bool) -> list[Block]:
     """Which framework runs the plan, with its options and what these do not express; what no test shows."""
     if estimate.framework is None:
-        return [Line("no framework was named, so none may be able to run this plan", "Runs on", "strong")]
+        return [Line("not checked: no framework was named", "Runs on", "strong")]
     untested = [
         Line((Span(sentence(each.partition(": ")[2]), "doubt"),), "Untested", "strong") for each in estimate.untested
     ]

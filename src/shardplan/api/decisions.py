@@ -23,7 +23,6 @@ from shardplan.base.fields import dataclass
 from shardplan.base.records import field_values
 from shardplan.decide import largest as fits
 from shardplan.decide import pareto as fronts
-from shardplan.decide import pareto as size_fronts
 from shardplan.decide import scale as scales
 from shardplan.decide import sensitivity as sensitivities
 from shardplan.decide import whatif as what_ifs
@@ -216,7 +215,7 @@ def pareto(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoSizesAnswer(size_fronts.SizesFront, AsDocument):
+class ParetoSizesAnswer(fronts.SizesFront, AsDocument):
     """Sizes in time, accelerators and money: :class:`shardplan.decide.pareto.SizesFront`.
 
     Rows: the sizes, the smallest first.
@@ -242,6 +241,6 @@ def pareto_sizes(
     """
     ordered = scales.checked_sizes(sizes)
     put, searches = put_search(model, cluster, ordered[-1], asked)
-    found = size_fronts.sizes_front(put.question, ordered, searches, progress=progress)
+    found = fronts.sizes_front(put.question, ordered, searches, progress=progress)
     found = replace(found, assumptions=(*put.assumptions, *found.assumptions))
-    return ParetoSizesAnswer(**field_values(size_fronts.SizesFront, found))
+    return ParetoSizesAnswer(**field_values(fronts.SizesFront, found))

@@ -1,7 +1,4 @@
-"""How far a command is, on standard error.
-
-Workers of the commands that can spread their work.
-"""
+"""How far a command is, on standard error, and the worker processes that share its work."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The files that show a step: a trace, a page and a picture, each by a flag of its own.
-
-``shardplan timeline --measured``: a measured step laid over the prediction of a plan.
-
-``shardplan timeline``: one simulated step, from event to event, as files that show it.
-"""
+"""``shardplan timeline``: one step, simulated or measured, and the files that show it: trace, page and picture."""
 
 from __future__ import annotations
 

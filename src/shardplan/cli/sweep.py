@@ -1,7 +1,4 @@
-"""``shardplan sweep``: every question of a grid, kept in a folder.
-
-``shardplan plot``: the results of a sweep as a page or a picture.
-"""
+"""``shardplan sweep`` answers every question of a grid in a folder; ``shardplan plot`` draws the results."""
 
 from __future__ import annotations
 

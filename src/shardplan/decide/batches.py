@@ -5,7 +5,7 @@ for every number of replicas the largest batch is looked at that they divide, an
 the stages of a pipeline: the largest multiples within the limits of the divisors of the count, with a few powers of two
 more.
 
-A batch, and maybe a sequence length, that grows over the run.
+A batch may also grow over the run, and the sequence length with it.
 """
 
 from __future__ import annotations

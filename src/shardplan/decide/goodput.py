@@ -10,7 +10,7 @@ a complete checkpoint takes, in the mean,
 (J. Daly, Future Generation Computer Systems 22, 2006, for :math:`D = 0`), of which :math:`\tau` makes progress. The
 interval that makes most of it depends neither on :math:`D` nor on :math:`R`.
 
-How long a whole run takes: steps of its stages, failures and checkpoints.
+From it follows how long a whole run takes: steps of its stages, failures and checkpoints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How a cluster is run for weeks: failures, restarts, checkpoints, price and energy; the defaults are data.
-
-Price, energy and carbon of accelerators that run for a time.
-"""
+"""How a cluster is run for weeks: failures, restarts, checkpoints, price, energy and carbon; the defaults are data."""
 
 from __future__ import annotations
 

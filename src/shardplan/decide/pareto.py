@@ -1,4 +1,6 @@
-r"""The plans that no other is better than: in step time, memory headroom, and step time where things are worse.
+r"""The best compromises among plans, and among sizes of a cluster: those that no other dominates.
+
+Plans are compared in step time, memory headroom, and step time if conditions are worse.
 
 A plan q dominates a plan p where it is no worse in step time T, peak memory M and pessimistic step time
 :math:`\hat T` (``planner.robustness``), and better in one of them. The front is what no plan of the space that fits
@@ -10,7 +12,7 @@ rank of otherwise equal plans) the least step time and the least memory. Since :
 for a plan q that has been priced: the plans of the cells that no other dominates by their least values. What is left is
 priced, and compared in all three.
 
-The sizes of a cluster that no other is better than: in time, accelerators and money.
+Sizes are compared in time, accelerators and money.
 
 One job is planned at each size, with one batch (:mod:`shardplan.decide.scale`). With tokens, the time is the wall
 time t of the whole run, failures included. Its money, at a price p of one accelerator for an hour, and the money of a

@@ -11,7 +11,7 @@ accelerators never slow the job down. Only the sizes of the list are compared fo
 The marginal efficiency is what each added accelerator brings, relative to an accelerator of the smallest size. Adding
 accelerators stops paying where it falls below ``least_gain``.
 
-The size of a cluster that meets a limit: few searches over the sizes there are.
+The smallest size that meets a limit is found with few searches.
 
 Sizes are whole nodes, 32 of them from one power of two to the next. The time of a run falls with the size, but not
 everywhere: a size whose divisors do not suit the model trains less per accelerator than its neighbours. So a bisection

@@ -1,6 +1,6 @@
-"""What the states of a stage cost a step, the bytes that they take, and the memory of a rank at its peak.
+"""What the states of a stage cost a step and take in memory, the peak memory of a rank, and model FLOP per token.
 
-Model FLOP per token: what training a token takes, whatever the plan.
+Model FLOP are what training a token takes, whatever the plan.
 """
 
 from __future__ import annotations

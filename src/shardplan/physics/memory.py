@@ -1,8 +1,6 @@
-"""Activations that a stage keeps.
+"""Memory of one rank: activations that its stage keeps, and weights, gradients and optimizer states by sharding.
 
-Weights, gradients and optimizer states of one rank under each sharding.
-
-Which knob makes a part of the memory smaller.
+Also which knob makes each part smaller.
 """
 
 from __future__ import annotations

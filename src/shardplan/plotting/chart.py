@@ -1,6 +1,6 @@
-"""A figure as plain records: panels with axes and series. One description is drawn as a page and as a picture.
+"""A figure as plain records: panels with axes and series, drawn as a page or as a picture.
 
-The libraries that draw: an optional extra, looked for when something is drawn.
+The libraries that draw are an optional extra, looked for when something is drawn.
 """
 
 from __future__ import annotations

@@ -124,14 +124,15 @@ def _title(column: Column) -> str:
 
 def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address | None) -> str:
     where = address(row) if address is not None and any(column.is_wide for column in columns) else ""
-    cells = "".join(f"<td{_side(column)}>{_cell(column, row, where)}</td>" for column in columns)
+    *_, last = columns
+    cells = "".join(f"<td{_side(each)}>{_cell(each, row, where if each is last else '')}</td>" for each in columns)
     tone = table.tone(row)
     return f'<tr class="{tone}">{cells}</tr>' if tone else f"<tr>{cells}</tr>"
 
 
 def _side(column: Column) -> str:
     """The class of numbers, which stand on the right."""
-    if column.is_wide:
+    if column.is_wide and column.is_text:
         return ' class="wrap"'
     return "" if column.is_text or column.bar is not None else ' class="n"'
 
@@ -140,7 +141,7 @@ def _cell(column: Column, row: Any, where: str) -> str:
     if column.bar is not None:
         return _bar(column.value(row) or 0.0, is_centred=column.bar.is_centred)
     text = escape(column.cell(row))
-    return f'<a href="{escape(where)}" data-apply>{text}</a>' if where and column.is_wide else text
+    return f'<a href="{escape(where)}" data-apply>{text}</a>' if where else text
 
 
 def _bar(share: float, *, is_centred: bool) -> str:

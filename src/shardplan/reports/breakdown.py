@@ -1,7 +1,4 @@
-"""Where the seconds of a step and the bytes of its fullest stage go.
-
-A report as sections of words, figures and tables, written as one file of HTML.
-"""
+"""Where the seconds of a step and the bytes of its fullest stage go, and sections of a report as one page."""
 
 from __future__ import annotations
 

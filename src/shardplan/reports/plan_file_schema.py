@@ -1,6 +1,6 @@
-"""What is in a plan file: the type of every value. Keys of a later version are ignored.
+"""What is in a plan file: the type of every value, and its constants. Keys of a later version are ignored.
 
-The constants of a plan file: those of its generation, or others that were given, with the errors of their runs.
+The constants are those of the accelerator's generation, or others that were given, with the errors of their runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A case of the simulation: a schedule and times in place of a plan, as ``shardplan simulate --times`` reads it.
+"""A case of the simulation, a schedule and times in place of a plan, and the clock that runs it.
 
-The clock: every rank runs its pieces in turn, each when what it needs has arrived.
+``shardplan simulate --times`` reads a case. On the clock every rank runs its pieces in turn, each as soon as what it
+needs has arrived.
 """
 
 from __future__ import annotations

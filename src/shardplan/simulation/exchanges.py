@@ -14,7 +14,7 @@ last, of chunks in the order in which they complete, a reduction of t seconds on
 With n = 1, :math:`C` is the window of one pass and this the estimate's ``exposed``; ``exposed_with_chunks`` is the case
 in which the g passes of every chunk follow one another. Gathering is the same with time reversed.
 
-Data-parallel replicas of a pipeline: they work apart, and wait for one another when gradients are reduced.
+Data-parallel replicas of a pipeline work apart, and wait for one another when gradients are reduced.
 """
 
 from __future__ import annotations

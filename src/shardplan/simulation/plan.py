@@ -1,8 +1,6 @@
-"""A plan of an estimate, simulated: its own prices, run event by event.
+"""A plan simulated event by event, with the prices of its estimate or with measured times, and its timeline.
 
-The timeline of a simulated plan, or of a step with times of its own.
-
-Measured times of stages, from a CSV with a row for every model chunk.
+Measured times of stages come from a CSV with a row for every model chunk.
 """
 
 from __future__ import annotations

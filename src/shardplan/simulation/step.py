@@ -1,8 +1,7 @@
 """One training step through a pipeline, event by event: when every piece runs, and what every rank does.
 
-The closed form of a schedule for the same times as the simulation, to set the two next to each other.
-
-The critical path of a simulated step: the chain of pieces and transfers that ends with it and has no gap.
+Next to it are the closed form of the schedule for the same times, and the critical path: the chain of pieces and
+transfers that ends with the step and has no gap.
 """
 
 from __future__ import annotations

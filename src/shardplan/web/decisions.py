@@ -20,7 +20,6 @@ from shardplan.answers.plans import of_plan, rounded, step_columns, whole_plan
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.decide import budget as budgets
 from shardplan.decide import pareto as fronts
-from shardplan.decide import pareto as size_fronts
 from shardplan.decide import scale as scales
 from shardplan.decide import sensitivity as sensitivities
 from shardplan.decide.largest import SMALLEST, LargestFit, Sought, fitted, still_assumed
@@ -45,7 +44,7 @@ Shown = dict[str, Any]
 """What the template shows."""
 Decide = Callable[[PageQuestion, Values, Stop, Progress], Shown]
 MOST_VALUES: Final = 16
-MOST_PLANS: Final = 24
+MOST_PLANS: Final = 40
 """Plans of a front that are listed, about."""
 MOST_TRIED: Final = 12
 """Values around the answer of ``fit``."""
@@ -120,9 +119,9 @@ def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: P
     """Sizes that no other beats in time, accelerators and money together."""
     sizes, put = _on_sizes(question, values, stop)
     with about_field("price"):
-        found = size_fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
+        found = fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
 
-    def address(size: size_fronts.PricedSize) -> str:
+    def address(size: fronts.PricedSize) -> str:
         return link(question, size.answered.estimate, gpus=str(size.num_accelerators))
 
     document = pareto_sizes_document(

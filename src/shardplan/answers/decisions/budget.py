@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable, Span, Tone
-from shardplan.answers.plans import plan_columns, rounded
+from shardplan.answers.plans import plan_columns, plan_text, rounded
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.base.version import VERSION
@@ -127,16 +127,16 @@ COLUMNS: Final = (
     Column("carbon_t", "CO2", option("carbon"), carbon_text, rank=1),
     Column("mfu", "MFU", option("estimate.mfu"), percent, rank=1),
     Column("", "goodput", option("duration.accounts.goodput"), percent),
-    Column("step_time_s", None, option("estimate.step_time")),
-    Column("num_steps", None, option("num_steps")),
-    Column("num_failures", None, option("duration.num_failures")),
-    Column("time_between_failures_s", None, between_failures),
-    Column("checkpoint_bytes", None, option("duration.checkpoint_bytes")),
-    Column("checkpoint_write_time_s", None, option("duration.recovery.write_time")),
+    Column("step_time_s", "step", option("estimate.step_time"), format_time, is_wide=True),
+    Column("num_steps", "steps", option("num_steps"), "{:,}".format, is_wide=True),
+    Column("num_failures", "failures", option("duration.num_failures"), "{:,.0f}".format, is_wide=True),
+    Column("time_between_failures_s", "between failures", between_failures, format_time, is_wide=True),
+    Column("checkpoint_bytes", "checkpoint", option("duration.checkpoint_bytes"), format_bytes, is_wide=True),
+    Column("checkpoint_write_time_s", "written in", option("duration.recovery.write_time"), format_time, is_wide=True),
     Column("checkpoint_interval_s", None, lambda budget: finite(option("duration.recovery.interval")(budget))),
-    Column("restart_time_s", None, option("duration.recovery.restart_time")),
+    Column("restart_time_s", "restart", option("duration.recovery.restart_time"), format_time, is_wide=True),
     Column("spares", None, option("spares")),
-    Column("spares_needed", None, option("spares_needed")),
+    Column("spares_needed", "spares needed", option("spares_needed"), "{:,}".format, is_wide=True),
     Column("global_batch_size", None, option("question.job.global_batch_size")),
     Column("sequence_length", None, option("question.job.sequence_length")),
     Column("num_searches", None, lambda budget: budget.num_sizes),
@@ -144,6 +144,7 @@ COLUMNS: Final = (
     recorded("stages", stages),
     recorded("assumptions", lambda budget: [*option("assumptions")(budget)]),
     Column("", None, record=lambda _: {}, frame=account_cells),
+    Column("", "plan", lambda budget: plan_text(option("estimate")(budget)), is_text=True, is_wide=True),
 )
 
 
@@ -166,6 +167,7 @@ def budget_document(budgets: Sequence[ClusterBudget], *, states_assumptions: boo
         name="budget",
         verdict=[
             *([_title(options[0])] if options else []),
+            *soonest(options, len(budgets)),
             *(line for each in budgets for line in verdict(each)),
             *([] if options else hint),
         ],
@@ -184,6 +186,14 @@ def budget_document(budgets: Sequence[ClusterBudget], *, states_assumptions: boo
         chart=(lambda: budget_chart(options)) if options else None,
         is_yes=all(each.option is not None and not each.option.shortfalls for each in budgets),
     )
+
+
+def soonest(options: Sequence[BudgetOption], num_clusters: int) -> Iterator[Line]:
+    """The cluster that is done soonest, on a page that compares several: those that miss a limit come last."""
+    if num_clusters > 1 and options:
+        first = min(options, key=lambda run: (bool(run.shortfalls), run.wall_time))
+        name = first.question.cluster.name
+        yield Line(f"{name} is done soonest of {num_clusters} clusters.", "Soonest", "strong", only="pages")
 
 
 def _title(run: BudgetOption) -> Line:

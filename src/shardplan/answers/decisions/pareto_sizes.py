@@ -106,6 +106,8 @@ def pareto_sizes_document(
             Line(size_sentence(front, front.fastest), "Fastest", "strong"),
         ]
         title = "Money over time" if front.question.job.tokens is not None else "Money / 1B tokens over step"
+        if front.question.job.tokens is None:
+            verdict.append(Line("With tokens given, time and money are those of the whole run.", only="pages"))
         parts = [
             Part(title, [plot(front)], "both better to the lower left; .: off the front"),
             Part(

@@ -33,6 +33,8 @@ def columns(found: Sensitivity) -> list[Column]:
         Column("lower_reason", None, lambda point: point.lower.reason),
         Column("lower_plan", None, lambda point: taken(point.lower)),
         Column("plan", None, lambda _: taken(base)),
+        Column("", f"change at / {factor}", lambda point: change(point.lower, base), "{:+.1%}".format, is_wide=True),
+        Column("", f"change at x {factor}", lambda point: change(point.upper, base), "{:+.1%}".format, is_wide=True),
         Column("upper_plan", f"plan at x {factor}", lambda point: taken(point.upper), is_text=True, is_wide=True),
     ]
 
@@ -45,6 +47,12 @@ def best(answered: Answered) -> float | None:
 def best_text(answered: Answered) -> str:
     """The best step time as text."""
     return "too big" if answered.fastest is None else format_time(answered.fastest.step_time)
+
+
+def change(answered: Answered, base: Answered) -> float | None:
+    """By what share the best step is longer than that of ``base``; None where there is none."""
+    time, before = best(answered), best(base)
+    return None if time is None or before is None else time / before - 1
 
 
 def taken(answered: Answered) -> str | None:

@@ -1,11 +1,4 @@
-"""``shardplan scale``: one job on clusters of several sizes.
-
-``shardplan sensitivity``: which hardware parameter pays.
-
-``shardplan whatif``: what becomes of a plan where the cluster or the job changes.
-
-``shardplan fit``: the largest or smallest that fits, with its plan.
-"""
+"""``shardplan scale``, ``sensitivity``, ``whatif`` and ``fit``: decisions that search a job again and again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Flags of commands: the options of typer derive from the fields of forms and records among a command's parameters.
+"""Flags of commands: typer's options derive from the fields of forms and records among a command's parameters.
 
-Flags about files and output, which commands share. Those of questions are declared in :mod:`shardplan.ask.forms`.
+Flags of questions are declared in :mod:`shardplan.ask.forms`, those of files and output here.
 """
 
 from __future__ import annotations

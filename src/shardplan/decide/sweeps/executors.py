@@ -1,6 +1,6 @@
 """Who asks the questions: this process, other processes, a Dask cluster, or an executor that is handed in.
 
-What a worker does: the rows of one chunk of questions.
+A worker answers one chunk of questions as rows.
 """
 
 from __future__ import annotations

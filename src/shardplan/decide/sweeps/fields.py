@@ -1,6 +1,6 @@
 """The fields that a grid may vary: their names, and what their values may be.
 
-Values of a field as a grid file writes them: one value, a list, a range or a logarithmic range.
+A grid file writes them as one value, a list, a range or a logarithmic range.
 """
 
 from __future__ import annotations

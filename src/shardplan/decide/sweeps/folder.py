@@ -1,6 +1,6 @@
 """The folder of a sweep: a manifest, chunks of rows that are written whole, and the final table.
 
-One sweep at a time writes into a folder: a lock that names its process and host.
+One sweep at a time writes into a folder: it holds a lock that names its process and host.
 """
 
 from __future__ import annotations

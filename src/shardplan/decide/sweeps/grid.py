@@ -1,6 +1,6 @@
 """A grid of questions: axes of values whose product is asked, in a fixed order.
 
-From a point of a grid to a question, with the framework and the limits of its plans.
+A point of a grid becomes a question, with the framework and the limits of its plans.
 """
 
 from __future__ import annotations

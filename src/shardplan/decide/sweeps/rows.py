@@ -1,6 +1,6 @@
 """Answers as rows of a table: one for each question, with the same columns and types in every chunk.
 
-Rows as Parquet, by polars: an optional extra, looked for when a sweep begins.
+Polars writes them as Parquet: an optional extra, looked for when a sweep begins.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The model chunks of a priced plan: what an estimate sums up over stages, chunk by chunk, in time and in memory.
 
-What a step takes besides its micro-batches, rank by rank: exchanges of states, the optimizer, fixed time.
+Also what a step takes apart from its micro-batches, rank by rank: exchanges of states, the optimizer, fixed time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Options are ``--flag value``, ``--flag=value``, bare flags and ``key=value``; the last one counts.
 
-Configurations that torchtitan has by name: their model, precision and the options that they set.
+Also the configurations that torchtitan has by name: their model, precision and the options that they set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """torchtitan: TOML files up to 0.2.2, options on the line, and configurations in Python since.
 
-Stages of torchtitan: the schedule, virtual stages, and how layers are cut.
+Its stages follow from the schedule, virtual stages, and how layers are cut.
 """
 
 from __future__ import annotations

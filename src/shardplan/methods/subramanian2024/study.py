@@ -1,6 +1,6 @@
 """The whole study of the paper: every model, strategy, system, scale-up domain and number of accelerators.
 
-And its published rows, recomputed: every configuration priced anew, and its search repeated.
+Its published rows are recomputed too: every configuration priced anew, and its search repeated.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Communication of parameters and gradients among the ranks that hold the same weights.
+"""Communication of parameters and gradients among ranks that hold the same weights, and the optimizer step.
 
-Time of the optimizer step, on the accelerator or on the host.
+The optimizer runs on the accelerator or on the host.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which layers a framework puts on each stage where it does not share them out evenly, and how it is written.
 
-Kinds of layers that a model is made of, as capability records and the evidence name them.
+Also the kinds of layers that a model is made of, as capability records and the evidence name them.
 """
 
 from __future__ import annotations

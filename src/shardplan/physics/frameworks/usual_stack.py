@@ -1,6 +1,6 @@
-"""The framework that an answer is for where none is named: the one that is usual on the accelerator.
+"""The usual framework of an accelerator where none is named, and what it makes of a plan where nothing is stated.
 
-What a framework makes of a plan where nothing is stated: defaults that depend on model and degrees.
+Some of its defaults depend on the model and on the degrees.
 """
 
 from __future__ import annotations

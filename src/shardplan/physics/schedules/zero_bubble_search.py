@@ -1,6 +1,7 @@
-"""The heuristic that orders F, B and W for given times under a memory limit (arXiv 2401.10241, section 3.1).
+"""Schedules whose order is found by a heuristic, for given times under a memory limit (arXiv 2401.10241, section 3.1).
 
-ZB-V, greedy: every rank starts what it can, in the memory of 1F1B (Qi et al., arXiv 2405.15362 and 2401.10241).
+ZB-V is ordered greedily: every rank starts what it can, in the memory of 1F1B (Qi et al., arXiv 2405.15362 and
+2401.10241).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Softmax attention under a plan: grouped-query and latent (MLA), full, sliding-window, chunked or sparse.
 
-Keys that a query meets under a mask, documents packed into a sequence among them, and how evenly ranks attend.
+Also the number of keys that a query meets under a mask, packed documents included, and how evenly ranks attend.
 """
 
 from __future__ import annotations

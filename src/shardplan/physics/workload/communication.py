@@ -1,8 +1,6 @@
-"""Collectives that surround the blocks of a layer, by parallel dimension.
+"""One rank's share of a micro-batch, and the collectives that surround the blocks of a layer, by parallel dimension.
 
-An exchange with experts sends once to each domain in which copies of a token arrive: how many these are.
-
-How one rank's share of a micro-batch looks: the quantities that every block starts from.
+An exchange with experts may send a token once to each domain in which copies of it arrive.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Norms and dense MLPs under a plan.
+"""Norms, dense MLPs and mixtures of experts under a plan.
 
-Mixture of experts under a plan: router, dispatch, grouped products, shared experts.
+A mixture of experts has a router, the dispatch of tokens, grouped products and shared experts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What pictures of a step draw: the events of the ranks that are shown, and shares of time where they are too many.
 
-An axis of time: round numbers, and the unit that they are written in.
+Their axis of time has round numbers in one unit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Where things are in a picture of a step. All lengths are pixels.
-
-The legend of a picture of a step: what its colours mean.
-
-The style sheet of a picture of a step.
-"""
+"""Where things are in a picture of a step, its legend and its style sheet. All lengths are pixels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A measured step and what a plan predicts for it, as one answer.
+"""A measured step, read from whatever files hold it, and what a plan predicts for it, as one answer.
 
-A measured step from files, whatever they are: pipeline dumps, traces of a profiler, or a table of passes.
+Files are pipeline dumps, traces of a profiler, or a table of passes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A measured step laid over the prediction of a plan: how far apart they are, and where.
-
-The kernels of a profiled step next to the terms of the estimate.
-"""
+"""A measured step next to the prediction of a plan: how far apart they are, and where, down to the terms of a step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A measured step: every pass of every rank with its time, on one clock.
+"""A measured step: every pass of every rank with its time on one clock, and the term that each kernel belongs to.
 
-Which term of the estimate a kernel belongs to, by its name and by the group of ranks it communicates in.
+A kernel's term follows from its name and from the group of ranks in which it communicates.
 """
 
 from __future__ import annotations

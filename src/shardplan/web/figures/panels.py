@@ -1,10 +1,7 @@
-"""Charts of the library as figures of a page: each panel is one, so that a narrow window shows one below the other.
+"""Figures of pages: one for each panel of a chart, so that a narrow window shows one below the other.
 
-Axes of figures: ticks in the units and words of the rest of the app.
-
-An estimate as texts and bars: what every page that shows a plan needs.
-
-Parts of a whole with a tone each: what the bars of pages show, each term in the same tone everywhere.
+With their axes in the units and words of the app, and an estimate as texts and bars, each term in the same tone
+everywhere.
 """
 
 from __future__ import annotations

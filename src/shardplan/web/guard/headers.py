@@ -1,6 +1,6 @@
-"""What a browser may do with what this server sends: no script, style or frame but our own, nothing of other hosts.
+"""Headers of answers: pages run no script, style or frame but ours and load nothing from other hosts.
 
-And the path under which a proxy serves the app, which it may take off or leave in the addresses that it passes on.
+Also the path under which a proxy serves the app, which it may remove from the addresses that it passes on or keep.
 """
 
 from __future__ import annotations

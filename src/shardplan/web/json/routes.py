@@ -1,6 +1,6 @@
-"""The routes of the JSON API. They take a request apart, have it answered, and send the record.
+"""The routes of the JSON API: they read a request, have it answered, and send the record.
 
-Requests read: a body as JSON that is guarded like a file, and every value of it of its type.
+A body is guarded like a file, and every value of it is read by its type.
 """
 
 from __future__ import annotations

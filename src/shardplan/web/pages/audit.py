@@ -1,9 +1,4 @@
-"""Audit: what a launch script runs, which rules it breaks, and what would be better.
-
-An audit as texts: what the page of an audit shows.
-
-What a visitor pastes to be audited: a launch file, and what is said of it.
-"""
+"""Audit: what a pasted launch script runs, which rules it breaks, and what would be better."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What the form of a question shows: names to choose from, and a field for each field of a job and of a plan.
+"""The form of a question: names to choose from, and a field for each field of a job and of a plan.
 
-What a view leaves as it is in the address: the question, which the other views read.
-
-The question of a view that is about one: three fields of it, the rest as it is, and where to change that.
+A view keeps in its address what other views read of the question, and shows three fields where it is about one.
 """
 
 from __future__ import annotations

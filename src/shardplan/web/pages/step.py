@@ -1,7 +1,4 @@
-"""Step: one step of a plan, event by event, with memory, operators, traffic, and other schedules of the same plan.
-
-A simulated step as texts and figures.
-"""
+"""Step: one step of a plan as texts and figures: events, memory, operators, traffic, and other schedules."""
 
 from __future__ import annotations
 

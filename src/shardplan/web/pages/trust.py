@@ -1,7 +1,4 @@
-"""Trust: what was predicted and what was measured, for every published run.
-
-A published run as texts: what ran, what was predicted, and why the two differ.
-"""
+"""Trust: what was predicted and what was measured for every published run, and why the two differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A question of the Plan view with its search.
+"""A question of the Plan view with its search, and a picture of the space that was searched.
 
-A picture of the space: step time and memory of a sample of its plans, and of the best.
+The picture shows step time and memory of a sample of the plans, and of the best.
 """
 
 from __future__ import annotations

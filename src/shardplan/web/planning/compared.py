@@ -1,7 +1,4 @@
-"""Plans side by side, and why one that was asked for is not the one to take.
-
-The best different plans as rows of the page's table.
-"""
+"""The best different plans as a table, plans side by side, and why a plan that was asked for is not recommended."""
 
 from __future__ import annotations
 

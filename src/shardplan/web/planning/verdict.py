@@ -1,9 +1,4 @@
-"""The plan to take and its numbers, as the words and shapes of the page.
-
-What a page shows as a command line that asks the same.
-
-Changes that an answer suggests, as questions that are one click away.
-"""
+"""The recommended plan in the words of the page, the command line that asks the same, and changes to click."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Text of words with what is not decided in it, patterns of the shell over it, and placeholders.
 
-Stretches of a word between which quoting changes.
+A word is made of segments, between which quoting changes.
 """
 
 from __future__ import annotations
