@@ -62,6 +62,8 @@ def test_options_of_the_software(tmp_path: Path, option: str, field: str, value:
     [
         ("overlap=tp,p2p", "overlap_tp", True),
         ("overlap=tp,p2p", "overlap_pp", True),
+        ("overlap=dp,pp", "overlap_dp", True),
+        ("overlap=dp,pp", "overlap_pp", True),
         ("overlap=none", "overlap_dp", False),
         ("overlap=no_tp", "overlap_tp", False),
         ("overlap=fsdp_prefetch", "overlap_dp", True),
@@ -79,6 +81,14 @@ def test_options_of_the_software(tmp_path: Path, option: str, field: str, value:
         ("cpu_activation_offload_layers=0", "offload", "none"),
         ("remat_policy=minimal", "recompute", "layernorm,activation,core_attn"),
         ("remat_policy=save_dot_with_context_except_mlp", "recompute", "layernorm,activation,mlp"),
+        ("remat_policy=per-op-sac", "recompute", "op_sac"),
+        ("remat_policy=custom: decoder_layer_input & out_proj offload", "recompute", "full"),
+        ("remat_policy=custom: context,q,k,v,mlpwo on device", "recompute", "layernorm,activation,mlp"),
+        (
+            "remat_policy=custom: context,decoder_layer_input,q,k,v kept on device",
+            "recompute",
+            "layernorm,activation,mlp",
+        ),
         ("remat_tensors=decoder_layer_input:offload", "recompute", "full"),
         (
             "remat_tensors=query_proj:offload,key_proj:device,value_proj:offload",

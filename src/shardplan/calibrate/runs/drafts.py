@@ -27,6 +27,7 @@ from shardplan.inputs.readers.names import name_meant, taken_as
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import ATTENTION_GENERATIONS
+from shardplan.physics.frameworks.releases import PARTS, in_month
 from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.physics.frameworks.usual_stack import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.physics.schedules.registry import SCHEDULES
@@ -106,7 +107,18 @@ def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
     """The stack of a run: the one that ``options`` names, or that of its framework whose conditions it meets."""
     choices = choices or Choices(run=run)
     named = _stack_named(run.options["stack"], choices) if "stack" in run.options else None
-    return named or _stack_of_framework(choices)
+    found = named or _stack_of_framework(choices)
+    return found if found is None or not run.software_date else _of_its_month(choices, found)
+
+
+def _of_its_month(choices: Choices, stack: Stack) -> Stack:
+    """The stack as it was in the month of the run's software, where that differs from today's."""
+    found = in_month(stack, choices.run.software_date)
+    values = ((name, value, getattr(stack, part)) for part in PARTS for name, value in getattr(found, part).items())
+    changed = [name for name, value, today in values if today.get(name) != value]
+    if changed:
+        choices.assumed.append(f"{stack.name} of {choices.run.software_date}: {', '.join(changed)} as then")
+    return found
 
 
 def _stack_named(name: str, choices: Choices) -> Stack | None:

@@ -31,6 +31,7 @@ from shardplan.calibrate.runs.option_words import (
     PROJECTIONS,
     RESHARDED,
     ROUTER_PARTS,
+    SHORT_TENSORS,
     SOFTWARE_OVERLAPS,
     SOFTWARE_WORDS,
     WITHOUT_EFFECT,
@@ -305,9 +306,21 @@ def _offloaded_layers(value: str) -> Settings | None:
 
 
 def _remat_policy(value: str) -> Settings | None:
-    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``."""
+    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``, or listed behind a colon."""
+    name, _, listed = value.partition(":")
+    if folded(name) == "custom" and listed:
+        return _listed_tensors(listed)
     policy = POLICIES.get(folded(value))
     return {} if folded(value) == "custom" else None if policy is None else {"recompute": policy}
+
+
+def _listed_tensors(text: str) -> Settings | None:
+    """Tensors that share a place: ``context, q, k, v kept on device``, ``decoder_layer_input & out_proj offload``."""
+    found = re.fullmatch(r"(.+?) *(?:kept )?(?:on )?(device|offload)(?:ed)?", text.strip())
+    if found is None:
+        return None
+    names = [name.strip() for name in re.split(r"[,&]", found[1])]
+    return _remat_tensors(",".join(f"{SHORT_TENSORS.get(name, name)}:{found[2]}" for name in names))
 
 
 def _remat_tensors(value: str) -> Settings | None:
