@@ -36,6 +36,7 @@ from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
     memory_use,
+    narrowed_text,
     note_sentence,
     rates_text,
     run_text,
@@ -107,6 +108,7 @@ def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, r
     return [
         *_refusals(estimate),
         *fits,
+        *([] if (narrowed := narrowed_text(estimate)) is None else [Line(narrowed, "", "quiet")]),
         *doubt_lines(estimate),
         plan_line(estimate),
         *([Line(runs_on, "Runs on", "strong")] if runs_on else _framework(question, estimate, is_whole=is_whole)),

@@ -98,7 +98,17 @@ def band_name(basis: str) -> str:
 def step_band(estimate: Estimate) -> str:
     """The two ends of the step time, and what they are."""
     low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
-    return f"{low} to {high}, {band_name(estimate.step_time_basis)}"
+    runs = "with" if estimate.step_time_own_p10 is None else "without"
+    return f"{low} to {high}, {band_name(estimate.step_time_basis)} {runs} your own runs"
+
+
+def narrowed_text(estimate: Estimate) -> str | None:
+    """What measured runs of one's own would make of the band of the step time; None where it has them."""
+    ends = estimate.step_time_own_p10, estimate.step_time_own_p90
+    if ends[0] is None or ends[1] is None:
+        return None
+    low, high = map(format_time, ends)
+    return f"A few measured runs of yours (shardplan calibrate) narrow that to about {low} to {high}."
 
 
 def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:
