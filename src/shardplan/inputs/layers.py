@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
+from shardplan.inputs.compressed import CompressedAttention, connection_parameters
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
 from shardplan.inputs.recurrent import (
     DeltaAttention,
@@ -24,6 +25,7 @@ from shardplan.inputs.recurrent import (
     StateSpace,
 )
 
+MAX_STREAMS = 64
 Gradients = Literal["all", "input", "none"]
 """Gradients that training computes of a layer."""
 QKNorm = Literal["none", "head", "full", "l2"]
@@ -307,6 +309,7 @@ class MixtureOfExperts:
 Mixer = (
     Attention
     | LatentAttention
+    | CompressedAttention
     | SelectiveScan
     | StateSpace
     | LinearAttention
@@ -334,11 +337,14 @@ class Layer:
     """Mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
     parallel_mixer: Mixer | None = None
     """Another mixer that reads the same input as ``mixer``, and whose output is added to it (Falcon-H1)."""
+    streams: int = 1
+    """Residual streams that its blocks read and write through hyper-connections (DeepSeek-V4); 1: one residual."""
     layer_scale: bool = False
     """The outputs of mixer and MLP are scaled per channel before they are added to the residual (DINOv2)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_norms", minimum=0, maximum=MAX_NUM_NORMS)
+        check_counts(self, "streams", maximum=MAX_STREAMS)
         if self.mixer is None and self.mlp is None:
             raise InputError("a layer has neither mixer nor mlp", rule="a layer does something", hint="give one")
         if self.mixer is None and self.parallel_mixer is not None:
@@ -359,13 +365,23 @@ class Layer:
         return self.parallel_residual and self.num_norms == 1 and self.mixer is not None and self.mlp is not None
 
     @property
+    def num_blocks(self) -> int:
+        """Blocks behind a residual connection: mixer and MLP."""
+        return (self.mixer is not None) + (self.mlp is not None)
+
+    @property
     def num_scales(self) -> int:
         """Vectors over the hidden size that scale the outputs of mixer and MLP."""
-        return ((self.mixer is not None) + (self.mlp is not None)) * self.layer_scale
+        return self.num_blocks * self.layer_scale
+
+    def connection_parameters(self, hidden_size: int) -> int:
+        """Hyper-connections around its blocks; 0 with one residual."""
+        return self.num_blocks * connection_parameters(hidden_size, self.streams)
 
     def num_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:
-        """Mixers, MLP, scales and norms."""
+        """Mixers, MLP, hyper-connections, scales and norms."""
         parts = sum(part.num_parameters(hidden_size) for part in (*self.mixers, self.mlp) if part)
+        parts += self.connection_parameters(hidden_size)
         return parts + (self.num_norms * (norm_weight + norm_bias) + self.num_scales) * hidden_size
 
     def num_active_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:

@@ -21,7 +21,6 @@ _PER_LAYER_INPUTS: Final = "its layers have inputs of their own and share keys a
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "bart": _ENCODER_DECODER,
     "deci": "every layer has a shape of its own",
-    "deepseek_v4": "its compressed attention and its streams between layers have no cost model",
     "gemma3n_text": _PER_LAYER_INPUTS,
     "longcat_flash": "its layers hold two attentions and experts that compute nothing",
     "mbart": _ENCODER_DECODER,
@@ -41,19 +40,22 @@ _SWITCHES: Final[Mapping[str, str]] = {
     "add_cross_attention": "cross-attention has no cost model",
     "altup_num_inputs": "alternating updates have no cost model",
     "block_configs": "every layer has a shape of its own",
-    "compress_ratios": "compressed attention (DeepSeek-V4) has no cost model",
+    "compress_ratios": "compressed keys (DeepSeek-V4) next to other attention have no cost model",
     "hidden_size_per_layer_input": "inputs of their own for every layer have no cost model",
     "is_encoder_decoder": _ENCODER_DECODER,
     "num_kv_shared_layers": "keys and values shared between layers have no cost model",
     "per_layer_config": "dimensions of their own for single layers have no cost model",
-    "o_groups": "grouped output projections (DeepSeek-V4) have no cost model",
-    "o_lora_rank": "low-rank output projections (DeepSeek-V4) have no cost model",
+    "o_groups": "grouped output projections (DeepSeek-V4) next to other attention have no cost model",
+    "o_lora_rank": "low-rank output projections (DeepSeek-V4) next to other attention have no cost model",
     "use_bidirectional_attention": "a decoder family used as an encoder is not supported",
     "zero_expert_num": "experts that compute nothing have no cost model",
 }
 """Fields that change the layers of any family, and why a file that sets one is refused."""
 
-_READ: Final = {("per_layer_config", family) for family in ("gemma4_text", "gemma4_unified_text")}
+_READ: Final = {
+    *(("per_layer_config", family) for family in ("gemma4_text", "gemma4_unified_text")),
+    *((key, "deepseek_v4") for key in ("compress_ratios", "o_groups", "o_lora_rank")),
+}
 """Switches that the reader of a family understands."""
 
 _OTHER_FILES: Final[Mapping[str, str]] = {
