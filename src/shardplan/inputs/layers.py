@@ -9,6 +9,7 @@ Symbols of the equations: :math:`h` hidden size, :math:`n` query heads, :math:`g
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from shardplan.base.errors import InputError
@@ -236,6 +237,8 @@ class MixtureOfExperts:
     """Groups into which the routed experts fall, in order; 1: none."""
     topk_group: int = 1
     """Groups that a token may visit (group-limited routing: DeepSeek-V3, arXiv 2412.19437, section 2.1.2)."""
+    balanced_by_bias: bool = field(default=False, compare=False)
+    """Biases that are moved against the load choose the experts (DeepSeek-V3); else a loss of its own balances them."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_experts", "top_k", "intermediate_size", "n_group", "topk_group")

@@ -14,8 +14,8 @@ from shardplan.base.arrays import Flags, Numbers, all_hold
 from shardplan.base.errors import PlanError, nearest_names
 from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.job import Job
 from shardplan.inputs.compressed import CompressedAttention
+from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
@@ -323,8 +323,8 @@ RULES: tuple[Rule, ...] = (
         lambda s, d: _modules_exist(s, d.plan),
         lambda s, p: f"recompute {p.recompute} for {s.model.name}",
         lambda _s, _p: (
-            "moe and shared_experts are for mixtures of experts, mla_up_proj for latent attention, mlp for dense layers, "
-            "mhc for hyper-connections"
+            "moe and shared_experts are for mixtures of experts, mla_up_proj for latent attention, mlp for dense "
+            "layers, mhc for hyper-connections"
         ),
     ),
 )

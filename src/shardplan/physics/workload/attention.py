@@ -370,8 +370,8 @@ def index_scores(shard: Shard, heads: Numbers, width: int, *, per_key: int = 1) 
     """Scores of an indexer for every query of this rank and every key of the sequence, one of ``per_key`` tokens.
 
     They are written in fp32, masked ones too, and read to select the largest, which no gradient passes; eager kernels
-    do so for every head, and hold those of all heads twice (``GlmMoeDsaIndexer`` of ``transformers``). Each rank of several that share a sequence scores its queries against all keys, so that the
-    matrix has :math:`s^2 / cp` elements whatever the exchange.
+    do so for every head, and hold those of all heads twice (``GlmMoeDsaIndexer`` of ``transformers``). Each rank of
+    several that share a sequence scores its queries against all keys: :math:`s^2 / cp` scores whatever the exchange.
     """
     length, documents = float(shard.job.sequence_length), shard.job.packed
     scored = shard.tokens * length / per_key

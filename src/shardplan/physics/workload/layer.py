@@ -20,8 +20,8 @@ import numpy as np
 from shardplan.base.arrays import Flags, Numbers, is_zero, where
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass, replace
-from shardplan.inputs.job import Job
 from shardplan.inputs.compressed import CompressedAttention
+from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import OP_SAC, Plan

@@ -242,6 +242,13 @@ def mlp(fields: ConfigFields, *, gated: bool, bias: bool = False, width: int | N
     return MLP(intermediate_size=fields.count("intermediate_size", width), gated=gated, bias=bias)
 
 
+BIASED: Final = (
+    "bailing_moe", "deepseek_v3", "deepseek_v32", "deepseek_v4", "dots1", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite",
+    "glm4v_moe_text", "glm_moe_dsa", "kimi_k2", "kimi_linear", "lfm2_moe", "minimax_m2", "nemotron_h",
+)  # fmt: skip
+"""Families whose router adds biases that are moved against the load (``e_score_correction_bias``, ``expert_bias``)."""
+
+
 def experts(
     fields: ConfigFields,
     *,
@@ -265,6 +272,7 @@ def experts(
         router_bias=bias,
         shared_intermediate_size=num_shared * size if shared_width is None else shared_width,
         shared_gate=shared_gate,
+        balanced_by_bias=fields.model_type in BIASED,
     )
 
 
