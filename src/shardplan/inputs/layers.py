@@ -132,13 +132,16 @@ class LatentAttention(MixerFacts):
     """Heads of the indexer; 0: the layer reuses the keys that an earlier one selected."""
     index_head_dim: int = 0
     """Size of one indexer head."""
+    index_pool: int = 1
+    """Tokens that make one key of the indexer, pooled by a gate (GLM-5.3); 1: each makes its own."""
     causal: bool = True
     """Each query sees the keys up to its own position."""
     rotary: bool = True
     """Rotary position embedding on the rotary channels (Kimi Linear: none)."""
 
     def __post_init__(self) -> None:
-        check_counts(self, "num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        check_counts(self, "num_heads", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "index_pool")
+        check_counts(self, "qk_rope_head_dim", minimum=0)
         if self.q_lora_rank is not None:
             check_counts(self, "q_lora_rank")
         if self.index_topk is not None:
@@ -166,11 +169,15 @@ class LatentAttention(MixerFacts):
         return query + key_value + n * self.v_head_dim * h + h * bias + self.indexer_parameters(h)
 
     def indexer_parameters(self, hidden_size: int) -> int:
-        r"""Parameters of the indexer: :math:`r_q n_i d_i + h d_i + 2 d_i + h n_i`; 0 without one."""
+        r"""Parameters of the indexer: :math:`r_q n_i d_i + h d_i + 2 d_i + h n_i`; 0 without one.
+
+        Keys that are pooled over p tokens have a gate and biases by position besides: :math:`h d_i + p d_i`.
+        """
         if self.index_topk is None or self.q_lora_rank is None:
             return 0
         n, d = self.index_num_heads, self.index_head_dim
-        return self.q_lora_rank * n * d + hidden_size * d + 2 * d + hidden_size * n
+        pooling = (hidden_size + self.index_pool) * d if n and self.index_pool > 1 else 0
+        return self.q_lora_rank * n * d + hidden_size * d + 2 * d + hidden_size * n + pooling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,6 +145,8 @@ class ModelConfig:
     """That dense layer has a bias (ModernBERT: none)."""
     num_label_inputs: int = 1
     """Hidden states that the classification head reads (DINOv2: class token and mean patch, 2)."""
+    averages_streams: bool = False
+    """Behind the last layer several residual streams are averaged, not weighed (GLM-5.3)."""
     mtp_block: Layer | None = None
     """Layer inside a multi-token-prediction block where it is not of the last layer's kind."""
     details: ModelDetails = field(default=ModelDetails(), compare=False)
@@ -235,7 +237,8 @@ class ModelConfig:
     @property
     def final_parameters(self) -> int:
         """Behind the last layer and before the head: the norm, and what makes one stream of several."""
-        return self.norm_parameters * self.has_final_norm + collapse_parameters(self.hidden_size, self.streams)
+        weights = 0 if self.averages_streams else collapse_parameters(self.hidden_size, self.streams)
+        return self.norm_parameters * self.has_final_norm + weights
 
     def __repr__(self) -> str:
         size = f"{format_count(self.num_parameters)} parameters"

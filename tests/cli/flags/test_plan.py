@@ -101,5 +101,3 @@ def test_flags_are_read_by_the_type_of_their_field() -> None:
     for wrong in ({"tp": "2.5"}, {"stage_layers": "3;4"}, {"sharding_degree": "0"}):
         with pytest.raises(InputError):
             values_of(Plan, wrong)
-
-

@@ -93,7 +93,9 @@ def test_mhc_is_recomputed_where_there_are_streams() -> None:
     assert mhc.step_time > none.step_time
     assert mhc.peak_memory_bytes < none.peak_memory_bytes
     with pytest.raises(PlanError, match="mhc for hyper-connections"):
-        estimate("llama-3.1-8b", "dgx-h100", 8, {"recompute": "mhc"}, job=Job(sequence_length=4096, global_batch_size=8))
+        estimate(
+            "llama-3.1-8b", "dgx-h100", 8, {"recompute": "mhc"}, job=Job(sequence_length=4096, global_batch_size=8)
+        )
 
 
 @pytest.mark.parametrize("cp", [1, 2, 8])

@@ -264,7 +264,7 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
     )
     gathered = shard.hidden_size if config.q_lora_rank is None else ranks
     by_heads = config.index_topk is None or shard.numbers.cp_comm == "a2a"
-    exchanged = keys + values if by_heads else latent + config.index_head_dim
+    exchanged = keys + values if by_heads else latent + config.index_head_dim / config.index_pool
     collectives = (
         *tensor_exchange(shard, "attention", ALWAYS, gathered, quantised_inputs=config.q_lora_rank is None),
         *summa_exchange(shard, operators),
@@ -354,10 +354,14 @@ def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
     heads = share(config.index_num_heads, shard.columns)
     rank = config.q_lora_rank or shard.hidden_size
     width = config.index_head_dim
+    gate = width if config.index_pool > 1 else 0
+    pooled = TRAFFIC["pooling"].at("index_pooling", ALWAYS, shard.split_tokens * width, shard.element)
+    pooling = (pooled,) if gate else ()
     return (
         _linear("index_q", ALWAYS, shard.tokens, rank, heads * width),
-        _linear("index_k", ALWAYS, shard.split_tokens, shard.hidden_size, width + config.index_num_heads),
-        *index_scores(shard, heads, width),
+        _linear("index_k", ALWAYS, shard.split_tokens, shard.hidden_size, width + config.index_num_heads + gate),
+        *pooling,
+        *index_scores(shard, heads, width, per_key=config.index_pool),
     )
 
 

@@ -129,12 +129,12 @@ def hyper_connected(block: Block, shard: Shard, streams: int, *, layer_input: bo
     return Block(operators=operators, saved=saved) + replace(block, saved=read)
 
 
-def collapse(shard: Shard, streams: int) -> Block:
-    """One stream of several, behind the last layer: a product of s h by s, and their sum."""
+def collapse(shard: Shard, streams: int, *, weighed: bool) -> Block:
+    """One stream of several, behind the last layer: their sum, weighed by a product of s h by s, or their mean."""
     split, h = shard.split_tokens, shard.hidden_size
-    operators: tuple[Operator, ...] = (
-        Matmul(name="collapse", modules=(), m=split, k=streams * h, n=streams, low_precision=False),
-        TRAFFIC["collapse"].at("collapse_sum", (), split * streams * h, shard.element),
-    )
+    added = TRAFFIC["collapse"].at("collapse_sum", (), split * streams * h, shard.element)
+    if not weighed:
+        return Block(operators=(added,))
+    weights = Matmul(name="collapse", modules=(), m=split, k=streams * h, n=streams, low_precision=False)
     saved = (Saved(name="streams", modules=(), bytes=split * streams * h * shard.element),)
-    return Block(operators=operators, saved=saved)
+    return Block(operators=(weights, added), saved=saved)

@@ -32,7 +32,7 @@ def head(model: ModelConfig, shard: Shard) -> Block:
     h, tokens, columns = shard.hidden_size, shard.tokens, shard.columns
     block = norm(shard, linear_input=False, residual=False) if model.has_final_norm else Block()
     if model.streams > 1:
-        block = collapse(shard, model.streams) + block
+        block = collapse(shard, model.streams, weighed=not model.averages_streams) + block
     operators: list[Operator] = []
     if model.has_head_transform:
         operators.append(Matmul(name="head_transform", modules=(), m=tokens, k=h, n=h / columns, low_precision=False))

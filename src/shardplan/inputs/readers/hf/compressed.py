@@ -1,4 +1,4 @@
-"""Decoders with compressed keys, experts in every layer and several residual streams (DeepSeek-V4)."""
+"""Decoders with several residual streams: DeepSeek-V4 with compressed keys, GLM-5.3 with delta attention."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.inputs.compressed import CompressedAttention
-from shardplan.inputs.layers import Layer
+from shardplan.inputs.layers import Layer, Mixer
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.family import ModelFamily, experts
+from shardplan.inputs.readers.hf.experts import indexed_attention
+from shardplan.inputs.readers.hf.family import ModelFamily, experts, feed_forwards, first_k_dense, grouped, stack
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
+from shardplan.inputs.readers.hf.hybrids import delta_attention
 
 SLIDING, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 _RATES: Final[Mapping[str, int]] = {SPARSE: 4, HEAVY: 128}
@@ -93,6 +95,27 @@ def _with_sliding_prediction(fields: ConfigFields, model: ModelConfig) -> ModelC
     return replace(model, mtp_block=_by_kind(fields)[SLIDING])
 
 
+DELTA, INDEXED = "linear_attention", "indexed_attention"
+
+
+def _glm_layers(fields: ConfigFields) -> tuple[Layer, ...]:
+    """Delta attention, every fourth layer latent attention to selected keys without positions."""
+    fields.require("qk_rope_head_dim", expected=0)
+    n = fields.num_layers
+    kinds = fields.kinds("layer_types", (DELTA, INDEXED, "full_attention"), length=n)
+    delta, indexed = delta_attention(fields), indexed_attention(fields)
+    fields.understood("index_kpool_always_select_tail")
+    pool = fields.count("index_kpool", 16)
+    mixers: list[Mixer] = [
+        delta if (kinds[i] == DELTA if kinds else i % 4 != 3) else replace(mixer, index_pool=pool, rotary=False)
+        for i, mixer in enumerate(indexed)
+    ]
+    shared = fields.count("n_shared_experts", 1, minimum=0)
+    mlps = feed_forwards(fields, first_k_dense(fields, 3), lambda each: grouped(each, experts(each, num_shared=shared)))
+    streams = fields.count("hc_mult", 4)
+    return tuple(replace(layer, streams=streams) for layer in stack(fields, mixers, mlps))
+
+
 COMPRESSED: Final[Mapping[str, ModelFamily]] = {
     "deepseek_v4": ModelFamily(
         "DeepSeek-V4: a short window next to compressed keys, of which an indexer selects some in every other layer; "
@@ -101,6 +124,14 @@ COMPRESSED: Final[Mapping[str, ModelFamily]] = {
         layers=_layers,
         adjusted=_with_sliding_prediction,
         understood=("num_hash_layers", "hc_sinkhorn_iters", "intermediate_size"),
+    ),
+    "glm5_next_text": ModelFamily(
+        "GLM-5.3: Kimi delta attention, every fourth layer latent attention to keys that an indexer selects by pools; "
+        "experts as in DeepSeek-V3, hyper-connections between four streams, of which the mean is read."
+    )._replace(
+        layers=_glm_layers,
+        model={"averages_streams": True},
+        understood=("hc_sinkhorn_iters", "index_topk_freq", "index_skip_topk_offset", "indexer_types"),
     ),
 }
 """``model_type`` to what its layers are."""

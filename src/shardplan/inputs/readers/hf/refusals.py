@@ -22,11 +22,18 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "bart": _ENCODER_DECODER,
     "deci": "every layer has a shape of its own",
     "gemma3n_text": _PER_LAYER_INPUTS,
+    "hy_v4": "its gated latent attention has sinks, and its hyper-connections are not those of DeepSeek-V4",
+    "inkling_text": "its attention adds logits by relative position, and convolves",
+    "laguna": "its layers differ in their numbers of heads, each of which has a gate",
     "longcat_flash": "its layers hold two attentions and experts that compute nothing",
     "mbart": _ENCODER_DECODER,
+    "mimo_v2_flash": "its values are narrower than its keys, which differ between sliding and other layers",
+    "minimax_m3_vl_text": "its indexer selects blocks of grouped keys",
+    "mistral_large4_text": "its layers share latent keys, and its rotary frequencies are learned",
     "mllama_text_model": "its text model attends to the image through cross-attention layers",
     "mt5": _ENCODER_DECODER,
     "nemotron-nas": "every layer has a shape of its own",
+    "qwen4_exp_text": "its embeddings of n-grams and low-rank hyper-connections have no cost model",
     "recurrent_gemma": "its gated linear recurrence has no cost model",
     "rwkv": "its recurrence has no cost model",
     "t5": _ENCODER_DECODER,
@@ -78,7 +85,7 @@ def refuse_unsupported(fields: ConfigFields) -> None:
         raise fields.error(
             f"model_type '{fields.model_type}' is not supported: {reason}",
             rule="the architecture is supported",
-            hint="no other family has these layers; plan another model",
+            hint="this part is unknown here; plan another model",
         )
     for key, why in _SWITCHES.items():
         value = fields.values.get(key)
