@@ -30,6 +30,7 @@ from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.memory import knobs
 from shardplan.physics.validity import check_plans
 from shardplan.physics.workload.attention import slowest_rank
+from shardplan.physics.workload.routing import most_loaded_of
 
 SECONDS_PER_HOUR: Final = 3600
 
@@ -327,7 +328,7 @@ def _assumptions(question: Question, plan: Plan) -> tuple[str, ...]:
     texts.extend(unfilled_domains(question.network, question.num_given))
     texts.extend(_packing(question.job, plan))
     if question.model.is_moe:
-        texts.append(_routing(question.job))
+        texts.append(_routing(question.job, float(most_loaded_of(question.model, question.job, plan.ep))))
         texts.append(
             "every copy of a token crosses the network by itself (moe_dispatcher alltoall)"
             if question.job.software.moe_dispatcher == "alltoall"
@@ -369,11 +370,11 @@ def _documents(lengths: tuple[int, ...]) -> str:
     return f"{spread}, follow each other; every sequence cuts the first and the last one"
 
 
-def _routing(job: Job) -> str:
+def _routing(job: Job, load: float) -> str:
     """How tokens are taken to be shared out among the ranks that hold experts."""
-    if job.moe_imbalance == 1 or job.software.moe_capacity:
+    if job.routed.is_balanced or job.software.moe_capacity:
         return "tokens are routed evenly to the experts"
-    return f"the most loaded rank of experts gets up to {job.moe_imbalance:g} times the mean (moe_imbalance)"
+    return f"the most loaded rank of experts gets up to {load:.3g} times the mean (routing {job.routing})"
 
 
 def _parts(memory: StageMemory) -> dict[str, float]:

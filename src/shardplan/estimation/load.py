@@ -37,6 +37,8 @@ class BlockLoad:
     """Tensors kept for the backward pass, without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
+    fleeting_bytes: Numbers = 0.0
+    """What exists while one of its passes runs alone."""
 
     @property
     def memory(self) -> BlockLoad:
@@ -56,6 +58,7 @@ class BlockLoad:
             free_recomputed=cost.recomputed.free,
             kept_bytes=cost.kept_bytes,
             freed_bytes=cost.freed_bytes,
+            fleeting_bytes=cost.fleeting_bytes,
         )
 
 
@@ -137,6 +140,8 @@ class StageWork:
     """Bytes that one layer keeps without recomputation, at most."""
     freed_of_part: Numbers
     """Bytes that recomputation brings back for one part, at most."""
+    fleeting_of_layer: Numbers = 0.0
+    """Bytes that exist while one pass of a layer runs alone, at most."""
 
     @property
     def memory(self) -> StageWork:
@@ -155,6 +160,7 @@ class StageWork:
             sum=BlockLoad(**{name: parts.total(stage, attrgetter(name)) for name in BLOCK_FIELDS}),
             kept_of_layer=largest([*parts.held_layers(stage)], "kept_bytes"),
             freed_of_part=largest(parts.held(stage), "freed_bytes"),
+            fleeting_of_layer=largest([*parts.held_layers(stage)], "fleeting_bytes"),
         )
 
 

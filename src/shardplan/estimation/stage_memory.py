@@ -179,6 +179,8 @@ def activation_memory(
     recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
     waiting = waiting_bytes(question, work, share, present)
     passing = backward_set(work.kept_of_layer, profile)
+    if any_holds(work.fleeting_of_layer):  # of one layer's passes, whose gradients come when these are gone
+        passing = np.maximum(passing, work.fleeting_of_layer)
     outputs = kept_outputs(question, numbers, around, num_chunks=numbers.vp - stage.has_head, in_flight=in_flight)
     return ActivationMemory(
         activations=plus(waiting + recomputed, outputs),

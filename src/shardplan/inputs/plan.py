@@ -30,7 +30,7 @@ Offload = Literal["none", "optimizer", "activations"]
 DEFAULT_PLACEMENT = "tp-cp-ep-dp-pp"
 """Megatron's order of the parallel dimensions, innermost (fastest network) first."""
 
-RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts")
+RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts", "mhc")
 """Parts of a layer whose saved activations can be dropped and computed again.
 
 Names as in Megatron, where ``activation`` is ``moe_act`` and for experts only.

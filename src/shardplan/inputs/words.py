@@ -117,6 +117,7 @@ RECOMPUTE_WORDS: Final = words(
         "mlp": "mlp ffn",
         "moe": "moe",
         "shared_experts": "shared-experts shared-expert",
+        "mhc": "mhc hyper-connections",
     }
 )
 """Policies, then modules. ``block`` and ``uniform`` are methods of Megatron's full recomputation, and elsewhere

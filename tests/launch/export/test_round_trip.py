@@ -43,7 +43,7 @@ TARGETS: Final = (
 )
 NAMES: Final = {"stage_layers": "chunk_layers"}
 """Facts of a plan that say a field whatever its spelling."""
-NOT_READ: Final = ("tokens", "moe_imbalance", "software")
+NOT_READ: Final = ("tokens", "routing", "software")
 """Fields of a job that no launch file has."""
 BY_NAME: Final = ("deepspeed", "accelerate")
 """Frameworks whose files name a model that the user fills in."""

@@ -326,7 +326,7 @@ def test_biases_of_experts_are_added_by_kernels_of_their_own() -> None:
 
 def uneven(ratio: float, *, ep: int = 8, etp: int = 1, capacity: bool = False) -> Block:
     software = Software(moe_capacity=capacity)
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, moe_imbalance=ratio, software=software)
+    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, routing=f"{ratio:g}", software=software)
     config = mixtral().layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
     return mixture_of_experts(config, Shard.of(4096, job, PlanNumbers.of(Plan(ep=ep, etp=etp), 64, job)))
@@ -417,7 +417,7 @@ def test_a_rank_s_share_of_a_mixture_by_hand() -> None:
         num_experts=8, top_k=3, intermediate_size=256, gated=True, shared_intermediate_size=384, latent_size=512
     )
     software = Software(moe_dispatcher="alltoall", moe_dispatch_format="fp8", cuda_graphs="none")
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=8, precision="fp8", moe_imbalance=1.5, software=software)
+    job = Job(sequence_length=MOE_LENGTH, global_batch_size=8, precision="fp8", routing="1.5", software=software)
     of = mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(tp=2, cp=2, ep=4, etp=2), 8, job)))
     tokens, split = MOE_LENGTH // 2, MOE_LENGTH // 4
     sent = split * 3 * 1.5

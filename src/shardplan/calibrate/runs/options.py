@@ -37,8 +37,9 @@ from shardplan.calibrate.runs.option_words import (
     WITHOUT_EFFECT,
 )
 from shardplan.inputs.cluster import LinkType
-from shardplan.inputs.job import MOST_IMBALANCE, MOST_RANK, qlora_in_full
+from shardplan.inputs.job import MOST_RANK, qlora_in_full
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
+from shardplan.inputs.routing import BALANCED, WORDS, routing_of
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import LORA_TARGETS, lora_targets
 from shardplan.inputs.words import (
@@ -235,10 +236,14 @@ def _capacity(value: str) -> Settings | None:
     return {"moe_capacity": not none} if none or 0 < _number(value) < math.inf else None
 
 
-def _imbalance(value: str) -> Settings | None:
-    """Load of the most loaded rank of experts; balanced routing is 1."""
-    ratio = {"no": 1.0, "none": 1.0, "balanced": 1.0, "forced": 1.0}.get(folded(value), _number(value))
-    return {"moe_imbalance": ratio} if 1 <= ratio <= MOST_IMBALANCE else None
+def _routing(value: str) -> Settings | None:
+    """How tokens are shared among experts."""
+    said = {"no": BALANCED, "none": BALANCED, "forced": BALANCED, "natural": "learned"}.get(folded(value), value)
+    try:
+        routing_of(said)
+    except InputError:
+        return None
+    return {"routing": said}
 
 
 def _primary_weights(value: str) -> Settings | None:
@@ -354,6 +359,7 @@ LAYERS: Final = "a whole number of layers of each stage"
 COMPILES: Final = _word("software", "kernels", COMPILED, {True: "fused", False: "eager"})
 RECOMPUTES: Final = _sets("plan", _recompute_layers, LAYERS)
 OFFLOADS: Final = _sets("plan", _offloaded_layers, LAYERS)
+ROUTES: Final = _sets("job", _routing, f"{', '.join(WORDS)}, a ratio from 1, or shares of all experts")
 OPTIONS: Final[Mapping[str, Apply]] = {
     "features": _features,
     "overlap": _overlap,
@@ -361,7 +367,8 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "cuda_graph": _cuda_graph,
     "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
     "moe_capacity_factor": _sets("software", _capacity, "a number above zero, or no"),
-    "moe_imbalance": _sets("job", _imbalance, f"a number from 1 to {MOST_IMBALANCE:g}, or balanced"),
+    "routing": ROUTES,
+    "moe_imbalance": ROUTES,
     "optimizer_moments": _word("job", "moment_dtype", DTYPES),
     "optimizer": _word("job", "optimizer", OPTIMIZERS),
     "primary_weights": _sets("software", _primary_weights, one_of(WEIGHTS)),

@@ -89,6 +89,8 @@ class BlockCost:
     """Tensors kept for the backward pass without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
+    fleeting_bytes: Numbers
+    """What exists while one of its passes runs alone."""
     block: Block
     """Its tensors left out."""
     network: Network
@@ -171,6 +173,7 @@ def price_block(
         ),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
+        fleeting_bytes=_sum(operator.held for operator in block.operators if isinstance(operator, StreamPass)),
         block=replace(block, saved=()),
         network=network,
         groups=groups,

@@ -118,11 +118,12 @@ _RECURRENT: Final = tuple(
 MTP: Final = "multi-token-prediction"
 """Blocks behind the layers that predict further tokens: a model can be trained without them."""
 LAYER_KINDS: Final = (
-    "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", *_RECURRENT,
-    "parallel-mixers", "experts", MTP,
+    "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", "compressed-attention",
+    *_RECURRENT, "parallel-mixers", "hyper-connections", "experts", MTP,
 )  # fmt: skip
 """All kinds. ``latent-attention``: DeepSeek's MLA; ``sparse-attention``: MLA over selected keys;
-``parallel-mixers``: two mixers in one layer (Falcon-H1)."""
+``compressed-attention``: to a window and to compressed keys; ``parallel-mixers``: two mixers in one layer (Falcon-H1);
+``hyper-connections``: several residual streams (both DeepSeek-V4)."""
 
 
 def layer_kinds(model: ModelConfig) -> tuple[str, ...]:
@@ -143,6 +144,8 @@ def _kinds_of(layer: Layer) -> Iterator[str]:
     yield from _mixers_of(layer)
     if layer.parallel_mixer is not None:
         yield "parallel-mixers"
+    if layer.streams > 1:
+        yield "hyper-connections"
     if isinstance(layer.mlp, MixtureOfExperts):
         yield "experts"
 
