@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from operator import attrgetter
 
-from shardplan.base.arrays import Numbers, is_zero
+from shardplan.base.arrays import Numbers, any_holds, is_zero, scaled
 from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.pricing import HeldStates, Prices, num_logits, output_bytes
 from shardplan.estimation.question import Question
@@ -137,6 +137,9 @@ class StageWork:
     """Bytes that one layer keeps without recomputation, at most."""
     freed_of_part: Numbers
     """Bytes that recomputation brings back for one part, at most."""
+    kept_of_ends: Numbers = 0.0
+    """Bytes that head and multi-token prediction keep without recomputation, and the part that it frees."""
+    freed_of_ends: Numbers = 0.0
 
     @property
     def memory(self) -> StageWork:
@@ -155,7 +158,15 @@ class StageWork:
             sum=BlockLoad(**{name: parts.total(stage, attrgetter(name)) for name in BLOCK_FIELDS}),
             kept_of_layer=largest([*parts.held_layers(stage)], "kept_bytes"),
             freed_of_part=largest(parts.held(stage), "freed_bytes"),
+            kept_of_ends=_of_ends(stage, parts, "kept_bytes"),
+            freed_of_ends=_of_ends(stage, parts, "freed_bytes"),
         )
+
+
+def _of_ends(stage: Stage, parts: Parts[BlockLoad], name: str) -> Numbers:
+    """Sum of a number over head and multi-token-prediction blocks of a stage."""
+    ends = ((stage.has_head, parts.head), (stage.num_mtp_layers, parts.mtp))
+    return sum((scaled(count, getattr(part, name)) for count, part in ends if any_holds(count)), start=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

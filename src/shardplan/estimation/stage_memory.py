@@ -28,7 +28,7 @@ from shardplan.physics.memory import (
     update_bytes,
     working_set,
 )
-from shardplan.physics.schedules.pipeline import microbatches_in_flight
+from shardplan.physics.schedules.pipeline import ends_in_flight, microbatches_in_flight
 from shardplan.physics.workload.layer import Parameters
 from shardplan.physics.workload.stage import Stage
 
@@ -172,12 +172,12 @@ def activation_memory(
     """Bytes of one rank of a stage that hold activations and the loss, at their peak."""
     profile, software = question.profile, question.job.software
     share = applied_share(stage.num_layers, numbers)
-    in_flight = microbatches_in_flight(stage.rank, numbers)
+    in_flight = microbatches_in_flight(stage.rank, numbers, stage.num_layers)
     present = on_device(in_flight, stage.num_layers, numbers) if any_holds(numbers.offload_activations) else in_flight
     freed = scaled(share, work.sum.freed_bytes)
     factor = profile.activation_factor[software.kernels]
     recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
-    waiting = waiting_bytes(question, work, share, present)
+    waiting = waiting_bytes(question, work, share, present) - _not_at_ends(question, numbers, stage, work, in_flight)
     passing = backward_set(work.kept_of_layer, profile)
     outputs = kept_outputs(question, numbers, around, num_chunks=numbers.vp - stage.has_head, in_flight=in_flight)
     return ActivationMemory(
@@ -236,6 +236,19 @@ def waiting_bytes(question: Question, work: StageWork, share: Numbers, passes: N
     """Activations that ``passes`` micro-batches keep where recomputation frees its part on a share of the layers."""
     factor = question.profile.activation_factor[question.job.software.kernels]
     return scaled(factor, passes) * kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
+
+
+def _not_at_ends(
+    question: Question, numbers: PlanNumbers, stage: Stage, work: StageWork, in_flight: Numbers
+) -> Numbers:
+    """What head and multi-token prediction do not keep, of micro-batches in flight that have not come that far."""
+    if is_zero(work.kept_of_ends) or not np.any(np.greater(numbers.vp, 1)):
+        return 0.0
+    away = offloaded_share(stage.num_layers, numbers) if any_holds(numbers.offload_activations) else 0.0
+    missing = np.maximum(in_flight - ends_in_flight(in_flight, numbers), 0.0) * (1 - np.asarray(away))
+    share = applied_share(stage.num_layers, numbers)
+    factor = question.profile.activation_factor[question.job.software.kernels]
+    return scaled(factor, missing) * kept_per_microbatch(work.kept_of_ends, work.freed_of_ends, share)
 
 
 def kept_outputs(

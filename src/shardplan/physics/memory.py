@@ -22,6 +22,7 @@ from shardplan.physics.workload.layer import Parameters
 
 LOSS_KEPT = {
     "in_place": 4.0,
+    "native": 4.0,
     "autograd": 4.0,
     "loss_parallel": 4.0,
     "compiled": 4.0,
