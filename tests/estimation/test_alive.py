@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from shardplan import load_cluster, load_model
 from shardplan.base.errors import InputError
 from shardplan.estimation.parts.alive import Alive, check_stage, largest_of
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan import load_cluster, load_model
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software

@@ -20,6 +20,7 @@ from shardplan.physics.memory import (
     host_state_bytes,
     kept_per_microbatch,
     loss_bytes,
+    mask_bytes,
     model_states,
     offloaded_share,
     on_device,
@@ -57,7 +58,7 @@ class ActivationMemory:
     """Bytes of one rank that do not outlive a step."""
 
     activations: Numbers
-    """Saved activations, and what recomputation brings back of one layer."""
+    """Saved activations, what recomputation brings back of one layer, and masks of the batch."""
     recomputed: Numbers
     """The part of them that recomputation brings back."""
     loss: Numbers
@@ -178,10 +179,10 @@ def activation_memory(
     factor = profile.activation_factor[software.kernels]
     recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
     waiting = waiting_bytes(question, work, share, present) - _not_at_ends(question, numbers, stage, work, in_flight)
-    passing = backward_set(work.kept_of_layer, profile)
+    passing = backward_set(work.kept_of_layer, work.gradients_of_core, profile)
     outputs = kept_outputs(question, numbers, around, num_chunks=numbers.vp - stage.has_head, in_flight=in_flight)
     return ActivationMemory(
-        activations=plus(waiting + recomputed, outputs),
+        activations=plus(waiting + recomputed, outputs) + mask_bytes(question.job, numbers),
         recomputed=recomputed,
         loss=_loss_beyond(question, numbers, around, stage, recomputed + passing),
         passing=passing,

@@ -128,6 +128,11 @@ class Software:
     )
     """Whether queries, keys and values are cut out of one product's output, which then stays whole next to what
     rotation writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
+    dense_masks: bool = field(
+        default=False, metadata=about("Batches carry an attention mask, a byte for each pair of tokens.")
+    )
+    """Whether batches carry an attention mask, a byte for each pair of tokens of a sequence, for every model chunk
+    (Megatron-LM's data loader, unless a script says --no-create-attention-mask-in-dataloader)."""
     gathered_inputs: bool = field(default=False, metadata=about("Tensor-parallel layers keep their input as gathered."))
     """Whether tensor-parallel layers keep their input as gathered (PyTorch's DTensor); otherwise each rank keeps its
     part and gathers it again in the backward pass (Megatron)."""

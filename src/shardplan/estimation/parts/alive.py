@@ -12,7 +12,7 @@ from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import embedding_block, head_block, mtp_block
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.physics.memory import LOSS_HELD, applied_share, on_device
+from shardplan.physics.memory import LOSS_HELD, applied_share, mask_bytes, on_device
 from shardplan.physics.schedules.pipeline import ends_in_flight, microbatches_in_flight
 from shardplan.physics.workload.communication import Shard
 from shardplan.physics.workload.layer import layer_block
@@ -56,7 +56,8 @@ def alive_at_peak(columns: PlanColumns, numbers: PlanNumbers, memory: StageMemor
     tensors = [*_saved(columns, numbers, columns.rows.stages_of[0][at])]
     recomputed, whole, passing = here(kept.recomputed), here(states.whole), here(kept.passing)
     saved = sum(tensor.num_bytes for tensor in tensors)
-    outputs = memory.activations - recomputed - saved
+    masks = here(mask_bytes(columns.question.job, columns.numbers))
+    outputs = memory.activations - recomputed - masks - saved
     loss = memory.logits
     if loss > SMALLEST and columns.question.job.software.loss_kernel not in LOSS_HELD:
         loss, recomputed, passing = loss + recomputed + passing, 0.0, 0.0
@@ -66,6 +67,7 @@ def alive_at_peak(columns: PlanColumns, numbers: PlanNumbers, memory: StageMemor
         ("optimizer states", "optimizer", memory.optimizer),
         ("recomputed layer", "activations", recomputed),
         ("outputs of chunks", "activations", outputs),
+        ("attention masks", "activations", masks),
         ("logits and loss", "logits", loss),
         ("gathered weights and gradients", "buffers", whole),
         ("gradients of a layer", "buffers", passing),

@@ -89,6 +89,8 @@ class BlockCost:
     """Tensors kept for the backward pass without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
+    core_gradient_bytes: Numbers
+    """Gradients that live at once in the backward pass of unfused attention."""
     block: Block
     """Its tensors left out."""
     network: Network
@@ -171,6 +173,7 @@ def price_block(
         ),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
+        core_gradient_bytes=_sum(tensor.gradients * tensor.bytes for tensor in block.saved if tensor.gradients),
         block=replace(block, saved=()),
         network=network,
         groups=groups,
