@@ -96,11 +96,11 @@ class Software:
     ``native``, an fp32 copy and the exponentials next to it, since steps are compiled one by one (Megatron Core,
     ``cross_entropy_fusion_impl`` native); ``autograd``, fp32 logarithms and fp32 gradients (PyTorch);
     ``loss_parallel``, the same, and where tensor-parallel ranks share the vocabulary more, since each step is a kernel
-    of its own (PyTorch's DTensor); ``compiled``, as ``single``, and where tensor-parallel ranks share the vocabulary with logits, softmax and gradient in fp32 next
-    to the 16-bit ones (torch.compile); with eager kernels as ``loss_parallel``; ``gathered``, as
-    ``autograd`` over the whole vocabulary, which every tensor-parallel rank gathers, while the pipeline's buffers keep
-    the 16-bit logits of this micro-batch and the one before (Aleph Alpha Scaling); ``single``, one kernel from 16-bit
-    logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
+    of its own (PyTorch's DTensor); ``compiled``, as ``single``, and where tensor-parallel ranks share the vocabulary
+    with logits, softmax and gradient in fp32 next to the 16-bit ones (torch.compile); with eager kernels as
+    ``loss_parallel``; ``gathered``, as ``autograd`` over the whole vocabulary, which every tensor-parallel rank
+    gathers, while the pipeline's buffers keep the 16-bit logits of this micro-batch and the one before (Aleph Alpha
+    Scaling); ``single``, one kernel from 16-bit logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
     fused_accumulation: bool = field(
         default=True, metadata=about("Weight-gradient products add to the gradient in place.")
     )

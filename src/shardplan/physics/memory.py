@@ -64,13 +64,14 @@ def offloaded_share(num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
 
 
 def on_device(in_flight: Numbers, num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
-    """Micro-batches of kept activations on the device; of those that wait on the host three layers.
+    """Micro-batches of kept activations on the device; of those that wait on the host the two layers on their way.
 
-    Two are on their way, and the last one stays, as its backward pass comes next (Megatron Core,
+    Where all layers would wait, the last one stays, as its backward pass comes next (Megatron Core,
     pipeline_parallel/fine_grained_activation_offload.py, ``_offload_margin``).
     """
     away = offloaded_share(num_layers, numbers)
-    return in_flight * (1 - away) + np.minimum(3.0 / np.maximum(num_layers, 1), away)
+    here = 2.0 + np.greater_equal(away, 1)
+    return in_flight * (1 - away) + np.minimum(here / np.maximum(num_layers, 1), away)
 
 
 def mask_bytes(job: Job, numbers: PlanNumbers) -> Numbers:
