@@ -35,7 +35,7 @@ from shardplan.physics.workload.stage import Parts, Stage
 
 LOAD = BlockLoad(
     forward=40.0, backward=80.0, weight_gradient=30.0, recomputed=24.0, free_forward=20.0, free_backward=36.0,
-    free_recomputed=12.0, kept_bytes=0.0, freed_bytes=0.0,
+    free_recomputed=12.0, kept_bytes=0.0, freed_bytes=0.0, core_gradient_bytes=0.0,
 )  # fmt: skip
 WORK = StageWork(sum=LOAD, kept_of_layer=0.0, freed_of_part=0.0)
 AROUND = Around(handover_time=0.5, output_bytes=0.0, logits=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shardplan.answers.document import (
     AnswerDocument,
@@ -46,6 +46,9 @@ from shardplan.reports.texts.answer import (
 )
 from shardplan.reports.texts.plan import flags_text, plan_flags, variant_flag
 
+if TYPE_CHECKING:
+    from shardplan.estimation.parts.alive import Alive
+
 LEAST_SHARE: Final = 0.004
 """Terms below this share of the step are summed up in one line."""
 MOST_TERMS: Final = 5
@@ -55,12 +58,17 @@ MOST_LINES_OF_RUNS: Final = 3
 """Lines that the nearest measured runs take on a terminal, unless the first alone takes more."""
 
 
+ALIVE_NOTE: Final = "copies: layers times micro-batches in flight"
+
+
 class AnswerDetail(NamedTuple):
     """How much of an answer is shown."""
 
     explains: bool = False
     """Reasons, all terms, HFU, every option of the framework and the source of the price."""
     states_assumptions: bool = False
+    stage: int | None = None
+    """Pipeline stage whose memory is shown tensor by tensor; None: the fullest, where reasons are asked for."""
 
 
 def estimate_document(
@@ -72,7 +80,9 @@ def estimate_document(
     target: JsonTarget | None = None,
 ) -> AnswerDocument:
     """The whole answer. ``given``: what the user set; ``target``: where the record goes, for what to type next."""
-    parts = [memory_part(estimate, is_whole=detail.explains), step_part(estimate), *traffic_parts(estimate)]
+    alive = alive_part(question, estimate, detail)
+    parts = [memory_part(estimate, is_whole=detail.explains), *([] if alive is None else [alive])]
+    parts += [step_part(estimate), *traffic_parts(estimate)]
     parts += evidence_parts(estimate) if detail.explains else []
     parts += [assumptions_part(estimate)] if detail.states_assumptions else []
     parts += [] if target is None else [next_steps(target, question, (estimate,), detail, is_search=False)]
@@ -82,16 +92,17 @@ def estimate_document(
         verdict=verdict(question, estimate, is_whole=detail.explains),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: _record(question, estimate),
+        record=lambda: _record(question, estimate, alive),
         is_yes=estimate.feasible,
     )
 
 
-def _record(question: Question, estimate: Estimate) -> Record:
-    """The plan file of a plan."""
+def _record(question: Question, estimate: Estimate, alive: Part | None) -> Record:
+    """The plan file of a plan, and the table of what is alive at the peak, where it is shown."""
     from shardplan.reports.plan_file import PlanFile, plan_file_record  # takes time to import
 
-    return plan_file_record(PlanFile(question=question, estimates=(estimate,)))
+    record = plan_file_record(PlanFile(question=question, estimates=(estimate,)))
+    return record if alive is None else record | {"alive_at_peak": alive.blocks[0]}
 
 
 def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "") -> list[Block]:
@@ -156,6 +167,32 @@ def memory_part(estimate: Estimate, *, is_whole: bool = False) -> Part:
     if note is not None and not is_said:
         blocks.append(Line(note_sentence(note), tone="quiet"))
     return Part("Memory", blocks, memory_use(estimate))
+
+
+def alive_part(question: Question, estimate: Estimate, detail: AnswerDetail) -> Part | None:
+    """What is alive at the memory peak of a stage, tensor by tensor; None where nobody asked for it."""
+    if detail.stage is None and not detail.explains:
+        return None
+    from shardplan.estimation.parts.alive import check_stage, largest_of  # takes time to import
+    from shardplan.estimation.priced import PricedPlan
+
+    stage = estimate.fullest_stage if detail.stage is None else detail.stage
+    check_stage(stage, estimate.plan.pp)
+    rows = largest_of(PricedPlan.of(question, estimate.plan).alive_at_peak(stage))
+    return Part(f"At the peak of stage {stage}", [RowTable(rows, _alive_columns(stage, rows))], ALIVE_NOTE)
+
+
+def _alive_columns(stage: int, rows: Sequence[Alive]) -> list[Column]:
+    whole = sum(row.num_bytes for row in rows)
+    return [
+        Column("stage", None, lambda _: stage),
+        Column("name", "tensors", lambda row: row.name, is_text=True),
+        Column("part", "part", lambda row: row.part, is_text=True, rank=1),
+        Column("one_bytes", "of one", lambda row: row.one, format_bytes, rank=2),
+        Column("copies", "copies", lambda row: row.copies, lambda copies: f"{copies:.4g}", rank=2),
+        Column("bytes", "together", lambda row: row.num_bytes, format_bytes),
+        Column("share", "share", lambda row: row.num_bytes / whole, lambda share: f"{share:.1%}"),
+    ]
 
 
 def step_part(estimate: Estimate, most: int = ALL_TERMS) -> Part:

@@ -11,7 +11,7 @@ from shardplan.ask.forms import PickField, PlanFields, QuestionForm
 from shardplan.base.errors import InputError
 from shardplan.base.outputs import JsonTarget
 from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, with_flags
+from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, StageFlags, with_flags
 from shardplan.cli.pick import picked_from
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import values_of
@@ -43,6 +43,7 @@ def estimate(
     file: FromFlag = None,
     pick: PickField = None,
     details: DetailFlags,
+    peak: StageFlags,
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
@@ -61,7 +62,7 @@ def estimate(
         given = _stated(None if flags.stack is None else put.stack) | {*plan}
     answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
-    return _answer(put.question, answer, target, details, (*given_by_user(flags), *put.warnings))
+    return _answer(put.question, answer, target, details, (*given_by_user(flags), *put.warnings), stage=peak.stage)
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -85,10 +86,18 @@ def _stated(named: Stack | None) -> set[str]:
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
 
 
-def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> int:
+def _answer(
+    question: Question,
+    answer: Estimate,
+    target: JsonTarget,
+    flags: DetailFlags,
+    given: Sequence[str],
+    *,
+    stage: int | None,
+) -> int:
     """Writes the file, then prints the answer; the exit code."""
     from shardplan.answers.estimate import AnswerDetail, estimate_document
     from shardplan.cli.show.document import show_document
 
-    detail = AnswerDetail(flags.explains, flags.states_assumptions)
+    detail = AnswerDetail(flags.explains, flags.states_assumptions, stage)
     return show_document(estimate_document(question, answer, given, detail=detail, target=target), target)

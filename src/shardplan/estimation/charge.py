@@ -117,7 +117,7 @@ def least_peak_of(question: Question, states: StateCharge) -> Numbers:
 def least_beside_activations(question: Question, states: StateCharge) -> Numbers:
     """States and gradients at least that are there when activations are at their peak. [bytes]"""
     gone = states.fleeting_gradient_bytes if question.job.software.frees_gradients else 0.0
-    return states.resident_bytes + question.profile.framework_bytes + (states.gradient_bytes - gone)
+    return states.resident_bytes + question.framework_bytes + (states.gradient_bytes - gone)
 
 
 def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
@@ -142,12 +142,12 @@ def _beside_activations(question: Question, states: StateCharge, kept: Activatio
     gradients = gradients_at_peak(
         states.gradient_bytes, states.fleeting_gradient_bytes, states.early_gradient_bytes, kept
     )
-    return states.resident_bytes + question.profile.framework_bytes + gradients
+    return states.resident_bytes + question.framework_bytes + gradients
 
 
 def held_in_update(question: Question, states: StateCharge) -> Numbers:
     """All that is there in the update. [bytes]"""
-    return states.resident_bytes + question.profile.framework_bytes + states.gradient_bytes + states.update_bytes
+    return states.resident_bytes + question.framework_bytes + states.gradient_bytes + states.update_bytes
 
 
 FLOPS_CONVENTION = (

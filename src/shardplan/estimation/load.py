@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from operator import attrgetter
 
-from shardplan.base.arrays import Numbers, is_zero
+from shardplan.base.arrays import Numbers, any_holds, is_zero, scaled
 from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.pricing import HeldStates, Prices, num_logits, output_bytes
 from shardplan.estimation.question import Question
@@ -37,6 +37,8 @@ class BlockLoad:
     """Tensors kept for the backward pass, without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
+    core_gradient_bytes: Numbers
+    """Gradients that live at once in the backward pass of unfused attention."""
     fleeting_bytes: Numbers = 0.0
     """What exists while one of its passes runs alone."""
 
@@ -59,6 +61,7 @@ class BlockLoad:
             kept_bytes=cost.kept_bytes,
             freed_bytes=cost.freed_bytes,
             fleeting_bytes=cost.fleeting_bytes,
+            core_gradient_bytes=cost.core_gradient_bytes,
         )
 
 
@@ -142,6 +145,11 @@ class StageWork:
     """Bytes that recomputation brings back for one part, at most."""
     fleeting_of_layer: Numbers = 0.0
     """Bytes that exist while one pass of a layer runs alone, at most."""
+    gradients_of_core: Numbers = 0.0
+    """Gradients of the scores of one layer, at most. [bytes]"""
+    kept_of_ends: Numbers = 0.0
+    """Bytes that head and multi-token prediction keep without recomputation, and the part that it frees."""
+    freed_of_ends: Numbers = 0.0
 
     @property
     def memory(self) -> StageWork:
@@ -161,7 +169,16 @@ class StageWork:
             kept_of_layer=largest([*parts.held_layers(stage)], "kept_bytes"),
             freed_of_part=largest(parts.held(stage), "freed_bytes"),
             fleeting_of_layer=largest([*parts.held_layers(stage)], "fleeting_bytes"),
+            gradients_of_core=largest([*parts.held_layers(stage)], "core_gradient_bytes"),
+            kept_of_ends=_of_ends(stage, parts, "kept_bytes"),
+            freed_of_ends=_of_ends(stage, parts, "freed_bytes"),
         )
+
+
+def _of_ends(stage: Stage, parts: Parts[BlockLoad], name: str) -> Numbers:
+    """Sum of a number over head and multi-token-prediction blocks of a stage."""
+    ends = ((stage.has_head, parts.head), (stage.num_mtp_layers, parts.mtp))
+    return sum((scaled(count, getattr(part, name)) for count, part in ends if any_holds(count)), start=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

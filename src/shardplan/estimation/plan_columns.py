@@ -176,7 +176,7 @@ class PlanColumns:
     @cached_property
     def memory(self) -> StageMemory:
         """Memory of one rank of every stage of every plan. [bytes]"""
-        memory = StageMemory.of(self.states_memory, self._work.kept[0], self.question.profile.framework_bytes)
+        memory = StageMemory.of(self.states_memory, self._work.kept[0], self.question.framework_bytes)
         each = self._rows.each
         return replace(memory, **{f.name: each(getattr(memory, f.name)) for f in fields(StageMemory)})
 

@@ -28,6 +28,7 @@ from shardplan.physics.schedules.base import ChunkTimes
 from shardplan.physics.workload.stage import Stage
 
 if TYPE_CHECKING:
+    from shardplan.estimation.parts.alive import Alive
     from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline
 
 
@@ -159,6 +160,12 @@ class PricedPlan:
     def memory_parts(self) -> MemoryParts:
         """What every rank holds, and when."""
         return memory_parts(self._alone, self.plan)
+
+    def alive_at_peak(self, stage: int) -> tuple[Alive, ...]:
+        """What is alive on a rank of a stage at its memory peak, the largest first."""
+        from shardplan.estimation.parts.alive import alive_at_peak
+
+        return alive_at_peak(self._alone, self.numbers, self.memory_of(stage), stage)
 
     @property
     def layer_operators(self) -> tuple[LayerOperator, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,10 @@ from shardplan.physics.frameworks.usual_stack import (
 )
 from shardplan.physics.workload.layer import check_adapters
 from shardplan.physics.workload.routing import check_routing
+
+GROUPED_WORKSPACES: Final = 4 * 32 * 2**20
+"""Workspaces of the streams that run grouped products on NVIDIA parts (Transformer Engine, module/base.py,
+``get_multi_stream_cublas_workspace``). [bytes]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +173,13 @@ class Question:
         """One accelerator's share of its node's main memory; None where it is not known. [bytes]"""
         memory = self.cluster.host_memory_bytes
         return None if memory is None else memory / self.cluster.accelerators_per_node
+
+    @property
+    def framework_bytes(self) -> Numbers:
+        """Workspaces and buffers of the framework, and those of the streams that run products of experts. [bytes]"""
+        streams = self.model.is_moe and self.job.software.kernels == "fused"
+        grouped = GROUPED_WORKSPACES if streams and self.cluster.accelerator.vendor == "NVIDIA" else 0.0
+        return self.profile.framework_bytes + grouped
 
     @property
     def usable_memory(self) -> Numbers:

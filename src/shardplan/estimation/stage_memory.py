@@ -20,6 +20,7 @@ from shardplan.physics.memory import (
     host_state_bytes,
     kept_per_microbatch,
     loss_bytes,
+    mask_bytes,
     model_states,
     offloaded_share,
     on_device,
@@ -28,7 +29,7 @@ from shardplan.physics.memory import (
     update_bytes,
     working_set,
 )
-from shardplan.physics.schedules.pipeline import microbatches_in_flight
+from shardplan.physics.schedules.pipeline import ends_in_flight, microbatches_in_flight
 from shardplan.physics.workload.layer import Parameters
 from shardplan.physics.workload.stage import Stage
 
@@ -57,7 +58,7 @@ class ActivationMemory:
     """Bytes of one rank that do not outlive a step."""
 
     activations: Numbers
-    """Saved activations, and what recomputation brings back of one layer."""
+    """Saved activations, what recomputation brings back of one layer, and masks of the batch."""
     recomputed: Numbers
     """The part of them that recomputation brings back."""
     loss: Numbers
@@ -172,18 +173,18 @@ def activation_memory(
     """Bytes of one rank of a stage that hold activations and the loss, at their peak."""
     profile, software = question.profile, question.job.software
     share = applied_share(stage.num_layers, numbers)
-    in_flight = microbatches_in_flight(stage.rank, numbers)
+    in_flight = microbatches_in_flight(stage.rank, numbers, stage.num_layers)
     present = on_device(in_flight, stage.num_layers, numbers) if any_holds(numbers.offload_activations) else in_flight
     freed = scaled(share, work.sum.freed_bytes)
     factor = profile.activation_factor[software.kernels]
     recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
-    waiting = waiting_bytes(question, work, share, present)
-    passing = backward_set(work.kept_of_layer, profile)
+    waiting = waiting_bytes(question, work, share, present) - _not_at_ends(question, numbers, stage, work, in_flight)
+    passing = backward_set(work.kept_of_layer, work.gradients_of_core, profile)
     if any_holds(work.fleeting_of_layer):  # of one layer's passes, whose gradients come when these are gone
         passing = np.maximum(passing, work.fleeting_of_layer)
     outputs = kept_outputs(question, numbers, around, num_chunks=numbers.vp - stage.has_head, in_flight=in_flight)
     return ActivationMemory(
-        activations=plus(waiting + recomputed, outputs),
+        activations=plus(waiting + recomputed, outputs) + mask_bytes(question.job, numbers),
         recomputed=recomputed,
         loss=_loss_beyond(question, numbers, around, stage, recomputed + passing),
         passing=passing,
@@ -238,6 +239,19 @@ def waiting_bytes(question: Question, work: StageWork, share: Numbers, passes: N
     """Activations that ``passes`` micro-batches keep where recomputation frees its part on a share of the layers."""
     factor = question.profile.activation_factor[question.job.software.kernels]
     return scaled(factor, passes) * kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
+
+
+def _not_at_ends(
+    question: Question, numbers: PlanNumbers, stage: Stage, work: StageWork, in_flight: Numbers
+) -> Numbers:
+    """What head and multi-token prediction do not keep, of micro-batches in flight that have not come that far."""
+    if is_zero(work.kept_of_ends) or not np.any(np.greater(numbers.vp, 1)):
+        return 0.0
+    away = offloaded_share(stage.num_layers, numbers) if any_holds(numbers.offload_activations) else 0.0
+    missing = np.maximum(in_flight - ends_in_flight(in_flight, numbers), 0.0) * (1 - np.asarray(away))
+    share = applied_share(stage.num_layers, numbers)
+    factor = question.profile.activation_factor[question.job.software.kernels]
+    return scaled(factor, missing) * kept_per_microbatch(work.kept_of_ends, work.freed_of_ends, share)
 
 
 def kept_outputs(

@@ -27,7 +27,7 @@ Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "router", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 KeptFormat = Literal["activation", "fp8"]
-LossKernel = Literal["in_place", "autograd", "loss_parallel", "compiled", "gathered", "single"]
+LossKernel = Literal["in_place", "native", "autograd", "loss_parallel", "compiled", "gathered", "single"]
 KeepsWhole = Literal["never", "pipelines", "always"]
 Exchanged = Literal["step", "microbatch"]
 
@@ -93,13 +93,14 @@ class Software:
     """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
     loss_kernel: LossKernel = field(default="in_place", metadata=about("What a loss over whole logits writes:"))
     """What a loss over whole logits writes: ``in_place``, one fp32 copy that becomes softmax and gradient (Megatron);
-    ``autograd``, fp32 logarithms and fp32 gradients (PyTorch); ``loss_parallel``, the same, and where tensor-parallel
-    ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``compiled``,
-    as ``single``, and where tensor-parallel ranks share the vocabulary with logits, softmax and gradient in fp32 next
-    to the 16-bit ones (torch.compile); with eager kernels as ``loss_parallel``; ``gathered``, as
-    ``autograd`` over the whole vocabulary, which every tensor-parallel rank gathers, while the pipeline's buffers keep
-    the 16-bit logits of this micro-batch and the one before (Aleph Alpha Scaling); ``single``, one kernel from 16-bit
-    logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
+    ``native``, an fp32 copy and the exponentials next to it, since steps are compiled one by one (Megatron Core,
+    ``cross_entropy_fusion_impl`` native); ``autograd``, fp32 logarithms and fp32 gradients (PyTorch);
+    ``loss_parallel``, the same, and where tensor-parallel ranks share the vocabulary more, since each step is a kernel
+    of its own (PyTorch's DTensor); ``compiled``, as ``single``, and where tensor-parallel ranks share the vocabulary
+    with logits, softmax and gradient in fp32 next to the 16-bit ones (torch.compile); with eager kernels as
+    ``loss_parallel``; ``gathered``, as ``autograd`` over the whole vocabulary, which every tensor-parallel rank
+    gathers, while the pipeline's buffers keep the 16-bit logits of this micro-batch and the one before (Aleph Alpha
+    Scaling); ``single``, one kernel from 16-bit logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
     fused_accumulation: bool = field(
         default=True, metadata=about("Weight-gradient products add to the gradient in place.")
     )
@@ -127,6 +128,11 @@ class Software:
     )
     """Whether queries, keys and values are cut out of one product's output, which then stays whole next to what
     rotation writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
+    dense_masks: bool = field(
+        default=False, metadata=about("Batches carry an attention mask, a byte for each pair of tokens.")
+    )
+    """Whether batches carry an attention mask, a byte for each pair of tokens of a sequence, for every model chunk
+    (Megatron-LM's data loader, unless a script says --no-create-attention-mask-in-dataloader)."""
     gathered_inputs: bool = field(default=False, metadata=about("Tensor-parallel layers keep their input as gathered."))
     """Whether tensor-parallel layers keep their input as gathered (PyTorch's DTensor); otherwise each rank keeps its
     part and gathers it again in the backward pass (Megatron)."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.base.arrays import Flags, Numbers, any_holds, scaled, where
+from shardplan.base.arrays import Flags, Numbers, any_holds, is_zero, scaled, where
 from shardplan.base.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -22,6 +22,7 @@ from shardplan.physics.workload.layer import Parameters
 
 LOSS_KEPT = {
     "in_place": 4.0,
+    "native": 4.0,
     "autograd": 4.0,
     "loss_parallel": 4.0,
     "compiled": 4.0,
@@ -63,9 +64,21 @@ def offloaded_share(num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
 
 
 def on_device(in_flight: Numbers, num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
-    """Micro-batches of kept activations on the device; of those that wait on the host the two layers on their way."""
+    """Micro-batches of kept activations on the device; of those that wait on the host the two layers on their way.
+
+    Where all layers would wait, the last one stays, as its backward pass comes next (Megatron Core,
+    pipeline_parallel/fine_grained_activation_offload.py, ``_offload_margin``).
+    """
     away = offloaded_share(num_layers, numbers)
-    return in_flight * (1 - away) + np.minimum(2.0 / np.maximum(num_layers, 1), away)
+    here = 2.0 + np.greater_equal(away, 1)
+    return in_flight * (1 - away) + np.minimum(here / np.maximum(num_layers, 1), away)
+
+
+def mask_bytes(job: Job, numbers: PlanNumbers) -> Numbers:
+    """Attention masks that the batches of all model chunks carry, a byte for each pair of tokens."""
+    if not job.software.dense_masks:
+        return 0.0
+    return numbers.micro_batch_size * (job.sequence_length**2 / np.asarray(numbers.cp)) * numbers.vp
 
 
 def loss_bytes(software: Software, per_logit: Table, logits: Numbers, heads: Numbers, tp: Numbers) -> Numbers:
@@ -89,14 +102,15 @@ def _loss_kind(software: Software) -> str:
     return "loss_parallel" if is_eager else software.loss_kernel
 
 
-def backward_set(kept_of_a_layer: Numbers, profile: Profile) -> Numbers:
-    r"""Gradients of the tensors of one layer at their peak, in its MLP. [bytes]
+def backward_set(kept_of_a_layer: Numbers, gradients_of_core: Numbers, profile: Profile) -> Numbers:
+    r"""Gradients of the tensors of one layer at their peak, in its MLP or in the core of unfused attention. [bytes]
 
     Of :math:`12 h + 3 f` elements per token that a gated layer keeps (:math:`6 h + 2 f` of a plain one) the gradients
     of the :math:`3 f` (:math:`2 f`) between the MLP's products exist while the weight gradients are computed; the
     profile's ``backward_gradients`` is a share that holds for both.
     """
-    return profile.backward_gradients * kept_of_a_layer
+    in_mlp = profile.backward_gradients * kept_of_a_layer
+    return in_mlp if is_zero(gradients_of_core) else np.maximum(in_mlp, gradients_of_core)
 
 
 FP32_BYTES = 4.0

@@ -15,6 +15,7 @@ from shardplan import estimate
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
+from shardplan.inputs.layers import Attention
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -26,10 +27,13 @@ from shardplan.physics.memory import (
     held_logit_bytes,
     kept_per_microbatch,
     loss_bytes,
+    mask_bytes,
     offloaded_share,
     on_device,
     working_set,
 )
+from shardplan.physics.workload.attention import attention
+from shardplan.physics.workload.communication import Shard
 from shardplan.planner.search import search_question
 
 # Korthikanti et al., arXiv 2205.05198: models of table 3 (hidden size, layers, heads, micro-batch, tensor degree).
@@ -140,12 +144,12 @@ def test_recomputing_some_layers() -> None:
     )
 
 
-def test_offloaded_activations_leave_two_layers_on_the_device() -> None:
-    """One layer in use and one on its way, whatever is in flight."""
+def test_offloaded_activations_leave_three_layers_on_the_device() -> None:
+    """One layer in use, one on its way and the last one, whatever is in flight."""
     model, b, t = GPT3
     sbh, scores, _ = sizes(model, b)
     kept = activations(model, b, tp=t, pp=8, stage=1, offload="activations")
-    assert kept == pytest.approx(2 * sbh * (34 + scores) / t, rel=1e-12)
+    assert kept == pytest.approx(3 * sbh * (34 + scores) / t, rel=1e-12)
 
 
 def numbers(num_layers: int | None) -> PlanNumbers:
@@ -173,8 +177,9 @@ def test_offloaded_share() -> None:
 
 
 def test_what_waits_on_the_host_waits_of_every_micro_batch() -> None:
-    """Of eight micro-batches of 32 layers half are away, but for the two layers on their way."""
+    """Of eight micro-batches of 32 layers half are away, but for the two layers on their way; of all also the last."""
     assert 32 * on_device(8, 32, offloading(16)) == 8 * 16 + 2
+    assert 32 * on_device(8, 32, offloading(32)) == 3
     assert 32 * on_device(8, 32, offloading(1)) == 8 * 31 + 1
 
 
@@ -196,8 +201,27 @@ def test_working_set_exists_where_something_is_recomputed() -> None:
 )
 def test_gradients_that_live_at_once_are_about_those_between_the_products(others: float, between: float) -> None:
     """Llama 2 7B, Llama 3 70B and 405B, GPT-3, in units of the hidden size: 3 f of 12 + 3 f, 2 f of 6 + 2 f."""
-    assert backward_set(others + between, load_profile("hopper")) == pytest.approx(between, rel=0.26)
-    assert backward_set(2.0, ideal_profile(backward_gradients=0.25)) == 0.5
+    assert backward_set(others + between, 0.0, load_profile("hopper")) == pytest.approx(between, rel=0.26)
+    quarter = ideal_profile(backward_gradients=0.25)
+    assert [float(backward_set(2.0, core, quarter)) for core in (0.0, 0.4, 0.6)] == [0.5, 0.5, 0.6]
+
+
+def test_masks_of_the_batch_are_a_byte_for_each_pair_of_tokens() -> None:
+    """Bool masks of Megatron-LM's data loader: (b, 1, s, s), a copy for each model chunk, rows split by cp."""
+    job = Job(sequence_length=S, global_batch_size=8, software=Software(dense_masks=True))
+    of = PlanNumbers.of(Plan(pp=2, vp=4, cp=2, micro_batch_size=2), 4, job)
+    assert mask_bytes(job, of) == 2 * S * S / 2 * 4
+    assert mask_bytes(replace(job, software=Software()), of) == 0
+
+
+@pytest.mark.parametrize(("dropout", "per_score"), [(False, 2.0), (True, 4.0)])
+def test_gradients_of_scores_live_at_once(*, dropout: bool, per_score: float) -> None:
+    """Softmax turns the gradient of its output into that of its input; dropout makes another in front of it."""
+    job = Job(sequence_length=S, global_batch_size=8, attention="unfused", dropout=dropout)
+    config = Attention(num_heads=8, num_kv_heads=8, head_dim=16)
+    kept = attention(config, Shard.of(128, job, PlanNumbers.of(Plan(), 1, job))).saved
+    (scores,) = (tensor for tensor in kept if tensor.name == "scores")
+    assert scores.gradients * scores.bytes == pytest.approx(per_score * 8 * S * S)
 
 
 def test_a_stage_without_layers_sends_nothing_to_the_host() -> None:
@@ -326,10 +350,10 @@ def kept(**plan: Any) -> float:
 
 
 def test_every_offloaded_layer_frees_a_layer_but_for_two_on_their_way() -> None:
-    """Half of 32 layers leave 16 and the two that travel; all of them the two."""
+    """Half of 32 layers leave 16 and the two that travel; all of them these and the last."""
     whole = kept()
     assert kept(offload="activations", offload_num_layers=16) == pytest.approx(whole * 18 / 32)
-    assert kept(offload="activations") == pytest.approx(whole * 2 / 32)
+    assert kept(offload="activations") == pytest.approx(whole * 3 / 32)
     assert kept(offload="activations", offload_num_layers=32) == kept(offload="activations")
     assert kept(offload="activations", offload_num_layers=0) == whole
 

@@ -18,6 +18,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.physics.schedules.base import Passes, Pipeline, Place, RankPasses
 from shardplan.physics.schedules.pipeline import (
+    ends_in_flight,
     idle_time,
     least_bubble,
     microbatches_in_flight,
@@ -58,8 +59,34 @@ def test_a_bubble_is_that_of_each_plans_schedule() -> None:
 
 def test_kept_micro_batches_are_those_of_each_plans_schedule() -> None:
     for vp, kept in (((1, 1), [3, 3]), ((2, 4), [9 / 2, 17 / 4]), ((1, 2), [3, 9 / 2])):
-        assert np.broadcast_to(microbatches_in_flight(1, mixed(*vp)), 2).tolist() == kept
-    assert microbatches_in_flight(1, numbers(4, 32, schedule="gpipe")) == 32
+        assert np.broadcast_to(microbatches_in_flight(1, mixed(*vp), 8), 2).tolist() == kept
+    assert microbatches_in_flight(1, numbers(4, 32, schedule="gpipe"), 8) == 32
+
+
+def test_overlap_of_experts_keeps_a_layer_more() -> None:
+    """One more pass warms up, and from then on one micro-batch goes back layer by layer as the next comes."""
+
+    def kept(pp: int, *, overlap_ep: bool, **fields: Any) -> float:
+        plan = Plan(pp=pp, ep=4, overlap_ep=overlap_ep, **fields)
+        of = PlanNumbers.of(plan, 4 * pp, Job(sequence_length=1024, global_batch_size=128))
+        return float(np.asarray(microbatches_in_flight(min(1, pp - 1), of, 8)))
+
+    assert kept(4, vp=2, overlap_ep=True) == kept(4, vp=2, overlap_ep=False) + 1 / 8
+    assert kept(1, overlap_ep=True) == kept(1, overlap_ep=False) == 1
+
+
+def test_the_last_chunk_of_an_interleaved_pipeline_keeps_one_micro_batch() -> None:
+    """Counted in the events of Megatron's schedule: on the last rank each of its passes goes back at once."""
+    for pp, vp in ((2, 4), (4, 2)):
+        (*_, last) = INTERLEAVED.events(pp, vp, 4 * pp, pp)
+        kept, most = 0, 0
+        for each in last:
+            kept += (each.chunk == vp - 1) * (1 if each.kind == "F" else -1)
+            most = max(most, kept)
+        assert most == ends_in_flight(3.0, numbers(pp, 4 * pp, vp=vp)) == 1
+    assert ends_in_flight(3.0, numbers(4, 32)) == 3
+    assert ends_in_flight(3.0, numbers(4, 32, vp=2, schedule="breadth-first")) == 3
+    assert np.asarray(ends_in_flight(3.0, mixed(1, 2))).tolist() == [3, 1]
 
 
 def test_the_least_bubble_holds_for_any_chunks_up_to_those_of_the_plan() -> None:

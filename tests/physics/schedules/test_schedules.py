@@ -90,10 +90,10 @@ def test_gpipe_keeps_every_micro_batch(m: int) -> None:
 
 
 def test_a_plan_selects_its_schedule() -> None:
-    assert microbatches_in_flight(0, numbers(4, 32)) == 4
-    assert microbatches_in_flight(0, numbers(4, 32, schedule="gpipe")) == 32
-    assert microbatches_in_flight(0, numbers(4, 32, vp=2)) == 4 + 3 / 2
-    assert microbatches_in_flight(0, numbers(4, 32, vp=2, microbatch_group_size=8)) == (2 * 3 + 8 + 1) / 2
+    assert microbatches_in_flight(0, numbers(4, 32), 8) == 4
+    assert microbatches_in_flight(0, numbers(4, 32, schedule="gpipe"), 8) == 32
+    assert microbatches_in_flight(0, numbers(4, 32, vp=2), 8) == 4 + 3 / 2
+    assert microbatches_in_flight(0, numbers(4, 32, vp=2, microbatch_group_size=8), 8) == (2 * 3 + 8 + 1) / 2
 
 
 @pytest.mark.parametrize(

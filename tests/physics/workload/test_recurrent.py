@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,10 +82,15 @@ def test_work_is_linear_in_the_sequence() -> None:
 
 
 def test_mamba_keeps_what_its_kernel_saves() -> None:
-    """mamba_split_conv1d_scan_combined saves the projected input and the scan's output; the next product its input."""
+    """mamba_split_conv1d_scan_combined saves the projected input and the scan's output; the next product its input.
+
+    Megatron Core's norm behind it is a kernel of its own, and keeps its input too.
+    """
     inner, groups, heads = 80 * 64, 2 * 8 * 128, 80
-    kept = sum(float(item.bytes) for item in state_space(MAMBA2_2_7B, shard(2560)).saved)
-    assert kept == 2 * LENGTH * ((2 * inner + groups + heads) + inner + inner)
+    projected = 2 * inner + groups + heads
+    for gated_norm, kept in ((True, 3 * inner), (False, 2 * inner)):
+        mixer = state_space(replace(MAMBA2_2_7B, gated_norm=gated_norm), shard(2560))
+        assert sum(float(item.bytes) for item in mixer.saved) == 2 * LENGTH * (projected + kept)
 
 
 def test_a_delta_net_keeps_what_it_convolves_as_well() -> None:
@@ -216,7 +222,8 @@ BY_HAND: tuple[tuple[Any, Any, int, dict[str, Any], dict[str, int], int], ...] =
         state_space, MAMBA2_2_7B, 2560,
         {"in_proj": (T, 2560, 6184, 1), "conv": ("conv twice", 3584), "scan": 2560, "gate": ("gate", 2560),
          "out_proj": (T, 2560, 2560, 1)},
-        {"in_proj_output": 2 * 6184, "scan_output": 2 * 2560, "out_proj_input": 2560}, 6184 + 2560,
+        {"in_proj_output": 2 * 6184, "scan_output": 2 * 2560, "out_proj_input": 2560, "scan_norm_input": 2 * 2560},
+        6184 + 2560,
     ),
     (
         selective_scan, JAMBA, 4096,

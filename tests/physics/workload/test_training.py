@@ -188,7 +188,7 @@ def test_double_quantisation_saves_what_was_measured() -> None:
             (one.run.peak_memory_bytes or math.nan) * math.exp(each) for one, each in zip(pair, errors, strict=True)
         ]
         assert peaks[0] - peaks[1] == pytest.approx(saved, rel=0.05)
-        assert all(abs(each) < 0.12 for each in errors)
+        assert all(abs(each) < 0.17 for each in errors)
 
 
 def test_adapters_cost_less_than_full_training() -> None:

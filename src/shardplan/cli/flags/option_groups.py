@@ -21,6 +21,7 @@ from shardplan.base.words import switch_word
 from shardplan.cli.flags.flag import DETAILS
 from shardplan.inputs.readers.typed import values_of
 
+MOST_STAGE: Final = 2**20
 METAVARS: Final = {int: "N", float: "N", tuple: "N,N,..."}
 
 
@@ -162,6 +163,19 @@ class DetailFlags:
     def states_assumptions(self) -> bool:
         """Whether the assumptions are printed."""
         return self.assumptions or self.all
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageFlags:
+    """Which pipeline stage is shown tensor by tensor."""
+
+    PANEL = "Output"
+
+    stage: int | None = asked(
+        "Also print what is alive at the memory peak of this pipeline stage, from 0; --explain does so of the fullest.",
+        least=0,
+        most=MOST_STAGE,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,7 +133,7 @@ def memory_parts(columns: PlanColumns, plan: Plan) -> MemoryParts:
         gradients=of_rank(states.gradients),
         optimizer=of_rank(states.optimizer),
         whole=of_rank(states.whole),
-        framework=of_rank(question.profile.framework_bytes),
+        framework=of_rank(question.framework_bytes),
         recomputed=of_rank(kept.recomputed),
         passing=of_rank(kept.passing),
         loss=of_rank(kept.loss),

@@ -91,6 +91,8 @@ class BlockCost:
     """The part of them that recomputation frees."""
     fleeting_bytes: Numbers
     """What exists while one of its passes runs alone."""
+    core_gradient_bytes: Numbers
+    """Gradients that live at once in the backward pass of unfused attention."""
     block: Block
     """Its tensors left out."""
     network: Network
@@ -174,6 +176,7 @@ def price_block(
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
         fleeting_bytes=_sum(operator.held for operator in block.operators if isinstance(operator, StreamPass)),
+        core_gradient_bytes=_sum(tensor.gradients * tensor.bytes for tensor in block.saved if tensor.gradients),
         block=replace(block, saved=()),
         network=network,
         groups=groups,

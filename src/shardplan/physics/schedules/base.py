@@ -343,6 +343,10 @@ class PipelineSchedule(Schedule):
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
         """Micro-batches whose activations ``rank`` keeps at its peak, in units of its whole stage."""
 
+    def ends_in_flight(self, at: Pipeline) -> Numbers | None:  # noqa: ARG002
+        """Of these on the last rank, the ones that have passed the model's last chunk; None: as many."""
+        return None
+
     @abstractmethod
     def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:
         """The passes of every rank in the order in which it runs them."""

@@ -92,6 +92,10 @@ class Interleaved(PipelineSchedule):
         chunks = 2 * (at.pp - np.asarray(rank) - 1) + (at.vp - 1) * at.group_size + 1
         return np.minimum(at.num_microbatches, chunks / at.vp)
 
+    def ends_in_flight(self, at: Pipeline) -> Numbers:  # noqa: ARG002
+        """One: the last rank warms up with its other chunks, and every pass through its last one goes back at once."""
+        return 1.0
+
     def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:
         """Chunk by chunk within each group of micro-batches; ranks alternate after their warm-up."""
         turns = [

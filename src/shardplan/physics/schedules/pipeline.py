@@ -36,20 +36,26 @@ def reads_place(numbers: PlanNumbers) -> bool:
     return bool(np.any(np.equal(numbers.vp, 1))) if named is None else named.reads_place
 
 
-def microbatches_in_flight(rank: Numbers, numbers: PlanNumbers) -> Numbers:
-    """Micro-batches that a rank keeps at its peak.
+def microbatches_in_flight(rank: Numbers, numbers: PlanNumbers, num_layers: Numbers) -> Numbers:
+    """Micro-batches that a rank of so many layers keeps at its peak.
 
-    Where experts' exchanges overlap with another micro-batch, ranks of a pipeline run one more pass through a chunk
-    before the first that goes back (Megatron Core, megatron/core/pipeline_parallel/schedules.py,
-    get_pp_rank_microbatches). Without a pipeline one micro-batch goes back layer by layer as the next comes, so that
-    there is room for one. Schedules of that kind (DualPipe) keep as many as they say.
+    Where experts' exchanges overlap with another micro-batch, ranks of a pipeline run one more pass before the first
+    that goes back (Megatron Core, megatron/core/pipeline_parallel/schedules.py, get_pp_rank_microbatches). From then on
+    one micro-batch goes back layer by layer as the next comes (combined_1f1b.py), so that there is one layer more than
+    without overlap. Schedules of that kind (DualPipe) keep as many as they say.
     """
     found = _in_flight(rank, numbers)
     if numbers.schedule is not None or not any_holds(numbers.overlap_ep):
         return found
     overlaps = numbers.overlaps_experts & np.greater(numbers.pp, 1)
-    more = overlaps / np.asarray(numbers.vp)
-    return np.minimum(numbers.num_microbatches, found + more)
+    return np.minimum(numbers.num_microbatches, found + overlaps / np.maximum(num_layers, 1))
+
+
+def ends_in_flight(in_flight: Numbers, numbers: PlanNumbers) -> Numbers:
+    """Of the micro-batches that the last rank keeps, the ones that have passed the model's last chunk."""
+    at, named = pipeline_of(numbers), named_schedule(numbers)
+    several = INTERLEAVED.ends_in_flight(at) if named is None else named.ends_in_flight(at)
+    return in_flight if several is None else where(np.greater(numbers.vp, 1), several, in_flight)
 
 
 def _in_flight(rank: Numbers, numbers: PlanNumbers) -> Numbers:

@@ -433,13 +433,15 @@ def _softmax_passes(num_heads: int, shard: Shard) -> tuple[Operator, ...]:
 def _saved_scores(num_heads: int, shard: Shard) -> tuple[Saved, ...]:
     r"""What the core keeps: softmax statistics, or scores.
 
-    Scores take :math:`2 a s^2 b` bytes, with dropout :math:`5 a s^2 b` (arXiv 2205.05198, eq. 1).
+    Scores take :math:`2 a s^2 b` bytes, with dropout :math:`5 a s^2 b` (arXiv 2205.05198, eq. 1). Their gradient is as
+    large, which softmax turns into its own in place; dropout makes another of it.
     """
     if shard.job.attention == "flash":
         statistics = shard.tokens * share(num_heads, shard.columns) * 4.0
         return (Saved(name="softmax_statistics", modules=CORE, bytes=statistics),)
     per_score = shard.element + (shard.element + 1.0 if shard.job.dropout else 0.0)
-    return (Saved(name="scores", modules=CORE, bytes=_scores(num_heads, shard) * per_score),)
+    gradients = (2 if shard.job.dropout else 1) * shard.element / per_score
+    return (Saved(name="scores", modules=CORE, bytes=_scores(num_heads, shard) * per_score, gradients=gradients),)
 
 
 def kept_output(shard: Shard) -> float:

@@ -171,6 +171,8 @@ class Saved:
     """Whether it is the input of the whole layer, which full recomputation keeps."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator frees."""
+    gradients: float = 0.0
+    """Gradients that live at once when the core's backward pass reads it, relative to its bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,13 +25,18 @@ def state_space(config: StateSpace, shard: Shard) -> Block:
     r"""Mamba-2 (arXiv 2405.21060): projection, convolution, scan, projection.
 
     FLOP of the scan: :math:`7\,d_{inner} n` per token, as Megatron counts it. The backward pass convolves again rather
-    than keep the result (mamba_ssm, mamba_split_conv1d_scan_combined).
+    than keep the result (mamba_ssm, mamba_split_conv1d_scan_combined). A norm behind the gate, a kernel of its own in
+    Megatron Core (ssm/mamba_mixer.py), keeps its input next to what the scan keeps before the gate.
     """
     inner = config.inner_size / shard.columns
     conv = config.conv_size / shard.columns
     projected = inner + conv + config.num_heads / shard.columns
     scan_flops = 7.0 * shard.tokens * inner * config.state_size
-    return _recurrent_mixer(shard, projected, conv, inner, scan_flops, convolves_again=True)
+    mixer = _recurrent_mixer(shard, projected, conv, inner, scan_flops, convolves_again=True)
+    if not config.gated_norm:
+        return mixer
+    normed = Saved(name="scan_norm_input", modules=(), bytes=shard.tokens * inner * shard.element)
+    return mixer + Block(saved=(normed,))
 
 
 def selective_scan(config: SelectiveScan, shard: Shard) -> Block:

@@ -108,7 +108,7 @@ def least_bytes(question: Question, offload: Offload) -> float:
     update = float(parts.total(whole, lambda held: update_bytes(held, job, numbers)))
     kept = 1.0 if update or not job.software.frees_gradients else 0.0
     held = float(states.total(whole, lambda each: each.weights + each.optimizer + kept * each.gradients))
-    return (update + held) / question.num_accelerators + float(question.profile.framework_bytes)
+    return (update + held) / question.num_accelerators + float(question.framework_bytes)
 
 
 Index = NDArray[np.intp]
@@ -171,7 +171,7 @@ class FirstStages:
         held = self._of_valid(np.broadcast_to(held, shape)[:, self._key])
         if self._keeps_activations:
             held = held + gather(waiting_bytes(tables.question, work, 1.0, 1.0), tables.block_of_point)
-        found: NDArray[np.float64] = held / tables.family.points["pp"] + float(tables.question.profile.framework_bytes)
+        found: NDArray[np.float64] = held / tables.family.points["pp"] + float(tables.question.framework_bytes)
         return found
 
     @property
