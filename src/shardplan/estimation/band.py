@@ -11,7 +11,7 @@ A band without runs of one's own has both: it is made of weighted quantiles of z
 one's own, the shared part is known, and the band is made of e and of the errors of these runs. A run weighs the more,
 the more alike it is, and a team as much as its centre tells of teams,
 
-.. math:: w_{ti} = e^{-d_i^2 / 2 \ell^2} \frac{1 / n_t}{1 + \sigma^2 / (n_t \tau^2)},
+.. math:: w_{ti} = e^{-d_i^2 / 2 \ell^2} \frac{1 + \rho}{n_t + \rho}, \quad \rho = \sigma^2 / \tau^2,
           \quad d_i^2 = \sum_k w_k (x_{ik} - x_k)^2
 
 over accelerator, number format, kind of model and size, with a length :math:`\ell` for step times and another for
@@ -198,8 +198,14 @@ def band_among(
 
 def band_of_run(run: Residual, known: KnownErrors) -> Band:
     """Band that ``known`` errors make for a measured run, as far as that is described."""
-    doubts = [Gap(reason="not all of it is described", factor=UNDESCRIBED[run.tier])] if run.tier in UNDESCRIBED else []
-    return band_among(run.features, run.features.accelerator, known, doubts=doubts if known.quantity == "time" else ())
+    doubts = described(run) if known.quantity == "time" else ()
+    return band_among(run.features, run.features.accelerator, known, doubts=doubts)
+
+
+def described(run: Residual) -> tuple[Gap, ...]:
+    """What widens the band of a run's step time where the run is not described in full."""
+    factor = UNDESCRIBED.get(run.tier)
+    return () if factor is None else (Gap(reason="not all of it is described", factor=factor),)
 
 
 def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
@@ -210,6 +216,8 @@ def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
     return wider if told is None else f"{told}. {wider} than where runs cover this"
 
 
+TELLING = 3
+"""Runs from which a team's median is what its runs share rather than their own part."""
 EQUAL = 1e-3
 """Least spread, in units of what is expected, of teams or runs whose errors are equal."""
 
@@ -246,16 +254,22 @@ class KnownErrors:
 
     @cached_property
     def own_part(self) -> NDArray[np.float64]:
-        """What is left of :attr:`scaled` without what a team's runs share: their median."""
-        centres = [np.median(self.scaled[self.teams == team]) for team in range(self.teams.max(initial=-1) + 1)]
+        """What is left of :attr:`scaled` without what a team's runs share, their median; all of it of few runs."""
+        of_teams = [self.scaled[self.teams == team] for team in range(self.teams.max(initial=-1) + 1)]
+        centres = [np.median(each) if len(each) >= TELLING else 0.0 for each in of_teams]
         return np.asarray(self.scaled - np.asarray(centres)[self.teams])
 
     @cached_property
     def of_teams(self) -> NDArray[np.float64]:
-        """Weight of every run for its team: a team's centre tells of teams as far as its runs make it known."""
+        r"""Weight of every run for its team, one where it is alone.
+
+        A team's centre tells of teams as far as its runs make it known: n of them weigh as
+        :math:`(1 + \rho) / (1 + \rho / n)`, :math:`\rho = \sigma^2 / \tau^2`.
+        """
         counts = np.bincount(self.teams)
         between, within = parts_of(self.scaled, self.teams)
-        return np.asarray((1 / counts / (1 + within**2 / (counts * between**2)))[self.teams])
+        ratio = (within / between) ** 2
+        return np.asarray(((1 + ratio) / (counts + ratio))[self.teams])
 
     @cached_property
     def are_moe(self) -> NDArray[np.bool_]:
@@ -328,7 +342,7 @@ def _ends(
     return min(low, 0.0) * factor, max(high, 0.0) * factor
 
 
-def _ends_of_published(known: KnownErrors, asked: Features, *, is_own: bool) -> tuple[float, float]:
+def _ends_of_published(known: KnownErrors, asked: Features, *, is_own: bool = False) -> tuple[float, float]:
     """Quantiles of the published errors; of a part without runs the furthest of those of the parts that have some."""
     like = asked._replace(**ANYWHERE)  # none of these is likeness
     ends = [
