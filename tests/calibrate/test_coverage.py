@@ -95,5 +95,5 @@ def test_wilson_intervals() -> None:
     for count, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
         found = inside_of([True] * count + [False] * (n - count))
         assert found is not None
-        assert (found.low, found.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+        assert [found.low, found.high] == pytest.approx([low, high], abs=1e-4)
     assert inside_of([]) is None

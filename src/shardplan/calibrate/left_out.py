@@ -126,6 +126,7 @@ def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitt
     """
     run = case.asked.run
     exact = features_of(case.asked.question, plan=case.asked.plan)._replace(shares=shares)
+    first = first_errors(run.id)
     time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
     return Residual(
         id=run.id,
@@ -138,7 +139,8 @@ def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitt
         predicted_step_time=None if run.step_time is None else run.step_time * math.exp(fitted),
         tier=run.tier or DESCRIBED,
         team=team_of(run.family),
-        **first_errors(run.id),
+        first_time=first.get("first_time"),
+        first_memory=first.get("first_memory"),
     )
 
 

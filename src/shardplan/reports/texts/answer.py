@@ -104,11 +104,11 @@ def step_band(estimate: Estimate) -> str:
 
 def narrowed_text(estimate: Estimate) -> str | None:
     """What measured runs of one's own would make of the band of the step time; None where it has them."""
-    ends = estimate.step_time_own_p10, estimate.step_time_own_p90
-    if ends[0] is None or ends[1] is None:
+    low, high = estimate.step_time_own_p10, estimate.step_time_own_p90
+    if low is None or high is None:
         return None
-    low, high = map(format_time, ends)
-    return f"A few measured runs of yours (shardplan calibrate) narrow that to about {low} to {high}."
+    ends = f"{format_time(low)} to {format_time(high)}"
+    return f"A few measured runs of yours (shardplan calibrate) narrow that to about {ends}."
 
 
 def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:
