@@ -14,12 +14,11 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
-from shardplan.reports.breakdown import memory_bar
+from shardplan.reports.breakdown import memory_bar, memory_use
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
-    memory_use,
     note_sentence,
     percent,
     question_parts,
