@@ -346,6 +346,13 @@ def names_of_stacks() -> str:
     return _rows(["stack", "also called"], [row for row in rows if row[1]])
 
 
+def keys_of_rows(answer: str) -> str:
+    """The keys of an answer's rows, in the order of records and of CSV."""
+    columns = importlib.import_module(f"shardplan.answers.decisions.{answer}").COLUMNS
+    keys = [key for each in columns for key in (each.record(None) if each.record else filter(None, [each.key]))]
+    return ", ".join(f"`{key}`" for key in keys)
+
+
 def _rows(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -366,6 +373,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "fields": fields_of,
     "frameworks": frameworks,
     "instances": instances,
+    "keys": keys_of_rows,
     "latencies": latencies,
     "models": models,
     "passes": passes,
