@@ -14,15 +14,7 @@ from typing import ClassVar, Literal
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    MixerFacts,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
+from shardplan.inputs.recurrent import MixerFacts, Recurrent
 
 Gradients = Literal["all", "input", "none"]
 """Gradients that training computes of a layer."""
@@ -304,16 +296,7 @@ class MixtureOfExperts:
         return MLP(intermediate_size=width, gated=self.gated, bias=self.bias)
 
 
-Mixer = (
-    Attention
-    | LatentAttention
-    | SelectiveScan
-    | StateSpace
-    | LinearAttention
-    | DeltaAttention
-    | LightningAttention
-    | ShortConvolution
-)
+Mixer = Attention | LatentAttention | Recurrent
 """What moves information between tokens."""
 
 
