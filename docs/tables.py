@@ -25,6 +25,7 @@ from shardplan.inputs.readers import catalog, hardware_files
 from shardplan.inputs.readers.hf import config as hf_config
 from shardplan.inputs.readers.hf import refusals as hf_refusals
 from shardplan.inputs.readers.names import model_sources
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import FIELD_NAMES, LORA_MATRICES, RECOMPUTE_WORDS
 from shardplan.inputs.words import SCHEDULES as SCHEDULE_WORDS
@@ -35,7 +36,6 @@ from shardplan.physics.frameworks.conditions import FACTS
 from shardplan.physics.frameworks.option_entries import VALUES
 from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.physics.schedules.base import PipelineSchedule
-from shardplan.physics.schedules.names import BUILT_IN
 from shardplan.physics.schedules.registry import SCHEDULES
 from shardplan.physics.workload.passes import TRAFFIC, Traffic
 
