@@ -182,6 +182,15 @@ def test_every_field_of_an_input_says_what_it_is() -> None:
         assert {field.name for field in dataclasses.fields(record)} <= described
 
 
+@pytest.mark.parametrize("name", ["docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"])
+def test_files_that_a_change_goes_to_are_where_the_page_says(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    paths = [each for each in re.findall(r"`([\w.]+/[\w./]+)`", text) if "NAME" not in each and each[0] != "."]
+    folders = (ROOT, ROOT / "src", ROOT / "src" / "shardplan")
+    assert [each for each in paths if not any((folder / each).exists() for folder in folders)] == []
+    assert len(paths) > 5
+
+
 def test_every_schedule_has_a_section_and_frameworks() -> None:
     page = (DOCS / "formulas" / "pipeline-schedules.md").read_text(encoding="utf-8")
     frameworks = page.split("## Who runs them")[1].split("##")[0]
