@@ -16,15 +16,7 @@ from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.compressed import CompressedAttention, connection_parameters
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    MixerFacts,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
+from shardplan.inputs.recurrent import MixerFacts, Recurrent
 
 MAX_STREAMS = 64
 Gradients = Literal["all", "input", "none"]
@@ -316,17 +308,7 @@ class MixtureOfExperts:
         return MLP(intermediate_size=width, gated=self.gated, bias=self.bias)
 
 
-Mixer = (
-    Attention
-    | LatentAttention
-    | CompressedAttention
-    | SelectiveScan
-    | StateSpace
-    | LinearAttention
-    | DeltaAttention
-    | LightningAttention
-    | ShortConvolution
-)
+Mixer = Attention | LatentAttention | CompressedAttention | Recurrent
 """What moves information between tokens."""
 
 

@@ -19,8 +19,8 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides
 from shardplan.inputs.readers.typed import values_of
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import Software
-from shardplan.physics.schedules.names import BUILT_IN
 
 
 def options(command: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Final
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, shipped_document
-from shardplan.base.words import folded, guess
+from shardplan.base.words import folded, guess, joined
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
@@ -147,13 +147,6 @@ def take_notes(facts: Facts, document: Document) -> None:
         facts.note(text)
 
 
-READ: Final = (
-    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
-    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, OLMo, InternEvo, recipes of "
-    "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp"
-)
-"""Frameworks whose files are read."""
-
 _REFUSED: Final = shipped_document(DATA / "dialects" / "refused.yaml")
 MARKS: Final[Mapping[str, Sequence[str]]] = _REFUSED["marks"]
 """Keys by which a file is recognised."""
@@ -200,11 +193,18 @@ def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
     return _error(path, name, f" (line {launch.command.line})")
 
 
+def frameworks_read() -> list[str]:
+    """Titles of the frameworks whose files are read."""
+    records = (shipped_document(each) for each in sorted((DATA / "dialects").glob("*.yaml")))
+    return [record["title"] for record in records if "title" in record]
+
+
 def _error(path: Path, name: str | None, where: str = "") -> InputError:
     of_known = f"a launch file of {name}, which is recognised but not read{where}"
     what = of_known if name else "not one that shardplan recognises"
     return InputError(
         f"{path} is {what}",
         rule="a launch file belongs to a framework that shardplan reads",
-        hint=f"shardplan reads files of {READ}; or describe the plan with flags of `shardplan estimate`",
+        hint=f"shardplan reads files of {joined(frameworks_read())}; or describe the plan with flags of "
+        "`shardplan estimate`",
     )

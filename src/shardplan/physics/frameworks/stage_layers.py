@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.recurrent import LinearAttention, Recurrent, StateSpace
 
@@ -111,9 +111,7 @@ def _with_all_heads(layer: Layer) -> Layer:
     return replace(layer, mixer=replace(layer.mixer, num_kv_heads=layer.mixer.num_heads))
 
 
-_RECURRENT: Final = tuple(
-    each.title.lower().replace(" ", "-") for each in get_args(Mixer) if issubclass(each, Recurrent)
-)
+_RECURRENT: Final = tuple(each.title.lower().replace(" ", "-") for each in get_args(Recurrent))
 """Mixers that do not read all of the sequence."""
 MTP: Final = "multi-token-prediction"
 """Blocks behind the layers that predict further tokens: a model can be trained without them."""

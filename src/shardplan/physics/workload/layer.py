@@ -26,28 +26,14 @@ from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixe
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import OP_SAC, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
+from shardplan.inputs.recurrent import DeltaAttention
 from shardplan.inputs.trained import lora_targets
 from shardplan.physics.workload.attention import attention, latent_attention
 from shardplan.physics.workload.communication import Shard
 from shardplan.physics.workload.compressed import compressed_attention, hyper_connected
 from shardplan.physics.workload.mlp import addition, channel_scale, mixture_of_experts, mlp, norm
 from shardplan.physics.workload.ops import OUTSIDE, Block, Collective, Matmul, Operator
-from shardplan.physics.workload.recurrent import (
-    delta_attention,
-    lightning_attention,
-    linear_attention,
-    selective_scan,
-    short_convolution,
-    state_space,
-)
+from shardplan.physics.workload.recurrent import RECURRENT_BLOCKS
 from shardplan.physics.workload.training import adapters, selected, trained
 
 Item = TypeVar("Item", Operator, Collective)
@@ -115,12 +101,7 @@ BLOCKS: Final[Mapping[type, Callable[[Any, Shard], Block]]] = {
     Attention: attention,
     LatentAttention: latent_attention,
     CompressedAttention: compressed_attention,
-    StateSpace: state_space,
-    SelectiveScan: selective_scan,
-    LinearAttention: linear_attention,
-    DeltaAttention: delta_attention,
-    LightningAttention: lightning_attention,
-    ShortConvolution: short_convolution,
+    **RECURRENT_BLOCKS,
 }
 """What each kind of mixer does under a plan."""
 
