@@ -1,0 +1,124 @@
+"""Options that are taken out of a launch file and put in: a change, before anybody makes it in the file itself."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import yaml
+
+from shardplan.launch.dialects.launches import Launch
+from shardplan.launch.dialects.settings import Option
+from shardplan.launch.read.facts import Document, Stated, Word
+
+_SAID: Final = re.compile(r"(--)?([A-Za-z_][\w./-]*)(?: *[=:] *| +|$)(.*)", re.DOTALL)
+"""``--name value``, ``--name``, ``name=value``, ``a.name: value`` and ``a.name = value``."""
+
+
+class Said(NamedTuple):
+    """An option or a key as a text says it."""
+
+    name: str
+    """With hyphens in place of underscores, without those in front."""
+    value: str
+    """Empty where it is bare."""
+    written: str
+    """The name as it is written."""
+
+
+def said(text: str) -> Said | None:
+    """What a text says; None where it is no option (``activation-checkpoint:full`` is a word of its own)."""
+    found = _SAID.fullmatch(text)
+    return None if found is None else Said(plain(found[2]), found[3], found[2])
+
+
+def plain(name: str) -> str:
+    """A name however it is spelt."""
+    return name.lstrip("-").replace("_", "-")
+
+
+class Edit(NamedTuple):
+    """One text that is taken out, or put in."""
+
+    text: str
+    """As it is printed, without its place."""
+    file: str = ""
+    """The file where it stands; empty: the one that was named, or any where it is taken out."""
+
+
+class Edits(NamedTuple):
+    """A change of a launch file and those beside it."""
+
+    removed: tuple[Edit, ...] = ()
+    added: tuple[Edit, ...] = ()
+
+    def in_launch(self, launch: Launch, file: str) -> Launch:
+        """The launch with what is changed in its line."""
+        gone = [each.text for each in self.removed if each.file in ("", file)]
+        put = [each.text for each in self.added if each.file in ("", file)]
+        front = {plain(name): name for name in launch.options}
+        options = {name: each for name, each in launch.options.items() if plain(name) not in _names(gone)}
+        for each in map(said, put):
+            if each is not None and each.name in front:
+                words = (_word(each.value, launch),)
+                options[front[each.name]] = Option(name=front[each.name], words=words, file=file, line=0)
+        put = [each for each in put if (name := said(each)) is None or name.name not in front]
+        words = [*_without(launch.words, gone), *(_word(part, launch) for text in put for part in shlex.split(text))]
+        return replace(launch, words=tuple(words), options=options)
+
+    def in_document(self, document: Document, file: str, *, is_named: bool) -> Document:
+        """The configuration with what is changed in it; ``is_named``: whether it is the one that was named."""
+        places = (file, "") if is_named else (file,)
+        names = _names(each.text for each in self.removed if each.file in (file, ""))
+        kept = {key: each for key, each in document.values.items() if not _is_named(plain(key), names)}
+        for each in (said(edit.text) for edit in self.added if edit.file in places):
+            if each is not None:
+                key = _key(each.written, document.values)
+                value = True if not each.value else yaml.safe_load(each.value)
+                kept[key] = Stated(value=value, line=0, file=document.file)
+        return replace(document, values=kept)
+
+
+NONE: Final = Edits()
+
+
+def _names(texts: Iterator[str] | Sequence[str]) -> set[str]:
+    return {each.name for each in map(said, texts) if each is not None}
+
+
+def _is_named(key: str, names: set[str]) -> bool:
+    """Whether a key is one of ``names``, with or without the sections in front."""
+    parts = key.split(".")
+    return any(plain(".".join(parts[start:])) in names for start in range(len(parts)))
+
+
+def _key(name: str, values: Mapping[str, Stated]) -> str:
+    """The key of ``name`` in a document: as it is there, or in the section that it names, wherever that stands."""
+    there = next((key for key in values if _is_named(plain(key), {plain(name)})), None)
+    section, dot, _ = name.rpartition(".")
+    fronts = (key[: key.find(f".{section}.") + 1] for key in values if dot and f".{section}." in key)
+    return there or f"{next(fronts, '')}{name}"
+
+
+def _word(text: str, launch: Launch) -> Word:
+    return Word(text=text, shown=text, line=launch.command.line, file=launch.command.file)
+
+
+def _without(words: Sequence[Word], gone: Sequence[str]) -> Iterator[Word]:
+    """The words of a line without these options and their values."""
+    names, whole = _names(gone), {*gone}
+    drops = False
+    for word in words:
+        is_flag = re.match(r"--?[A-Za-z]", word.shown) is not None
+        pair = re.match(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=", word.shown)
+        if is_flag:
+            drops = plain(word.shown.partition("=")[0]) in names
+        elif pair is not None or word.shown in whole:
+            drops = False
+        is_own = (pair is not None and plain(pair[1]) in names) or word.shown in whole
+        if not (drops or is_own):
+            yield word
+        drops = drops and "=" not in word.shown
