@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
+from tests.launch.export.cases import LAUNCHES
 
 Files = Mapping[str, Any]
 """Texts of scripts and trees of documents, by name; the one that is audited first."""
@@ -421,6 +422,19 @@ def samples(number: int) -> Iterator[tuple[str, Sample]]:
         yield f"{seed} {style.__name__}", style(Draw(seed))
 
 
+def exports() -> Iterator[tuple[str, Sample]]:
+    """The launch files of every exporter, of small clusters."""
+    for name, launch in LAUNCHES.items():
+        if launch.num_accelerators <= 64:
+            files = launch.export().files.items()
+            read = {file: text if file.endswith(".sh") else yaml.safe_load(text) for file, text in files}
+            yield f"export of {name}", Sample(read, launch.cluster, OF_NO_FILE, launch.model)
+
+
+OF_NO_FILE: Final = {"precision": "bf16", "optimizer": "adam"}
+"""What a configuration in Python that is to be written would say."""
+
+
 def _line(words: Sequence[str]) -> str:
     return " ".join(word for word in words if word)
 
@@ -464,7 +478,7 @@ def changed(files: Files, removed: Sequence[str], added: Sequence[str]) -> Files
         option, file = _with_file(text, made)
         where = file or _place_of(option, made) or main
         content = made[where]
-        made[where] = f"{content.rstrip()} {option}\n" if isinstance(content, str) else _grown(content, option)
+        made[where] = _longer(content, option) if isinstance(content, str) else _grown(content, option)
     return made
 
 
@@ -495,6 +509,12 @@ def _without(line: str, option: str) -> str:
             one = one.replace(r"(?!-)", "")
         line = re.sub(one, "", line)
     return line
+
+
+def _longer(script: str, option: str) -> str:
+    """A script with an option at the end of its array of options, or of its last line."""
+    array, end, rest = script.partition("\n)\n")
+    return f"{array}\n    {option}{end}{rest}" if end else f"{script.rstrip()} {option}\n"
 
 
 def _keys(option: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.launch.audit.proposals import STYLES, Sample, changed, samples, written
+from tests.launch.audit.proposals import STYLES, Sample, changed, exports, samples, written
 
 from shardplan import load_cluster, load_model
 from shardplan.estimation.estimate import Estimate
@@ -56,7 +56,7 @@ def counted() -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "sample"), [*samples(NUMBER)], ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "sample"), [*samples(NUMBER), *exports()], ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_a_proposal_keeps_the_job(
     tmp_path: Path, name: str, sample: Sample, monkeypatch: pytest.MonkeyPatch, counted: Mapping[str, list[int]]
@@ -69,7 +69,7 @@ def test_a_proposal_keeps_the_job(
         assert job_of(after) == job_of(found)
         assert time_of(after) == pytest.approx(each.estimate.step_time, rel=0.01)
         assert each.gain_band is None or each.gain_band[0] < (each.gain or 0) < each.gain_band[1]
-    counted[name.partition(" ")[2]].append(len(found.improvements))
+    counted.get(name.partition(" ")[2], []).append(len(found.improvements))
 
 
 def test_every_style_has_proposals(counted: Mapping[str, list[int]]) -> None:
