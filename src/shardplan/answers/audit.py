@@ -121,7 +121,9 @@ def _missing(audit: Audit) -> list[Part]:
 def _improvements(found: Sequence[Improvement]) -> list[Part]:
     """Changes as a diff of options."""
     lines = [line for each in found for line in _improvement(each)]
-    return [Part("Better", lines, "predicted, the most valuable first")] if lines else []
+    return (
+        [Part("Better", lines, "predicted, the most valuable first (range: 8 in 10 measured pairs)")] if lines else []
+    )
 
 
 def _improvement(each: Improvement) -> Iterable[Line]:

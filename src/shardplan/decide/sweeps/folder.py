@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
-from shardplan.base.files import FileKind, note_read, read_document, read_text
+from shardplan.base.files import FileKind, bytes_of, read_document, read_text
 from shardplan.base.outputs import json_text
 from shardplan.base.records import plain
 from shardplan.base.version import VERSION
@@ -101,7 +101,7 @@ class SweepFolder:
 
     def _kept(self, number: int) -> tuple[bytes, bytes]:
         """Kind and content of a chunk; of no kind where it is damaged."""
-        whole = _content(self.chunk(number))
+        whole = bytes_of(self.chunk(number))
         kind, content = whole[:1], whole[SEAL_BYTES:]
         return (kind, content) if whole[:SEAL_BYTES] == self._seal(number, kind, content) else (b"", b"")
 
@@ -129,8 +129,7 @@ class SweepFolder:
 
     def table(self) -> Any:
         """The final table. Raises InputError."""
-        note_read(self.results)
-        content = _content(self.results)
+        content = bytes_of(self.results)
         if hashlib.sha256(content).hexdigest() != read_document(self.path / MANIFEST, MANIFEST_FILE).get(RESULTS):
             raise self._damaged(RESULTS, "restore it, or delete it and have its questions asked again with --resume")
         return frame_in(content)
@@ -240,14 +239,6 @@ def inputs_of(grid: SweepGrid) -> dict[str, str]:
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
-
-
-def _content(path: Path) -> bytes:
-    """Empty where it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 TEMPORARY: Final = ".tmp"

@@ -18,11 +18,11 @@ from shardplan.inputs.software import CHOSEN
 from shardplan.launch.audit.nearby import Change, changes, nearby_plans
 from shardplan.launch.audit.question import Put
 from shardplan.launch.audit.wording import (
-    NO_DIFFERENCE,
+    NO_CHANGE,
     OPTION,
     Batch,
-    Difference,
     StatedOptions,
+    WordedChange,
     Wording,
     by_own_names,
     by_record,
@@ -68,7 +68,7 @@ class Improvement:
 
     @property
     def gain_band(self) -> tuple[float, float] | None:
-        """Gain in 8 of 10 pairs of configurations that were measured, the lower end first."""
+        """Gain in 8 of 10 pairs of configurations that were measured, the lower end first (``estimation.ties``)."""
         if self.gain is None:
             return None
         low, high = (1 - (1 - self.gain) * factor for factor in (tie_factor(), 1 / tie_factor()))
@@ -80,7 +80,7 @@ class Improvement:
         if self.gain is None or self.gain_band is None:
             return "runs and fits"
         gain, low, high = (round(100 * each) for each in (self.gain, *self.gain_band))
-        return f"{gain} % less time (in 8 of 10 measured pairs {low} to {high} %)"
+        return f"{gain} % less time ({low} to {high} %)"
 
 
 def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
@@ -211,12 +211,12 @@ def _best(candidates: Sequence[_Change]) -> list[_Change]:
     return [each for each in found if each is found[0] or each in simple]
 
 
-Worded = tuple[_Change, Difference]
+Worded = tuple[_Change, WordedChange]
 
 
-def _best_worded(candidates: Sequence[_Change], word: Callable[[_Change], Difference | None]) -> list[Worded]:
+def _best_worded(candidates: Sequence[_Change], word: Callable[[_Change], WordedChange | None]) -> list[Worded]:
     """The best of those that the file can state; at most so many are tried."""
-    left, known = [*candidates], dict[int, Difference | None]()
+    left, known = [*candidates], dict[int, WordedChange | None]()
     while True:
         best = _best(left)
         for each in best:
@@ -224,12 +224,12 @@ def _best_worded(candidates: Sequence[_Change], word: Callable[[_Change], Differ
                 known[id(each)] = word(each) if len(known) < MOST_TRIED else None
         if all(known[id(each)] is not None for each in best):
             return [(each, difference) for each in best if (difference := known[id(each)]) is not None]
-        left = [each for each in left if known.get(id(each), NO_DIFFERENCE) is not None]
+        left = [each for each in left if known.get(id(each), NO_CHANGE) is not None]
 
 
 def _word(
     found: _Change, question: Question, before: StatedOptions, stack: Stack | None, *, wording: Wording, read: Read
-) -> Difference | None:
+) -> WordedChange | None:
     """The change in the words of the file; None where the changed file does not state the plan and the same job."""
     plan, batch = found.priced.plan, Batch(question.num_accelerators, question.job.global_batch_size)
     ways = [by_own_names(found.fields, plan, batch, wording)]
@@ -255,7 +255,7 @@ def _states(again: Put | None, found: _Change) -> bool:
     return abs(time / priced.step_time - 1) < SAME_TIME
 
 
-def _improvement(found: _Change, difference: Difference, base: float | None, stack: Stack | None) -> Improvement:
+def _improvement(found: _Change, difference: WordedChange, base: float | None, stack: Stack | None) -> Improvement:
     priced = found.priced
     estimate = in_framework(estimates_of(priced.question, [priced])[0], stack, priced.question)
     return Improvement(

@@ -89,7 +89,7 @@ class Wording(NamedTuple):
         return any(self.stated[name].name not in known for name in change if name in self.stated)
 
 
-class Difference(NamedTuple):
+class WordedChange(NamedTuple):
     """What a change takes out and puts in."""
 
     edits: Edits
@@ -99,7 +99,7 @@ class Difference(NamedTuple):
 
 
 NO_WORDING: Final = Wording({}, frozenset())
-NO_DIFFERENCE: Final = Difference(Edits(), (), ())
+NO_CHANGE: Final = WordedChange(Edits(), (), ())
 
 OF_RECORD: Final = frozenset(
     {"megatron-lm", "megatron-deepspeed", "ms-swift", "flagscale", "torchtitan", "maxtext", "nanotron"}
@@ -211,10 +211,10 @@ class Removed(NamedTuple):
         return f"{self.text} ({self.place})" if self.place else self.text
 
 
-def _difference(removed: Iterable[Removed], added: Iterable[Edit], file: str) -> Difference:
+def _difference(removed: Iterable[Removed], added: Iterable[Edit], file: str) -> WordedChange:
     """``file``: the one that was named; what goes into another is printed with that."""
     gone, put = tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(added))
-    return Difference(
+    return WordedChange(
         Edits(tuple(Edit(each.text, _file_of(each.place)) for each in gone), put),
         tuple(each.printed for each in gone),
         tuple(each.text if each.file in ("", file) else f"{each.text} ({each.file})" for each in put),
@@ -225,7 +225,7 @@ def _file_of(place: str) -> str:
     return place.rpartition(":")[0].rpartition("/")[2]
 
 
-def by_record(change: Change, before: StatedOptions, after: StatedOptions, wording: Wording) -> Difference | None:
+def by_record(change: Change, before: StatedOptions, after: StatedOptions, wording: Wording) -> WordedChange | None:
     """The options of the record that differ, and the global batch where the file leaves it to what is changed.
 
     None where the framework of the file lacks one of them.
@@ -317,7 +317,7 @@ def _option_of(field: str, wording: Wording) -> _Own | None:
     return _Own(rows[0].names[0], rows[0].convert, None)
 
 
-def by_own_names(change: Change, plan: Plan, batch: Batch, wording: Wording) -> Difference | None:
+def by_own_names(change: Change, plan: Plan, batch: Batch, wording: Wording) -> WordedChange | None:
     """Every field by the option of the dialect; None where one of them has none. ``plan``: the changed one."""
     removed, added = list[Removed](), list[Edit]()
     values: dict[str, object] = {name: new for name, (_, new) in change.items() if name != "schedule"}

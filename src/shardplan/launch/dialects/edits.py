@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-import yaml
-
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.settings import Option
+from shardplan.launch.dialects.values import whole
 from shardplan.launch.read.facts import Document, Stated, Word
 
 _SAID: Final = re.compile(r"(--)?([A-Za-z_][\w./-]*)(?: *[=:] *| +|$)(.*)", re.DOTALL)
@@ -63,8 +62,8 @@ class Edits(NamedTuple):
         options = {name: each for name, each in launch.options.items() if plain(name) not in _names(gone)}
         for each in map(said, put):
             if each is not None and each.name in front:
-                words = (_word(each.value, launch),)
-                options[front[each.name]] = Option(name=front[each.name], words=words, file=file, line=0)
+                value = _word(each.value, launch)
+                options[front[each.name]] = Option(name=front[each.name], words=(value,), file=file, line=0)
         put = [each for each in put if (name := said(each)) is None or name.name not in front]
         words = [*_without(launch.words, gone), *(_word(part, launch) for text in put for part in shlex.split(text))]
         return replace(launch, words=tuple(words), options=options)
@@ -77,8 +76,7 @@ class Edits(NamedTuple):
         for each in (said(edit.text) for edit in self.added if edit.file in places):
             if each is not None:
                 key = _key(each.written, document.values)
-                value = True if not each.value else yaml.safe_load(each.value)
-                kept[key] = Stated(value=value, line=0, file=document.file)
+                kept[key] = Stated(value=_value(each.value), line=0, file=document.file)
         return replace(document, values=kept)
 
 
@@ -101,6 +99,13 @@ def _key(name: str, values: Mapping[str, Stated]) -> str:
     section, dot, _ = name.rpartition(".")
     fronts = (key[: key.find(f".{section}.") + 1] for key in values if dot and f".{section}." in key)
     return there or f"{next(fronts, '')}{name}"
+
+
+def _value(text: str) -> str | int | bool:
+    """A value as a document has it; a bare name is on."""
+    known = {"": True, "true": True, "false": False}.get(text.lower())
+    number = whole(text)
+    return known if known is not None else number if number is not None else text.strip("\"'")
 
 
 def _word(text: str, launch: Launch) -> Word:
