@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -56,35 +56,52 @@ class Edits(NamedTuple):
 
     def in_launch(self, launch: Launch, file: str) -> Launch:
         """The launch with what is changed in its line."""
+        front = {plain(name): name for name in launch.options}
+        gone = _names(each.text for each in self.removed)
+        options = {name: each for name, each in launch.options.items() if plain(name) not in gone}
+        for each in map(said, (edit.text for edit in self.added)):
+            if each is not None and each.name in front:
+                value = _word(each.value, file)
+                options[front[each.name]] = Option(name=front[each.name], words=(value,), file=file, line=0)
+        return replace(launch, words=self.in_words(launch.words, file, but=front), options=options)
+
+    def in_words(self, words: Sequence[Word], file: str, *, but: Collection[str] = ()) -> tuple[Word, ...]:
+        """The words of a line with what is changed in them; ``but``: names that stand elsewhere."""
         gone = [each.text for each in self.removed if each.file in ("", file)]
         put = [each.text for each in self.added if each.file in ("", file)]
-        front = {plain(name): name for name in launch.options}
-        options = {name: each for name, each in launch.options.items() if plain(name) not in _names(gone)}
-        for each in map(said, put):
-            if each is not None and each.name in front:
-                value = _word(each.value, launch)
-                options[front[each.name]] = Option(name=front[each.name], words=(value,), file=file, line=0)
-        put = [each for each in put if (name := said(each)) is None or name.name not in front]
-        words = [*_without(launch.words, gone), *(_word(part, launch) for text in put for part in shlex.split(text))]
-        return replace(launch, words=tuple(words), options=options)
+        put = [each for each in put if (name := said(each)) is None or name.name not in but]
+        return (*_without(words, gone), *(_word(part, file) for text in put for part in shlex.split(text)))
 
     def in_document(self, document: Document, file: str, *, is_named: bool) -> Document:
         """The configuration with what is changed in it; ``is_named``: whether it is the one that was named."""
         places = (file, "") if is_named else (file,)
         names = _names(each.text for each in self.removed if each.file in (file, ""))
+        put = [each for edit in self.added if edit.file in places for each in _pieces(edit.text)]
+        names |= {plain(WHOLE) for each in put if each.written == MODE}
         kept = {key: each for key, each in document.values.items() if not _is_named(plain(key), names)}
-        for each in (said(edit.text) for edit in self.added if edit.file in places):
-            if each is not None:
-                key = _key(each.written, document.values)
-                kept[key] = Stated(value=_value(each.value), line=0, file=document.file)
+        for each in put:
+            key = _key(each.written, document.values)
+            kept[key] = Stated(value=_value(each.value), line=0, file=document.file)
         return replace(document, values=kept)
 
 
 NONE: Final = Edits()
 
 
-def _names(texts: Iterator[str] | Sequence[str]) -> set[str]:
-    return {each.name for each in map(said, texts) if each is not None}
+WORD: Final = re.compile(r"activation-checkpoint:(\w+)")
+"""The word of a line of torchtitan that chooses recomputation, and what configurations have in its place."""
+MODE, WHOLE = "activation_checkpoint.mode", "activation_checkpoint.__class__"
+
+
+def _pieces(text: str) -> Iterator[Said]:
+    """The options of a text that has several: ``--a 1 --b 2``."""
+    for piece in re.split(r" (?=--[a-z])", WORD.sub(rf"{MODE}=\1", text)):
+        if (found := said(piece)) is not None:
+            yield found
+
+
+def _names(texts: Iterable[str]) -> set[str]:
+    return {each.name for text in texts for each in _pieces(text)}
 
 
 def _is_named(key: str, names: set[str]) -> bool:
@@ -97,7 +114,8 @@ def _key(name: str, values: Mapping[str, Stated]) -> str:
     """The key of ``name`` in a document: as it is there, or in the section that it names, wherever that stands."""
     there = next((key for key in values if _is_named(plain(key), {plain(name)})), None)
     section, dot, _ = name.rpartition(".")
-    fronts = (key[: key.find(f".{section}.") + 1] for key in values if dot and f".{section}." in key)
+    mark = f".{section}." if dot else ".--"  # options of a line under a section of their own
+    fronts = (key[: key.find(mark) + (1 if dot else len(mark))] for key in values if mark in key)
     return there or f"{next(fronts, '')}{name}"
 
 
@@ -108,8 +126,8 @@ def _value(text: str) -> str | int | bool:
     return known if known is not None else number if number is not None else text.strip("\"'")
 
 
-def _word(text: str, launch: Launch) -> Word:
-    return Word(text=text, shown=text, line=launch.command.line, file=launch.command.file)
+def _word(text: str, file: str) -> Word:
+    return Word(text=text, shown=text, line=0, file=file)
 
 
 def _without(words: Sequence[Word], gone: Sequence[str]) -> Iterator[Word]:

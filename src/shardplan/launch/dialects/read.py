@@ -200,7 +200,7 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, versio
 def _fragment(ask: Ask, script: Script) -> Facts:
     """Options in variables, where a script is sourced by another one."""
     words = [piece for word in script.environment.values() for piece in _pieces(word)]
-    options = options_of(words, bare=BARE)
+    options = options_of(ask.edits.in_words(words, ask.path.name), bare=BARE)
     if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
         raise unread(ask.path, f"a script without a launch that is understood{ends}")
