@@ -11,6 +11,7 @@ from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, shipped_document
 from shardplan.base.words import folded, guess, joined
+from shardplan.launch.dialects.edits import NONE, Edits
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
@@ -33,6 +34,15 @@ class Ask:
     """Whether a file that was not read may set variables that no other file sets."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
+    edits: Edits = NONE
+    """What is changed in the files before they are read."""
+
+    def changed(self, document: Document) -> Document:
+        """A configuration with what is changed in it."""
+        if self.edits == NONE:
+            return document
+        name = document.file.rpartition("/")[2]
+        return self.edits.in_document(document, name, is_named=name == self.path.name)
 
 
 class Environment(dict[str, str]):
@@ -95,14 +105,14 @@ def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
     if value is None:
         own = _written_as(named.shown, written)
         if own is not None:
-            return own
+            return ask.changed(own)
         facts.note(f"{named.place}: the file's name is not decidable")
         return None
     wanted = value.rsplit("/", 1)[-1]
     for name, document in written.items():
         if name == value or name.rsplit("/", 1)[-1] == wanted:
             facts.names |= set(map(plain_name, document.values))
-            return document
+            return ask.changed(document)
     folder = ask.path.parent
     for candidate in (folder / value, folder / wanted):
         if ".." not in candidate.parts and is_inside(candidate, folder):
@@ -138,7 +148,7 @@ def _read_quietly(facts: Facts, path: Path, ask: Ask) -> Document | None:
         facts.note(f"{path.name}: {error}")
         return None
     facts.names |= set(map(plain_name, document.values))
-    return document
+    return ask.changed(document)
 
 
 def take_notes(facts: Facts, document: Document) -> None:

@@ -26,6 +26,7 @@ from shardplan.launch.dialects.ask import (
     unread_variables,
 )
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
+from shardplan.launch.dialects.edits import NONE
 from shardplan.launch.dialects.launches import TRAINS, Launch, is_beside, launches
 from shardplan.launch.dialects.lines import other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron
@@ -51,6 +52,8 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)
+    if launch is not None and ask.edits != NONE:
+        launch = ask.edits.in_launch(launch, ask.path.name)
     other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
     if other is not None:
         facts = script_facts(other, followed + 1)
@@ -84,6 +87,7 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
                 arguments=tuple(word.shown for word in command.words[place + 1 :]),
                 entry=ask.entry,
                 given=ask.given,
+                edits=ask.edits,
                 directives=_scheduled(command.words[1:place]) if texts[0] == "sbatch" else script.directives,
             )
     return None
@@ -196,7 +200,7 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, versio
 def _fragment(ask: Ask, script: Script) -> Facts:
     """Options in variables, where a script is sourced by another one."""
     words = [piece for word in script.environment.values() for piece in _pieces(word)]
-    options = options_of(words, bare=BARE)
+    options = options_of(ask.edits.in_words(words, ask.path.name), bare=BARE)
     if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
         raise unread(ask.path, f"a script without a launch that is understood{ends}")
@@ -243,7 +247,7 @@ def read_launch(ask: Ask) -> Reading:
 def _document(ask: Ask) -> Facts:
     """A configuration alone."""
     asked: set[str] = set()
-    document = read_document(ask.path, env=Environment(ask.env, asked))
+    document = ask.changed(read_document(ask.path, env=Environment(ask.env, asked)))
     facts = settings_facts(ask, Settings.of(document))
     facts.asked |= asked
     take_notes(facts, document)
@@ -255,7 +259,7 @@ def _python(ask: Ask) -> Facts:
     from shardplan.launch.read.python import read_python
 
     asked: set[str] = set()
-    document = read_python(ask.path, ask.entry, env=Environment(ask.env, asked))
+    document = ask.changed(read_python(ask.path, ask.entry, env=Environment(ask.env, asked)))
     settings = Settings.of(document)
     if is_recipe(settings):
         facts = Facts("", "", str(ask.path))

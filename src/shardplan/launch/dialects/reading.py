@@ -104,7 +104,7 @@ def plain_name(text: str) -> str:
     >>> plain_name("--micro-batch-size=2"), plain_name("train.model.micro_batch_size")
     ('micro_batch_size', 'micro_batch_size')
     """
-    return text.lstrip("-").partition("=")[0].partition(" ")[0].rpartition(".")[2].replace("-", "_")
+    return text.lstrip("-").partition("=")[0].partition(" ")[0].rpartition(".")[2].lstrip("-").replace("-", "_")
 
 
 class Facts:

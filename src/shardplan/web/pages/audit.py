@@ -253,7 +253,7 @@ def _improvement(each: Improvement, number: int) -> dict[str, Any]:
     change = [f"{field_name(key)} {field_text(old)} → {field_text(new)}" for key, (old, new) in each.change.items()]
     return {
         "number": number,
-        "gain": "Runs and fits" if each.gain is None else f"{100 * each.gain:.0f} % less time",
+        "gain": each.gain_text.capitalize(),
         "step": format_time(each.estimate.step_time),
         "memory": format_bytes(each.estimate.peak_memory_bytes),
         "change": change,
