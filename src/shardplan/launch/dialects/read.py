@@ -36,6 +36,7 @@ from shardplan.launch.dialects.reading import Facts, Reading, plain_name
 from shardplan.launch.dialects.settings import Options, Settings, options_of
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Script, Word, read_document, read_script
+from shardplan.launch.read.bash.slurm import SHORT
 from shardplan.launch.read.facts import ENDS, UNREAD
 from shardplan.launch.read.trees import LONG_FILE
 
@@ -96,7 +97,7 @@ STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub", "srun")
 def _scheduled(words: Sequence[Word]) -> dict[str, Word]:
     """Options of ``sbatch`` by long name."""
     given = options_of(words).given
-    return {{"N": "nodes"}.get(name, name): option.words[0] for name, option in given.items() if option.words}
+    return {SHORT.get(name, name): option.words[0] for name, option in given.items() if option.words}
 
 
 def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:

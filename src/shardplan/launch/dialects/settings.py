@@ -156,7 +156,7 @@ def _waits(found: Sequence[tuple[str, list[Word], Word]], bare: frozenset[str]) 
     return bool(found) and not found[-1][1] and found[-1][0] not in bare
 
 
-_LISTS: Final = re.compile(r"<(?:env:|cmd:read )\w*(?:ARG|OPT|OPTION|FLAG|PARAM)S>", re.IGNORECASE)
+_LISTS: Final = re.compile(r"<(?:env:|cmd:read )\w*(?:ARG|OPT|OPTION|FLAG|PARAM)S(?:, [^<>]*)?>", re.IGNORECASE)
 _MARK: Final = re.compile(r"<(?:env|arg|cmd|code|file):[^<>]*>")
 
 

@@ -11,6 +11,7 @@ from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Option, state
 from shardplan.launch.dialects.values import degree
+from shardplan.launch.read.bash.slurm import accelerators, count
 from shardplan.launch.read.facts import Script, Word
 
 SLICE: Final = r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)"
@@ -22,9 +23,12 @@ PROCESSES: Final = ("nproc_per_node", "nproc-per-node")
 PER_NODE: Final = (
     *PROCESSES,
     "num_gpus",
-    "gpus-per-node",
     "local_worker_num",
 )
+OF_NODE: Final = ("gpus-per-node", "gres", "tres-per-node")
+"""What a scheduler is asked for on every node."""
+ALL_OF_NODE: Final = ("gpu", "auto")
+"""Words of torchrun for as many processes as a node has accelerators."""
 TOTAL: Final = ("num_processes", "worker_num")
 SCHEDULERS: Final = frozenset({"srun", "mpirun"})
 TASKS_PER_NODE: Final = ("ntasks-per-node", "npernode")
@@ -40,6 +44,7 @@ def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     total = _first(options, TASKS if are_ranks else TOTAL)
     for key in ("nodes", "per_node", "num_accelerators") if launch is not None and launch.open else ():
         facts.miss(key, launch.open if launch is not None else ())
+    _named(facts, options, script)
     _included(facts, options)
     _nodes(facts, options, script)
     if total is not None:
@@ -47,10 +52,39 @@ def world(facts: Facts, launch: Launch | None, script: Script) -> None:
         state(facts, "per_node", _first(options, ("local_worker_num", *(TASKS_PER_NODE if are_ranks else ()))), degree)
         _share(facts)
     _per_node(facts, options, script, are_ranks=are_ranks)
+    _tasks(facts, script, are_ranks=are_ranks)
     nodes, each = facts.number("nodes"), facts.number("per_node")
     if nodes and each:
         facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
     slices(facts, options)
+
+
+def _named(facts: Facts, options: Mapping[str, Option], script: Script) -> None:
+    """What the scheduler is asked for by name: ``gpu:h100:8``, or a constraint on the kind of nodes."""
+    of_line = {name: options[name].words[0] for name in OF_NODE if name in options and options[name].words}
+    for name, word in {**script.directives, **of_line}.items():
+        asked = accelerators(word.text or "") if name in OF_NODE else None
+        if asked is not None and asked.name:
+            facts.state("accelerator", asked.name, _place(word, name), name)
+
+
+def _tasks(facts: Facts, script: Script, *, are_ranks: bool) -> None:
+    """Tasks of the job, which are ranks or one for each node, and one node where a job asks for none."""
+    tasks, each = count(script.directives, "ntasks"), count(script.directives, "ntasks-per-node")
+    per_task = count(script.directives, "gpus-per-task")
+    total = tasks if are_ranks and per_task in (None, 1) else tasks * per_task if tasks and per_task else None
+    if tasks and each and "nodes" not in facts and tasks % each == 0:
+        facts.derive("nodes", tasks // each, f"#SBATCH --ntasks {tasks} / --ntasks-per-node {each}")
+    elif total and "nodes" not in facts and "num_accelerators" not in facts:
+        facts.derive("num_accelerators", total, f"#SBATCH --ntasks {tasks} x {per_task or 1} accelerators")
+        _share(facts)
+    is_alone = script.directives and tasks is None and script.asked.isdisjoint(OF_NODES)
+    if is_alone and "nodes" not in facts and "num_accelerators" not in facts and "per_node" in facts.facts:
+        facts.assume_because("nodes", 1, "a job that asks for no number of nodes has one")
+
+
+OF_NODES: Final = frozenset({"SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "NNODES"})
+"""Variables of a script that may run on several nodes, as ``sbatch`` is told outside of it."""
 
 
 def _included(facts: Facts, options: Mapping[str, Option]) -> None:
@@ -94,31 +128,44 @@ def _first(options: Mapping[str, Option], names: Sequence[str]) -> Option | None
 def _nodes(facts: Facts, options: Mapping[str, Option], script: Script) -> None:
     if state(facts, "nodes", _first(options, NODES), degree):
         return
-    directive = script.directives.get("nodes")
-    if directive is not None:
-        _directive(facts, "nodes", directive)
+    if "nodes" in script.directives:
+        _directive(facts, "nodes", "nodes", script)
     elif "standalone" in options:
         facts.derive("nodes", 1, "--standalone")
 
 
 def _per_node(facts: Facts, options: Mapping[str, Option], script: Script, *, are_ranks: bool) -> None:
     tasks = TASKS_PER_NODE if are_ranks else ()
-    if state(facts, "per_node", (each := _first(options, (*PER_NODE, *tasks))), degree):
-        if are_ranks and each is not None:
+    all_of = next((options[name] for name in PROCESSES if name in options and options[name].value in ALL_OF_NODE), None)
+    each = _first(options, (*PER_NODE, *tasks, *OF_NODE) if all_of is None else OF_NODE)
+    if each is not None:
+        state(facts, "per_node", each, _on_node if each.name in OF_NODE else degree)
+        if are_ranks:
             facts.miss("nodes", (f"{each.place}: the nodes of the allocation",))
         elif "nodes" not in facts:
             facts.assume_because("nodes", 1, "the launcher runs on one node where none are given")
         return
-    for name in (*tasks, "gpus-per-node", "gres"):
-        if name in script.directives and _directive(facts, "per_node", script.directives[name]):
+    for name in (*tasks, *OF_NODE):
+        if name in script.directives and _directive(facts, "per_node", name, script):
             return
+    if all_of is not None:
+        facts.miss("per_node", (f"{all_of.place} {all_of.value}: the accelerators of a node",))
 
 
-def _directive(facts: Facts, key: str, word: Word) -> bool:
-    """A value of the scheduler's directives; ``gpu:h100:8`` ends in the number."""
-    value = None if word.text is None else degree(word.text.rsplit(":", 1)[-1])
-    if value is None:
+def _on_node(value: object) -> int | None:
+    asked = accelerators(str(value))
+    return None if asked is None else asked.number
+
+
+def _directive(facts: Facts, key: str, name: str, script: Script) -> bool:
+    """A value of the scheduler's directives; whether it is a number."""
+    word, value = script.directives[name], count(script.directives, name)
+    if not value:
         facts.miss(key, word.needs or (f"{word.file}:{word.line} {word.shown}",))
         return False
-    facts.state(key, value, f"{word.file}:{word.line} #SBATCH")
+    facts.state(key, value, _place(word, "#SBATCH"))
     return True
+
+
+def _place(word: Word, name: str) -> str:
+    return f"{word.file}:{word.line} {name}"

@@ -187,6 +187,14 @@ class Builtins(Branches):
         if name in self.state.tables or isinstance(self.state.variables.get(name), dict):
             self._assign_table(name, entries, line, adds=adds)
             return
+        indexed = [re.match(r"\[(\d+)\]=", source) for source, _ in entries]
+        if entries and not adds and [found and int(found[1]) for found in indexed] == list(range(len(entries))):
+            each = zip(indexed, entries, strict=True)
+            texts = tuple(
+                self.expansion.single(source[found.end() if found else 0 :], at) for found, (source, at) in each
+            )
+            self.context.assign(name, texts)
+            return
         if any(re.match(r"\[[^\]]+\]=", source) for source, _ in entries):
             self.context.assign(name, undecided((f"code:{name}=([index]=value)",), line, self.source.file))
             return

@@ -202,7 +202,7 @@ class _Splitter:
             self._assumes.extend(segment.assumes)
             if segment.undecided:
                 self._add(segment.piece)
-                self._splits |= not segment.quoted
+                self._splits |= not (segment.quoted or segment.undecided.is_word)
             elif segment.splits and self._cut is not None:
                 self._cut_up(segment, self._cut)
             elif segment.text or (segment.quoted and not segment.is_gone):

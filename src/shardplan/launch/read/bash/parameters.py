@@ -177,7 +177,7 @@ class ParameterExpansion:
         if is_set is None and (text.is_unset or not text.pieces):
             is_used, assumes = False, (*(need + "=" for need in text.needs), *assumes)
         elif operator[0] == ":":
-            is_used, vague = text.known != "", text.known is None and not any(piece.text for piece in text.pieces)
+            is_used, vague = text.known != "", text.known is None and not text.is_not_empty
         else:
             is_used = bool(is_set)
         sign = operator[-1]
