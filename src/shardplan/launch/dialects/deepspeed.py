@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from shardplan.launch.dialects.own_names import unsaid, without_effect
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
 from shardplan.launch.dialects.trainers import RANKS, adapter_facts, frozen_facts, packed_facts
@@ -217,6 +217,17 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
             facts.miss(key, (f"{TOPOLOGY}, which gdGPT alone reads (--given {key}=VALUE)",))
     for key in ("tp", "pp", "cp", "ep"):
         facts.assume(key, 1)
+
+
+def bf16_optimizer(facts: Facts) -> None:
+    """Stage 0 in bf16 on the pipeline engine: BF16_Optimizer shares the optimizer's states as stage 1 does.
+
+    ``_do_optimizer_sanity_check`` in ``deepspeed/runtime/engine.py`` at edaa7221, ``runtime/bf16_optimizer.py``.
+    """
+    stage = facts.facts.get("sharding")
+    if stage is not None and stage.value == "ddp" and facts.value("precision") == "bf16":
+        rule = f"{stage.why}; in bf16 the pipeline engine shares optimizer states (BF16_Optimizer)"
+        facts.replace("sharding", Fact(value="zero1", origin="derived", why=rule))
 
 
 def _pipeline(facts: Facts, config: Settings) -> None:

@@ -189,6 +189,8 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, versio
         for key in OF_DEEPSPEED:
             if key != "optimizer":
                 facts.miss(key, (f"the file of {config.place}",))
+    if config is not None and "no-pipeline-parallel" not in options:
+        deepspeed.bf16_optimizer(facts)
     facts.assume("optimizer", "adam")
     finish_batch(facts)
     return facts

@@ -307,7 +307,7 @@ def state(facts: Facts, key: str, found: Option | NamedSetting | None, convert: 
         return True
     facts.state(key, value, found.place, found.name)
     for word in found.words if isinstance(found, Option) else ():
-        for taken in word.assumes:
+        for taken in (each for each in word.assumes if not each.startswith("sbatch:")):
             facts.note(f"{taken}: the default in the file, as it is not given")
     return True
 
