@@ -11,7 +11,8 @@ from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.values import number, switch, whole
+from shardplan.launch.dialects.values import degree, number, switch, whole
+from shardplan.launch.dialects.world import slices_named
 
 NAME: Final = "maxtext"
 VERSION: Final = "main of 2026-08 (e591f30c)"
@@ -61,6 +62,9 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     _model(facts, config)
     _layers(facts, config)
     axes = _axes(facts, config)
+    topology, number_of = config.first("compile_topology"), config.first("compile_topology_num_slices")
+    if topology is not None and topology.value:
+        slices_named(facts, topology, 1 if number_of is None else degree(number_of.value))
     _degrees(facts, config, axes)
     _pipeline(facts)
     _batch(facts, config)

@@ -9,14 +9,16 @@ from typing import Final
 
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Option, state
+from shardplan.launch.dialects.settings import NamedSetting, Option, state
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read.bash.slurm import accelerators, count
 from shardplan.launch.read.facts import Script, Word
 
-SLICE: Final = r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)"
+SLICE: Final = r"(v\d[a-z]*|v5litepod|tpu7x)-(\d{1,6}(?:x\d{1,6}){0,3})"
 TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
 """Generations of TPUs whose slices are named by cores, two of a chip."""
+TWO_DEVICES: Final = ("tpu7x",)
+"""Generations whose chips are two devices, by which slices are named."""
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
 PROCESSES: Final = ("nproc_per_node", "nproc-per-node")
 """Processes that a launcher, one in the manner of torchrun included, starts for every task of a scheduler."""
@@ -66,6 +68,8 @@ def _named(facts: Facts, options: Mapping[str, Option], script: Script) -> None:
         asked = accelerators(word.text or "") if name in OF_NODE else None
         if asked is not None and asked.name:
             facts.state("accelerator", asked.name, _place(word, name), name)
+    if "constraint" in script.directives and script.directives["constraint"].text:
+        facts.state("accelerator", script.directives["constraint"].text, _place(script.directives["constraint"], "-C"))
 
 
 def _tasks(facts: Facts, script: Script, *, are_ranks: bool) -> None:
@@ -97,18 +101,27 @@ def _included(facts: Facts, options: Mapping[str, Option]) -> None:
 
 
 def slices(facts: Facts, options: Mapping[str, Option]) -> None:
-    """Chips of the slices that xpk is asked for. A chip of tpu7x has two devices: what counts is asked for."""
+    """Devices of the slices that xpk is asked for."""
     kind, number = _first(options, ("device-type", "tpu-type")), _first(options, ("num-slices",))
-    found = None if kind is None or kind.value is None else re.fullmatch(SLICE, kind.value)
-    count = 1 if number is None else degree(number.value)
-    if kind is None or found is None or count is None:
+    if kind is not None:
+        slices_named(facts, kind, 1 if number is None else degree(number.value))
+
+
+def slices_named(facts: Facts, kind: Option | NamedSetting, count: int | None) -> None:
+    """Devices of ``count`` slices of a kind: a number counts cores, two of a chip in some generations.
+
+    A shape counts chips, which are two devices in others (``maxtext/utils/accelerator_to_spec_map.py``).
+    """
+    found = re.fullmatch(SLICE, str(kind.value))
+    if found is None or count is None:
         return
-    size = prod(int(each) for each in found[2].split("x"))
-    if found[1] == "tpu7x":
-        facts.miss("num_accelerators", (f"{kind.place} {kind.value}: {count * size} chips of two devices",))
+    size, is_shape = prod(int(each) for each in found[2].split("x")), "x" in found[2]
+    if found[1] in TWO_DEVICES:
+        devices, what = size * 2 if is_shape else size, "devices, two of a chip"
     else:
-        chips = size // 2 if found[1] in TWO_CORES else size
-        facts.derive("num_accelerators", count * chips, f"{kind.place} {kind.value}: {count} x {chips} chips")
+        devices, what = size // 2 if found[1] in TWO_CORES and not is_shape else size, "chips"
+    facts.state("accelerator", found[1], kind.place, kind.name)
+    facts.derive("num_accelerators", count * devices, f"{kind.place} {kind.value}: {count} x {devices} {what}")
 
 
 def _share(facts: Facts) -> None:

@@ -148,12 +148,17 @@ def _vocabulary(facts: Facts, options: Options) -> None:
         facts.derive("vocab_size", of_model.vocab_size, rule, named[0].name)
     elif kind in TOKENIZERS and "vocab_size" not in facts and _is_usual(shown, str(TOKENIZERS[kind]["names"])):
         facts.assume_because("vocab_size", TOKENIZERS[kind]["size"], f"the usual vocabulary of {kind}")
-    facts.miss("vocab_size", (f"the tokenizer {' '.join(option.value or ' '.join(option.needs) for option in named[:1])}".strip(),))
+    facts.miss(
+        "vocab_size",
+        (f"the tokenizer {' '.join(option.value or ' '.join(option.needs) for option in named[:1])}".strip(),),
+    )
 
 
 FILES: Final = ("tokenizer-model", "tokenizer-name-or-path", "vocab-file")
 """Options that name the tokenizer's file or model."""
-_OF_ANY: Final = re.compile(r"(?:<[^<>]*>|/)*(?:[\w.-]*/)*(?:tokenizer|vocab|encoder|bpe|spm?)?\.?(?:model|json|txt|bpe)?")
+_OF_ANY: Final = re.compile(
+    r"(?:<[^<>]*>|/)*(?:[\w.-]*/)*(?:tokenizer|vocab|encoder|bpe|spm?)?\.?(?:model|json|txt|bpe)?"
+)
 """Paths whose file says nothing of what is in it."""
 _OF_OTHERS: Final = re.compile(
     r"llama[-_]?3|code|mi[sx]tral|yi-|qwen|deepseek|baichuan|gemma|phi-|falcon|internlm|aquila|swallow|chinese"
