@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.errors import InputError, ShardplanError, shortened
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, shipped_document
 from shardplan.base.words import folded, guess
@@ -17,6 +17,9 @@ from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
 from shardplan.launch.read.facts import Command
+
+MOST_NAMED: Final = 8
+"""Variables, programs or keys that a notice or a refusal names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +50,19 @@ class Environment(dict[str, str]):
         return super().__contains__(name)
 
 
-def unread(path: Path, what: str) -> InputError:
-    """What to say of a file that is no launch file."""
+def unread(path: Path, what: str, hint: str = "name the script or configuration that is launched") -> InputError:
+    """What to say of a file that is no launch file, and what would make it readable."""
     return InputError(
         f"{path} is {what}",
         rule="a launch file is a shell script, a configuration (YAML, JSON, TOML) or a Python configuration",
-        hint="name the script or configuration that is launched",
+        hint=hint,
     )
+
+
+def listed(names: Iterable[str], most: int = MOST_NAMED) -> str:
+    """``names``, each once, as far as they are listed."""
+    found = [shortened(each, 60) for each in dict.fromkeys(names)]
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def take_given(facts: Facts, ask: Ask) -> None:
@@ -61,10 +70,6 @@ def take_given(facts: Facts, ask: Ask) -> None:
     for key, text in ask.given.items():
         number = degree(text)
         facts.state(key, text if number is None else number, GIVEN)
-
-
-MOST_NAMED: Final = 8
-"""Variables that a notice names."""
 
 
 def unread_variables(facts: Facts, env: Mapping[str, str]) -> None:
@@ -167,9 +172,10 @@ def refused(settings: Settings) -> str | None:
     return next((name for name, marks in MARKS.items() if any(settings.has(mark) for mark in marks)), None)
 
 
-def refuse(path: Path, settings: Settings) -> InputError:
-    """What to say of a configuration that no dialect reads."""
-    return _error(path, refused(settings))
+def refuse(path: Path, settings: Settings, closest: str = "") -> InputError:
+    """What to say of a configuration that no dialect reads; ``closest``: of which one it has some keys."""
+    keys = listed(key.partition(".")[0] for key in settings)
+    return _error(path, refused(settings), f": its keys are {keys or 'none'}{closest}")
 
 
 def refused_command(program: str, launchers: Sequence[str]) -> str | None:
@@ -200,9 +206,9 @@ def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
     return _error(path, name, f" (line {launch.command.line})")
 
 
-def _error(path: Path, name: str | None, where: str = "") -> InputError:
-    of_known = f"a launch file of {name}, which is recognised but not read{where}"
-    what = of_known if name else "not one that shardplan recognises"
+def _error(path: Path, name: str | None, seen: str = "") -> InputError:
+    of_known = f"a launch file of {name}, which is recognised but not read"
+    what = (of_known if name else "not one that shardplan recognises") + seen
     return InputError(
         f"{path} is {what}",
         rule="a launch file belongs to a framework that shardplan reads",

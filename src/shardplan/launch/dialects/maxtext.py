@@ -300,17 +300,22 @@ def _remat(facts: Facts, config: Settings) -> None:
 
 
 def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
-    """Tensors that are kept on the device or the host; all others are computed again."""
-    kept = {
-        name: str(config.value(name))
-        for name in (*PROJECTIONS, *(name for names in KEPT.values() for name in names))
-        if name in config
-    }
-    kept = {name: where for name, where in kept.items() if where in ("device", "offload")}
-    if config.value("decoder_layer_input") == "offload" or "offload" in kept.values():
+    """Tensors that are kept on the device or the host; all others are computed again (``configs/base.yml``)."""
+    names = ("decoder_layer_input", *PROJECTIONS, *(name for tensors in KEPT.values() for name in tensors))
+    given = {name: found for name in names if (found := config.first(name)) is not None}
+    vague = [found for found in given.values() if found.value not in PLACES]
+    if vague:
+        for key in ("recompute", "offload"):
+            state(facts, key, vague[0], lambda _: None)
+        return
+    kept = {name: found for name, found in given.items() if found.value != "remat"}
+    if any(found.value == "offload" for found in kept.values()):
         facts.derive("offload", "activations", f"{setting.place}: tensors that are offloaded", "remat_policy")
-    if not {"query_proj", "key_proj", "value_proj", "out_proj"} <= kept.keys():
+    if "qkv_proj" not in kept and not {"query_proj", "key_proj", "value_proj"} <= kept.keys():
         facts.derive("recompute", "full", f"{setting.place}: projections are computed again", "remat_policy")
+        more = [found.place for name, found in kept.items() if name != "decoder_layer_input"]
+        if more:
+            facts.doubt(f"{', '.join(more)}: tensors that are kept are priced as computed again")
         return
     absent = {
         "mlp": "num_experts" in facts and "moe_layer_freq" not in facts,
@@ -321,6 +326,10 @@ def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
         name for name, tensors in KEPT.items() if not absent.get(name) and not any(each in kept for each in tensors)
     ]
     facts.derive("recompute", ",".join(["layernorm", "activation", *again]), f"{setting.place}: what is not kept")
+
+
+PLACES: Final = ("remat", "device", "offload")
+"""Where a tensor is for the backward pass: computed again, kept, or in host memory."""
 
 
 def _optimizer_offload(facts: Facts, config: Settings) -> None:

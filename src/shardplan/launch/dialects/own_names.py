@@ -48,15 +48,15 @@ _CHOICES: Final[Mapping[str, str]] = {
 }
 """What a name chooses in a plan: patterns of names with underscores. ``q_lora_rank`` is of latent attention,
 ``mm_mlp_adapter`` a projector."""
+_ELSEWHERE: Final = r"(?!.*(?:ref_|reward|critic|vllm|rollout|wrap|save|load|ckpt|checkpoint|data|file|state_dict))"
+"""Words of names that speak of another model, of files or of wrapping."""
 _LOUD: Final[Mapping[str, str]] = {
     "recompute": r"(?:.*_)?(?:use|enable|with|full|selective)_(?:ckpt|checkpointing)"
-    r"|(?:.*_)?(?:ckpt|checkpoint|checkpointing)_(?:activations?|layers?|blocks?|every_\w+|mlp|attn|attention|num_layers)",
-    "sharding": r"(?!.*(?:reference|ref_|reward|critic|vllm|rollout|wrap|save|load|ckpt|checkpoint|data|file|state_dict))"
-    r"(?:.*_)?(?:(?:use|enable|with|torch|megatron|custom|full|hybrid)_fsdp\d?|fsdp\d?|fsdp\d?_(?:type|mode|strategy)"
-    r"|zero_?(?:\d|stage\w*|level|dp\w*)|(?:\w+_)?sharding_(?:strategy|stage|mode|type|degree)"
-    r"|(?:fully|full)_shard\w*|shard_(?:optimizer|optim|params?|weights|grads?|states?|degree|size|strategy)\w*"
-    r"|(?:hybrid_)?shard(?:ing)?)",
-    "offload": r"(?!.*(?:swap_in_\w*test)).*(?:^|_)swap(?:_(?:\w+))?|(?:.*_)?(?:host|cpu)_(?:optimizer|adam|activations?|states?|weights)",
+    r"|(?:.*_)?(?:ckpt|checkpoint|checkpointing)_(?:activations?|layers?|blocks?|every_\w+|mlp|attn|attention)",
+    "sharding": _ELSEWHERE + r"(?:.*_)?(?:(?:use|enable|with|torch|megatron|custom|full|hybrid)_fsdp\d?|fsdp\d?"
+    r"|fsdp\d?_(?:type|mode|strategy)|zero_?(?:\d|stage\w*|level|dp\w*)|(?:\w+_)?sharding_(?:strategy|stage|mode|type)"
+    r"|fully?_shard\w*|shard_(?:optim\w*|params?|weights|grads?|states?|degree|size)|(?:hybrid_)?shard(?:ing)?)",
+    "offload": r"(?:.*_)?swap(?:_\w+)?|(?:.*_)?(?:host|cpu)_(?:optimizer|adam|activations?|states?|weights)",
 }
 """The same of names that are heard even where their first or last word says nothing."""
 _GATED: Final = r"(?:.*_)?(?:swi|ge|re)?glu(?:_.*)?|.*gated_(?:mlp|linear).*"

@@ -16,6 +16,7 @@ from shardplan.launch.dialects.ask import (
     Environment,
     begin,
     is_inside,
+    listed,
     named_document,
     refuse_by_command,
     refused_command,
@@ -26,8 +27,8 @@ from shardplan.launch.dialects.ask import (
     unread_variables,
 )
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
-from shardplan.launch.dialects.launches import TRAINS, Launch, is_beside, launches
-from shardplan.launch.dialects.lines import other_facts, setting_of
+from shardplan.launch.dialects.launches import LAUNCHERS, TRAINS, Launch, is_beside, launches
+from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
@@ -157,7 +158,7 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     refused = refused_command(launch.program, launch.launchers) or refused_options(options, launch.command)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
-    if megatron.is_megatron(options):
+    if megatron.is_megatron(options) and not is_of_fsdp(launch, options):
         if not (TRAINS.search(launch.program.lower()) or megatron.trains(options)):
             raise unread(ask.path, f"a script that trains nothing: {launch.program} gets no rate, steps or batch")
         return _megatron(ask, script, launch, options, version)
@@ -202,12 +203,44 @@ def _fragment(ask: Ask, script: Script) -> Facts:
     options = options_of(words, bare=BARE)
     if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
-        raise unread(ask.path, f"a script without a launch that is understood{ends}")
+        raise _without_launch(ask, script, ends)
     facts = begin(ask, megatron.NAME, MEGATRON_VERSION)
     facts.unset_is_open = True  # the script that sources it sets variables
     megatron.megatron_facts(facts, options, fragment=True)
     finish_batch(facts)
     return facts
+
+
+def _open_programs(words: Sequence[Word]) -> Iterator[str]:
+    """Variables in whose place a program may stand: whole words that are the value of no option."""
+    for place, word in enumerate(words):
+        is_value = place and words[place - 1].shown.startswith("-") and "=" not in words[place - 1].shown
+        if word.text is None and not is_value and (found := re.fullmatch(r"<env:(\w+)>[\w/.]*", word.shown)):
+            yield found[1]
+
+
+MOST_FRONT: Final = 12
+"""Words of a command among which its program is."""
+
+
+def _without_launch(ask: Ask, script: Script, ends: str) -> InputError:
+    """What to say of a script that starts no program that is known: what it runs, and what may start one."""
+    lines = [each for each in script.commands if each.words]
+    ran = listed(f"{each.words[0].shown} (line {each.line})" for each in reversed(lines))
+    starts = (each for each in lines if each.words[0].text is None or each.words[0].text in LAUNCHERS)
+    open_ = (name for each in starts for name in _open_programs(each.words))
+    needs = listed(f"--env {name}=VALUE" for name in open_)
+    others = listed(
+        word.shown
+        for each in lines
+        for word in each.words[:MOST_FRONT]
+        if word.shown.endswith((".sh", ".slurm", ".sbatch"))
+    )
+    ways = [f"give {needs}, which decides what it starts"] if needs else []
+    ways += [f"give {others}, or put it next to this file"] if others else []
+    ways += ["give the script or configuration that starts the training program"] if not ways else []
+    what = f"a script without a launch that is understood: it runs {ran or 'nothing'}{ends}"
+    return unread(ask.path, what, "; or ".join(ways))
 
 
 def _pieces(word: Word) -> list[Word]:

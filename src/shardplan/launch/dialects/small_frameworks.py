@@ -207,6 +207,20 @@ TORCHTUNE: Final = Dialect(name="torchtune", rule=_torchtune, converts={"adam_or
 FMS_FSDP: Final = Dialect(name="fms-fsdp")
 
 
+def _of_fsdp(facts: Facts, config: Settings) -> None:
+    """The precision by a switch; the number of accelerators over which a hybrid sharding shares."""
+    config.seen.update({*PYTORCH_FSDP.record["marks"], "mixed-precision"})
+    for name in ("bf16", "fp16"):
+        setting = config.first(name)
+        if setting is not None:
+            state(facts, "precision", setting, lambda value, name=name: name if switch(value) else None)  # type: ignore[misc]
+    if facts.value("sharding") == "hsdp":
+        facts.miss("sharding_degree", ("the accelerators of a node",))
+
+
+PYTORCH_FSDP: Final = Dialect(name="pytorch-fsdp", rule=_of_fsdp)
+
+
 def _of_internevo(facts: Facts, config: Settings) -> None:
     """Degrees whose meaning the mode decides, and layers."""
     _tensor(facts, config)
