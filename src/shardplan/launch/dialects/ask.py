@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -182,7 +183,12 @@ def refused_command(program: str, launchers: Sequence[str]) -> str | None:
     """The framework of a line that is recognised but not read."""
     for mark, name in COMMANDS.items():
         lower = f"/{program.lower()}"
-        if mark in launchers or lower.startswith(f"/{mark}") or f"/{mark}/" in lower or lower.endswith(f"/{mark}"):
+        if (
+            mark in launchers
+            or re.match(rf"/{re.escape(mark)}(?!\w*\.py$)", lower)
+            or f"/{mark}/" in lower
+            or lower.endswith(f"/{mark}")
+        ):
             return name
     return None
 

@@ -54,7 +54,7 @@ _LOUD: Final[Mapping[str, str]] = {
     "recompute": r"(?:.*_)?(?:use|enable|with|full|selective)_(?:ckpt|checkpointing)"
     r"|(?:.*_)?(?:ckpt|checkpoint|checkpointing)_(?:activations?|layers?|blocks?|every_\w+|mlp|attn|attention)",
     "sharding": _ELSEWHERE + r"(?:.*_)?(?:(?:use|enable|with|torch|megatron|custom|full|hybrid)_fsdp\d?|fsdp\d?"
-    r"|fsdp\d?_(?:type|mode|strategy)|zero_?(?:\d|stage\w*|level|dp\w*)|(?:\w+_)?sharding_(?:strategy|stage|mode|type)"
+    r"|fsdp\d?_(?:type|mode|strategy)|zero_?(?:\d\w*|stage\w*|level|dp\w*)|(?:\w+_)?sharding_(?:strategy|stage|mode|type)"
     r"|fully?_shard\w*|shard_(?:optim\w*|params?|weights|grads?|states?|degree|size)|(?:hybrid_)?shard(?:ing)?)",
     "offload": r"(?:.*_)?swap(?:_\w+)?|(?:.*_)?(?:host|cpu)_(?:optimizer|adam|activations?|states?|weights)",
 }
