@@ -113,6 +113,11 @@ def test_what_is_read_from_undecided_text_is_asked_for() -> None:
     assert needs == [("env:X",), ("cmd:read L", "env:Y"), ("cmd:read L", "env:Y")]
 
 
+def test_folders_that_are_not_decided_are_whole_words() -> None:
+    found = parse_script('IFS=, read -ra L <<< "$D/wiki:1,$D/code:2"; run ${#L[@]} "${L[1]}"', "a.sh")
+    assert _runs(found) == [["run", "2", "<env:D>/code:2"]]
+
+
 @pytest.mark.parametrize(
     ("text", "number", "name"),
     [

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.base.files import DATA
-from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
+from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.launch.dialects.reading import Break, Reading
 
 _MODEL: Final = re.compile(r"v\d[ep]?|(?:gb|gh|mi|rtx|gaudi|trn|[abhlv])\d+|910[bc]")
@@ -60,10 +60,10 @@ def of_devices(cluster: Cluster, number: int = 2) -> Cluster:
         memory_bytes=chip.memory_bytes / number,
         memory_bandwidth=chip.memory_bandwidth / number,
         peak_flops={name: flops / number for name, flops in chip.peak_flops.items()},
-        **{
-            name: _share(chip, name, number)
-            for name in ("vector_flops", "host_link_bandwidth", "power", "price_per_hour")
-        },
+        vector_flops=_share(chip.vector_flops, number),
+        host_link_bandwidth=_share(chip.host_link_bandwidth, number),
+        power=_share(chip.power, number),
+        price_per_hour=_share(chip.price_per_hour, number),
     )
     return replace(
         cluster,
@@ -74,8 +74,7 @@ def of_devices(cluster: Cluster, number: int = 2) -> Cluster:
     )
 
 
-def _share(chip: Accelerator, name: str, number: int) -> float | None:
-    value: float | None = getattr(chip, name)
+def _share(value: float | None, number: int) -> float | None:
     return None if value is None else value / number
 
 

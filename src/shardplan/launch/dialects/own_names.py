@@ -51,7 +51,7 @@ _CHOICES: Final[Mapping[str, str]] = {
 _ELSEWHERE: Final = r"(?!.*(?:ref_|reward|critic|vllm|rollout|wrap|save|load|ckpt|checkpoint|data|file|state_dict))"
 """Words of names that speak of another model, of files or of wrapping."""
 _LOUD: Final[Mapping[str, str]] = {
-    "recompute": r"(?:.*_)?(?:use|enable|with|full|selective)_(?:ckpt|checkpointing)"
+    "recompute": r"(?:.*_)?(?:use|full|selective)_(?:ckpt|checkpointing)"
     r"|(?:.*_)?(?:ckpt|checkpoint|checkpointing)_(?:activations?|layers?|blocks?|every_\w+|mlp|attn|attention)",
     "sharding": _ELSEWHERE + r"(?:.*_)?(?:(?:use|enable|with|torch|megatron|custom|full|hybrid)_fsdp\d?|fsdp\d?"
     r"|fsdp\d?_(?:type|mode|strategy)|zero_?(?:\d\w*|stage\w*|level|dp\w*)|(?:\w+_)?sharding_(?:strategy|stage|mode|type)"

@@ -70,7 +70,7 @@ class ShellInput(ShellFiles):
             return
         found, rest = _until(text, given.get("d", "\n")[:1])
         self.state.input = EMPTY if rest is None else rest
-        if not found.is_words and (array is not None or len(names) != 1):
+        if not _is_whole(found) and (array is not None or len(names) != 1):
             self._read_nothing(names, array, line, found.needs)  # which may hold ends of lines and separators
             self.state.input = None
             return
@@ -204,6 +204,13 @@ def _until(text: Text, end: str) -> tuple[Text, Text | None]:
             after = (*((piece._replace(text=tail),) if tail else ()), *text.pieces[number + 1 :])
             return Text(before, text.assumes), Text(after, text.assumes)
     return text, None
+
+
+def _is_whole(text: Text) -> bool:
+    """Whether what is not decided in a text is whole words, or folders: ``$DATA/wiki,$DATA/code``."""
+    is_folder = [piece.text[:1] == "/" for piece in (*text.pieces[1:], *text.pieces[:1])]
+    each = zip(text.pieces, is_folder, strict=True)
+    return all(not piece.undecided or piece.undecided.is_word or before for piece, before in each)
 
 
 def _stripped(text: Text, separators: str) -> Text:
