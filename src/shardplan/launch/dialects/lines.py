@@ -315,7 +315,10 @@ def _of_no_framework(ask: Ask, launch: Launch, options: Options) -> InputError:
     """What to say of a program of one's own: its options, and what of them or beside them would be read."""
     names = listed(f"--{name}" for name in options.given) or listed(word.shown for word in launch.words) or "nothing"
     files = [word.shown for word in launch.words if word.shown.endswith((".yaml", ".yml", ".json", ".toml", ".py"))]
+    needs = [need for word in (*options.open, *options.unset) for need in word.needs]
     own = f"give {listed(files)}, which it reads; " if files else ""
+    if needs:
+        own += f"give {listed(needs)}, which may hold its options; "
     usual = ", ".join(f"--{name}" for name in KNOWN_TRAINER[:3])
     return unread(
         ask.path,

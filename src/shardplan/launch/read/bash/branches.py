@@ -24,7 +24,7 @@ _RUNS: Final = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|deepspeed|accelerate
 
 _SUBMITS: Final = re.compile(r"(?:^|/)(?:sbatch|qsub|bsub)$")
 MOST_OF_LOOP: Final = MOST_STEPS // 8
-"""Steps of one loop."""
+"""Steps of one loop; in a loop a third of them, since loops that are read once run what is in them again."""
 
 
 class Branches:
@@ -37,6 +37,8 @@ class Branches:
         self.commands: list[Command] = []
         self.when: list[str] = []
         self.status = HOLDS
+        self.loops = 0
+        """Loops that are running."""
         self.pending: list[tuple[str, State]] = []
         """States that left a function or a loop in a branch that is not decidable."""
 
@@ -142,7 +144,8 @@ class Branches:
         ``ends_when_idle``: the test sees variables alone, so that a round which changes none would come for ever.
         """
         before, mark, outer = self.state.fork(self.context.budget), len(self.commands), self.pending
-        self.pending, steps = [], self.context.budget.steps
+        self.pending, steps, most = [], self.context.budget.steps, MOST_OF_LOOP // 3**self.loops
+        self.loops += 1
         for _ in range(MOST_ITERATIONS):
             start = self.state.fork(self.context.budget) if ends_when_idle else None
             outcome = test()
@@ -155,11 +158,12 @@ class Branches:
             self.catch(("continue",), [], line)
             if self.state.flow or (start is not None and self._is_like(start)):
                 break
-            if steps - self.context.budget.steps > MOST_OF_LOOP:
+            if steps - self.context.budget.steps > most:
                 self._read_once(before, mark, body, label, line)
                 break
         else:
             self._read_once(before, mark, body, label, line)
+        self.loops -= 1
         self.catch(("break", "continue"), outer, line)
 
     def _read_once(self, before: State, mark: int, body: Callable[[], None], label: str, line: int) -> None:

@@ -208,8 +208,8 @@ def _until(text: Text, end: str) -> tuple[Text, Text | None]:
 
 def _is_whole(text: Text) -> bool:
     """Whether what is not decided in a text is whole words, or folders: ``$DATA/wiki,$DATA/code``."""
-    is_folder = [piece.text[:1] == "/" for piece in (*text.pieces[1:], *text.pieces[:1])]
-    each = zip(text.pieces, is_folder, strict=True)
+    is_folder = [*(piece.text[:1] == "/" for piece in text.pieces[1:]), False]
+    each = zip(text.pieces, is_folder, strict=False)
     return all(not piece.undecided or piece.undecided.is_word or before for piece, before in each)
 
 

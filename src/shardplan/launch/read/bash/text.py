@@ -18,13 +18,19 @@ _ASSIGNED: Final = re.compile(
 """The whole line: so that a redirection, which follows a command, is never one."""
 
 
+_OPTION: Final = re.compile(r"(?<=[ \t])(--[\w-]{1,60}=)(<[A-Za-z][\w .-]{0,60}>)(?=[ \t\n])")
+"""The value of an option."""
+
+
 def quoted_placeholders(text: str) -> str:
     """``text`` with placeholders in quotes, so that what follows them is read; lines stay where they are.
 
     >>> quoted_placeholders("A=<your path>_x")
     "A='<your path>_x'"
+    >>> quoted_placeholders("srun --image=<name> run")
+    "srun --image='<name>' run"
     """
-    return _ASSIGNED.sub(r"\1'\2'", text)
+    return _OPTION.sub(r"\1'\2'", _ASSIGNED.sub(r"\1'\2'", text))
 
 
 _COMMENT: Final = re.compile(r"(?<=[ \t\n])`#[^`\\\n]{0,500}`(?=[ \t\n])")
