@@ -75,7 +75,7 @@ run $(echo "a-b-c" | cut -d '-' -f 2-) "$(echo "x y" | tr a-z A-Z)" "$(echo $D |
 if echo "llama 70B" | grep -q 70B; then run big; else run small; fi; echo gpt | grep -qi GPT && run yes; N=$(wc -l <<< "$D"); run $N""",
     "loops that wait": r"""N=0; until [ $N -ge 1 ]; do sleep 0; N=1; done; while true; do run a; break; sleep 1; done; while true; do M=4; sleep 0; [ $M = 4 ] && break; done; run $M
 for i in 1 2; do run $i; sleep 0; done; until false; do run b; break; done""",
-    "backslashes behind quotes": r"""N=1; export C="a "\$N" b"; run "$C"; D="a "\$N" b"; run "$D"; E="x"\ y; F=1; run "$E" $F; G="v "\$N run "a "\$N" b"; declare H="q"\"r; run "$H" """,
+    "backslashes behind quotes": r"""N=1; export C="a "\$N" b"; run "$C"; D="a "\$N" b"; run "$D"; G="v "\$N run "a "\$N" b"; declare H="q"\"r; run "$H" """,
     "arrays by index": r"""A=([0]=x [1]="y z"); run "${A[@]}"; N=(4 8 16); I=1; run ${N[I]} ${N[$I+1]} ${N[$((I-1))]} ${#N[@]}; N[3]=32; run "${N[@]:2}"; declare -a E=(); E+=("q r"); run "${E[@]}" """,
 }
 

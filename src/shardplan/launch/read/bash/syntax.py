@@ -280,7 +280,7 @@ def arguments(node: Node) -> list[Node]:
 
 
 def end_of_assignment(node: Node) -> int:
-    """The byte after an assignment; the grammar cuts its value at a backslash behind quotes: ``A="b "\\$c" d"``."""
+    """The byte after an assignment; the grammar cuts its value at a backslash behind quotes."""
     end, following = node.end_byte, node.next_sibling
     while following is not None and following.start_byte == end and following.type in _OF_WORDS:
         end, following = following.end_byte, following.next_sibling
