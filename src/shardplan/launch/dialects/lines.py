@@ -314,11 +314,12 @@ def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None
 def _of_no_framework(ask: Ask, launch: Launch, options: Options) -> InputError:
     """What to say of a program of one's own: its options, and what of them or beside them would be read."""
     names = listed(f"--{name}" for name in options.given) or listed(word.shown for word in launch.words) or "nothing"
-    files = [word.shown for word in launch.words if word.shown.endswith((".yaml", ".yml", ".json", ".toml", ".py"))]
-    needs = [need for word in (*options.open, *options.unset) for need in word.needs]
+    values = (word.shown.rpartition("=")[2] for word in launch.words if word.text is not None)
+    files = [each for each in values if each.endswith((".yaml", ".yml", ".json", ".toml", ".py"))]
+    variables = [need for word in (*options.open, *options.unset) for need in word.needs if need.startswith("env:")]
     own = f"give {listed(files)}, which it reads; " if files else ""
-    if needs:
-        own += f"give {listed(needs)}, which may hold its options; "
+    if variables:
+        own += f"give {listed(f'--env {each[4:]}=VALUE' for each in variables)}, which may hold its options; "
     usual = ", ".join(f"--{name}" for name in KNOWN_TRAINER[:3])
     return unread(
         ask.path,

@@ -10,7 +10,7 @@ from shardplan.base.errors import shortened
 from shardplan.launch.read.bash import slurm
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Conditions, Truth
 from shardplan.launch.read.bash.expansion import Expansion
-from shardplan.launch.read.bash.state import Context, State, Variable, merge
+from shardplan.launch.read.bash.state import Context, State, merge
 from shardplan.launch.read.bash.text import Text, literal, undecided, unique
 from shardplan.launch.read.facts import Command
 from shardplan.launch.read.trees import MOST_ITERATIONS, MOST_STEPS
@@ -24,7 +24,7 @@ _RUNS: Final = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|deepspeed|accelerate
 
 _SUBMITS: Final = re.compile(r"(?:^|/)(?:sbatch|qsub|bsub)$")
 MOST_OF_LOOP: Final = MOST_STEPS // 8
-"""Steps of one loop; in a loop a third of them, since loops that are read once run what is in them again."""
+"""Steps of one loop; in a loop half of them, since loops that are read once run what is in them again."""
 
 
 class Branches:
@@ -144,7 +144,7 @@ class Branches:
         ``ends_when_idle``: the test sees variables alone, so that a round which changes none would come for ever.
         """
         before, mark, outer = self.state.fork(self.context.budget), len(self.commands), self.pending
-        self.pending, steps, most = [], self.context.budget.steps, MOST_OF_LOOP // 3**self.loops
+        self.pending, steps, most = [], self.context.budget.steps, MOST_OF_LOOP // 2**self.loops
         self.loops += 1
         for _ in range(MOST_ITERATIONS):
             start = self.state.fork(self.context.budget) if ends_when_idle else None
@@ -169,9 +169,10 @@ class Branches:
     def _read_once(self, before: State, mark: int, body: Callable[[], None], label: str, line: int) -> None:
         """What to say of a loop of very many rounds."""
         self.context.note(f"line {line}: a loop that runs very often is read once")
+        changed = self._changed(before)
         del self.commands[mark:]
         self.context.state, self.pending = before, []
-        self._maybe(body, label, (f"code:{shortened(label, 60)}",), line)
+        self._any_number(body, changed, label, (f"code:{shortened(label, 60)}",), line)
 
     def _is_like(self, before: State) -> bool:
         """Whether nothing that a test may see has changed."""
@@ -207,17 +208,24 @@ class Branches:
         """Runs a body that may run any number of times: what it changes is undecided in it and after it."""
         start, mark = self.state.fork(self.context.budget), len(self.commands)
         body()
-        changed: dict[str, Variable | None] = {
-            name: value for name, value in self.state.variables.items() if value is not start.variables.get(name)
-        }
+        changed = self._changed(start)
         del self.commands[mark:]
         self.context.state, self.pending = start, []
-        open_needs = needs or (f"code:{shortened(label, 60)}",)
+        self._any_number(body, changed, label, needs or (f"code:{shortened(label, 60)}",), line)
+
+    def _changed(self, before: State) -> list[str]:
+        """Variables that are not as they were."""
+        return [name for name, value in self.state.variables.items() if value is not before.variables.get(name)]
+
+    def _any_number(
+        self, body: Callable[[], None], changed: list[str], label: str, needs: tuple[str, ...], line: int
+    ) -> None:
+        """Runs a body of which is known what it changes."""
         for name in changed:
-            self._forget(name, open_needs, line)
-        self.branch(Truth(None, open_needs), label, line, body, lambda: None)
+            self._forget(name, needs, line)
+        self.branch(Truth(None, needs), label, line, body, lambda: None)
         for name in changed:
-            self._forget(name, open_needs, line)
+            self._forget(name, needs, line)
 
     def _forget(self, name: str, needs: tuple[str, ...], line: int) -> None:
         self.context.assign(name, undecided(needs, line, self.context.file))
