@@ -160,6 +160,14 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
     )
 
 
+def open_words(words: Sequence[Word]) -> Iterator[str]:
+    """Variables in whose place a program or options may stand: whole words that are the value of no option."""
+    for place, word in enumerate(words):
+        is_value = place and words[place - 1].shown.startswith("-") and "=" not in words[place - 1].shown
+        if word.text is None and not is_value and (found := re.fullmatch(r"<env:(\w+)>[\w/.]*", word.shown)):
+            yield found[1]
+
+
 DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
 """Options of Megatron-LM that no launcher has."""
 

@@ -10,7 +10,7 @@ from shardplan.base.errors import InputError
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, unread
 from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
-from shardplan.launch.dialects.launches import Launch
+from shardplan.launch.dialects.launches import Launch, open_words
 from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
@@ -316,10 +316,10 @@ def _of_no_framework(ask: Ask, launch: Launch, options: Options) -> InputError:
     names = listed(f"--{name}" for name in options.given) or listed(word.shown for word in launch.words) or "nothing"
     values = (word.shown.rpartition("=")[2] for word in launch.words if word.text is not None)
     files = [each for each in values if each.endswith((".yaml", ".yml", ".json", ".toml", ".py"))]
-    variables = [need for word in (*options.open, *options.unset) for need in word.needs if need.startswith("env:")]
+    variables = listed(f"--env {name}=VALUE" for name in open_words(launch.words))
     own = f"give {listed(files)}, which it reads; " if files else ""
     if variables:
-        own += f"give {listed(f'--env {each[4:]}=VALUE' for each in variables)}, which may hold its options; "
+        own += f"give {variables}, which may hold its options; "
     usual = ", ".join(f"--{name}" for name in KNOWN_TRAINER[:3])
     return unread(
         ask.path,

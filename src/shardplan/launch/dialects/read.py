@@ -27,7 +27,7 @@ from shardplan.launch.dialects.ask import (
     unread_variables,
 )
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
-from shardplan.launch.dialects.launches import LAUNCHERS, TRAINS, Launch, is_beside, launches
+from shardplan.launch.dialects.launches import LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
 from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
@@ -211,14 +211,6 @@ def _fragment(ask: Ask, script: Script) -> Facts:
     return facts
 
 
-def _open_programs(words: Sequence[Word]) -> Iterator[str]:
-    """Variables in whose place a program may stand: whole words that are the value of no option."""
-    for place, word in enumerate(words):
-        is_value = place and words[place - 1].shown.startswith("-") and "=" not in words[place - 1].shown
-        if word.text is None and not is_value and (found := re.fullmatch(r"<env:(\w+)>[\w/.]*", word.shown)):
-            yield found[1]
-
-
 MOST_FRONT: Final = 12
 """Words of a command among which its program is."""
 
@@ -228,7 +220,7 @@ def _without_launch(ask: Ask, script: Script, ends: str) -> InputError:
     lines = [each for each in script.commands if each.words]
     ran = listed(f"{each.words[0].shown} (line {each.line})" for each in reversed(lines))
     starts = (each for each in lines if each.words[0].text is None or each.words[0].text in LAUNCHERS)
-    open_ = (name for each in starts for name in _open_programs(each.words))
+    open_ = (name for each in starts for name in open_words(each.words))
     needs = listed(f"--env {name}=VALUE" for name in open_)
     others = listed(
         word.shown

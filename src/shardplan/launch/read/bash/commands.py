@@ -193,6 +193,7 @@ class ShellCommands(ShellInput):
     def do_eval(self, fields: list[ExpandedWord], line: int) -> None:
         """``eval words``."""
         text = joined((field.text for field in fields), " ")
+        self.context.budget.spend(10 + sum(len(piece.text) for piece in text.pieces) // 16)  # it is parsed
         if text.known is not None:
             self.run_source(text.known, self.source.file, line)
             return

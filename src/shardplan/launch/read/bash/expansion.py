@@ -48,8 +48,9 @@ class Expansion(ParameterExpansion):
         made = syntax.braces(source) if "{" in source else None
         if made is None:
             return self.split(self.segments(source, line))
-        self.context.budget.spend(len(made))
-        self.context.budget.write(sum(map(len, made)))
+        size = sum(map(len, made))
+        self.context.budget.spend(len(made) + size // 16)
+        self.context.budget.write(size)
         self.context.budget.enter()
         found = [field for word in made for field in self.fields(word, line)]
         self.context.budget.leave()
