@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardplan.launch.read.bash.text import Atom
 
 _BRACED: Final = re.compile(
-    r"(?P<mark>[!#](?=[A-Za-z_0-9@*]))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<index>[^\]]*(?:\[[^\]]*\][^\]]*)*)\])?"
+    r"(?P<mark>[!#](?=[A-Za-z_0-9@*]))?(?P<name>[A-Za-z_]\w*|\d{1,9}|[@*#?$!-])(?:\[(?P<index>[^\]]*(?:\[[^\]]*\][^\]]*)*)\])?"
     r"(?P<operator>:?[-=+?]|:|##?|%%?|//|/#|/%|/|\^\^?|,,?|@)?(?P<word>.*)",
     re.DOTALL,
 )
