@@ -141,6 +141,20 @@ def test_tensors_that_maxtext_keeps(tmp_path: Path, more: str, recompute: str | 
     assert ("recompute" in found.missing) == (recompute is None)
 
 
+@pytest.mark.parametrize(
+    ("policy", "recompute", "offload"),
+    [
+        ("minimal", "layernorm,activation,core_attn", "none"),
+        ("qkv_proj_offloaded", "layernorm,activation,core_attn,mlp", "activations"),
+        ("save_out_proj", None, "none"),
+        ("full", "full", "none"),
+    ],
+)
+def test_policies_of_maxtext(tmp_path: Path, policy: str, recompute: str | None, offload: str) -> None:
+    text = MAXTEXT.format(more="").replace("custom", policy)
+    assert values(read(tmp_path, "a.sh", text), "recompute", "offload") == (recompute, offload)
+
+
 def test_the_kernel_of_maxtext(tmp_path: Path) -> None:
     assert read(tmp_path, "a.sh", MAXTEXT.format(more="attention=dot_product")).value("attention") == "unfused"
 

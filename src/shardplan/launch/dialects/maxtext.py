@@ -276,10 +276,10 @@ def _batch(facts: Facts, config: Settings) -> None:
 
 
 def _policy(name: str) -> str | None:
-    """What a policy computes again; None where activations go to the host too, or the policy is not known."""
+    """What a policy computes again, wherever it keeps the rest; None where it is not known."""
     from shardplan.calibrate.runs.option_words import POLICIES  # here: its modules are read for MaxText alone
 
-    return "none" if name == "none" else None if "offload" in name else POLICIES.get(folded(name))
+    return "none" if name == "none" else POLICIES.get(folded(name)) or POLICIES.get(name.removesuffix("_offloaded"))
 
 
 def _remat(facts: Facts, config: Settings) -> None:
@@ -294,7 +294,7 @@ def _remat(facts: Facts, config: Settings) -> None:
     else:
         state(facts, "recompute", setting, lambda value: _policy(str(value)))
     if "offload" in str(setting.value):
-        facts.miss("offload", (f"{setting.place} = {setting.value}: parts of the activations go to the host",))
+        facts.derive("offload", "activations", f"{setting.place} = {setting.value}: kept activations go to the host")
     _optimizer_offload(facts, config)
     facts.assume("offload", "none")
 
