@@ -19,6 +19,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.inputs.plan_numbers import Degrees
 from shardplan.inputs.readers.names import names_meant
+from shardplan.launch.audit.hardware import hardware_of
 from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
@@ -73,6 +74,9 @@ class Put:
 def put(reading: Reading, model: ModelConfig | None, cluster: Cluster | None, others: tuple[Break, ...] = ()) -> Put:
     """The question that ``reading`` puts, on ``cluster``; ``model`` replaces what the file says of it."""
     found, broken = _model(reading, model)
+    if cluster is not None:
+        cluster, of_hardware = hardware_of(reading, cluster)
+        others = (*others, *of_hardware)
     job, plan = reading.of(JOB_KEYS), reading.of(PLAN_KEYS)
     missing = _missing(reading, found, cluster)
     stack = _stack(reading)

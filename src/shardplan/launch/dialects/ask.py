@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.errors import InputError, ShardplanError, shortened
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, shipped_document
 from shardplan.base.words import folded, guess, joined
@@ -18,6 +19,9 @@ from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
 from shardplan.launch.read.facts import Command
+
+MOST_NAMED: Final = 8
+"""Variables, programs or keys that a notice or a refusal names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +61,19 @@ class Environment(dict[str, str]):
         return super().__contains__(name)
 
 
-def unread(path: Path, what: str) -> InputError:
-    """What to say of a file that is no launch file."""
+def unread(path: Path, what: str, hint: str = "name the script or configuration that is launched") -> InputError:
+    """What to say of a file that is no launch file, and what would make it readable."""
     return InputError(
         f"{path} is {what}",
         rule="a launch file is a shell script, a configuration (YAML, JSON, TOML) or a Python configuration",
-        hint="name the script or configuration that is launched",
+        hint=hint,
     )
+
+
+def listed(names: Iterable[str], most: int = MOST_NAMED) -> str:
+    """``names``, each once, as far as they are listed."""
+    found = [shortened(each, 60) for each in dict.fromkeys(names)]
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def take_given(facts: Facts, ask: Ask) -> None:
@@ -71,10 +81,6 @@ def take_given(facts: Facts, ask: Ask) -> None:
     for key, text in ask.given.items():
         number = degree(text)
         facts.state(key, text if number is None else number, GIVEN)
-
-
-MOST_NAMED: Final = 8
-"""Variables that a notice names."""
 
 
 def unread_variables(facts: Facts, env: Mapping[str, str]) -> None:
@@ -170,16 +176,22 @@ def refused(settings: Settings) -> str | None:
     return next((name for name, marks in MARKS.items() if any(settings.has(mark) for mark in marks)), None)
 
 
-def refuse(path: Path, settings: Settings) -> InputError:
-    """What to say of a configuration that no dialect reads."""
-    return _error(path, refused(settings))
+def refuse(path: Path, settings: Settings, closest: str = "") -> InputError:
+    """What to say of a configuration that no dialect reads; ``closest``: of which one it has some keys."""
+    keys = listed(key.partition(".")[0] for key in settings)
+    return _error(path, refused(settings), f": its keys are {keys or 'none'}{closest}")
 
 
 def refused_command(program: str, launchers: Sequence[str]) -> str | None:
     """The framework of a line that is recognised but not read."""
     for mark, name in COMMANDS.items():
         lower = f"/{program.lower()}"
-        if mark in launchers or lower.startswith(f"/{mark}") or f"/{mark}/" in lower or lower.endswith(f"/{mark}"):
+        if (
+            mark in launchers
+            or re.match(rf"/{re.escape(mark)}(?!\w*\.py$)", lower)
+            or f"/{mark}/" in lower
+            or lower.endswith(f"/{mark}")
+        ):
             return name
     return None
 
@@ -209,9 +221,9 @@ def frameworks_read() -> list[str]:
     return [record["title"] for record in records if "title" in record]
 
 
-def _error(path: Path, name: str | None, where: str = "") -> InputError:
-    of_known = f"a launch file of {name}, which is recognised but not read{where}"
-    what = of_known if name else "not one that shardplan recognises"
+def _error(path: Path, name: str | None, seen: str = "") -> InputError:
+    of_known = f"a launch file of {name}, which is recognised but not read"
+    what = (of_known if name else "not one that shardplan recognises") + seen
     return InputError(
         f"{path} is {what}",
         rule="a launch file belongs to a framework that shardplan reads",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
-from shardplan.launch.dialects.ask import Ask, begin, named_document, refuse, refused, unread
+from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, refuse, refused, unread
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
@@ -96,7 +96,7 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     """A framework that is a table alone. Raises InputError where none owns ``settings``."""
     dialect = next((each for each in TABLES if each.owns(settings)), None)
     if dialect is None:
-        raise refuse(ask.path, settings)
+        raise refuse(ask.path, settings, _closest(settings))
     if not dialect.trains(settings):
         raise unread(ask.path, f"a configuration of {dialect.name} that evaluates, predicts or exports alone")
     facts = begin(ask, dialect.name, dialect.version)
@@ -111,6 +111,14 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     else:
         dialect.read(facts, settings, lambda: deepspeed_file(facts, ask, named, {}))
     return facts
+
+
+def _closest(settings: Settings) -> str:
+    """The framework of whose keys a file has some, and those that it lacks."""
+    has = {each.name: [mark for mark in each.record["marks"] if settings.has(mark)] for each in TABLES}
+    best = max(TABLES, key=lambda each: len(has[each.name]))
+    lacks = [mark for mark in (*best.record.get("must", ()), *best.record["marks"]) if mark not in has[best.name]]
+    return f"; closest is {best.name}, whose files have {listed(lacks, 4)} too" if has[best.name] and lacks else ""
 
 
 def _expansion(facts: Facts, settings: Settings) -> None:

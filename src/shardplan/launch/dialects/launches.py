@@ -160,6 +160,14 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
     )
 
 
+def open_words(words: Sequence[Word]) -> Iterator[str]:
+    """Variables in whose place a program or options may stand: whole words that are the value of no option."""
+    for place, word in enumerate(words):
+        is_value = place and words[place - 1].shown.startswith("-") and "=" not in words[place - 1].shown
+        if word.text is None and not is_value and (found := re.fullmatch(r"<env:(\w+)>[\w/.]*", word.shown)):
+            yield found[1]
+
+
 DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
 """Options of Megatron-LM that no launcher has."""
 
@@ -216,10 +224,12 @@ def _inner(words: Sequence[Word], command: Command) -> list[Word] | None:
                 each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"
             ]
             return _expanded(rest[0], command) or _split(rest[0]) if rest else None
-    for word in words:
+    for place, word in enumerate(words):
         name, _, value = (word.text if word.text is not None else word.shown).partition("=")
         if name in COMMAND and value:
             return _split(word._replace(text=None if word.text is None else value, shown=value))
+        if name in COMMAND and place + 1 < len(words):
+            return _split(words[place + 1])
     if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
         return [each for word in words[1:] for each in _split(word)]
     return None

@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from shardplan.base.errors import InputError
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
-from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
+from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, unread
 from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
-from shardplan.launch.dialects.launches import Launch
-from shardplan.launch.dialects.megatron_core import overrides, swift
+from shardplan.launch.dialects.launches import Launch, open_words
+from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.reading import Facts
@@ -23,7 +24,7 @@ from shardplan.launch.dialects.settings import (
     options_of,
     take_open,
 )
-from shardplan.launch.dialects.small_frameworks import FMS_FSDP
+from shardplan.launch.dialects.small_frameworks import FMS_FSDP, PYTORCH_FSDP
 from shardplan.launch.dialects.trainers import copy_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
@@ -62,6 +63,12 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         facts = _torchtitan(ask, script, launch, options)
     elif NEMO.owns(pairs) or re.fullmatch(OF_NEMO, name):
         facts = _nemo(ask, script, launch, options)
+    elif is_of_fsdp(launch, options):
+        facts = begin(ask, PYTORCH_FSDP.name, PYTORCH_FSDP.version)
+        parsed = launch.parsed(fold=True)
+        take_open(facts, parsed)
+        world(facts, launch, script)
+        PYTORCH_FSDP.read(facts, Settings.of_options(parsed))
     elif name.startswith("main_training"):
         facts = begin(ask, FMS_FSDP.name, FMS_FSDP.version)
         world(facts, launch, script)
@@ -71,6 +78,19 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
     else:
         facts = _trainer(ask, script, launch)
     return facts
+
+
+OF_MEGATRON_FSDP: Final = ("use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2")
+"""Options by which Megatron-LM itself trains with FSDP."""
+
+
+def is_of_fsdp(launch: Launch, options: Options) -> bool:
+    """Whether a program trains by FSDP of PyTorch behind options that look like those of Megatron-LM."""
+    if not megatron.is_megatron(launch.parsed(fold=True)) or any(name in options for name in OF_MEGATRON_FSDP):
+        return False
+    is_named = re.search(r"(?:^|[_-])fsdp\d?(?:[_-]|\.py$|$)", launch.program.rpartition("/")[2].lower())
+    given = Settings.of_options(launch.parsed(fold=True))
+    return is_named is not None or PYTORCH_FSDP.owns(given)
 
 
 OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py"
@@ -291,6 +311,25 @@ def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None
         deepspeed.file_facts(facts, settings)
 
 
+def _of_no_framework(ask: Ask, launch: Launch, options: Options) -> InputError:
+    """What to say of a program of one's own: its options, and what of them or beside them would be read."""
+    names = listed(f"--{name}" for name in options.given) or listed(word.shown for word in launch.words) or "nothing"
+    values = (word.shown.rpartition("=")[2] for word in launch.words if word.text is not None)
+    files = [each for each in values if each.endswith((".yaml", ".yml", ".json", ".toml", ".py"))]
+    variables = listed(f"--env {name}=VALUE" for name in open_words(launch.words))
+    own = f"give {listed(files)}, which it reads; " if files else ""
+    if variables:
+        own += f"give {variables}, which may hold its options; "
+    usual = ", ".join(f"--{name}" for name in KNOWN_TRAINER[:3])
+    return unread(
+        ask.path,
+        f"a script that starts {launch.program} (line {launch.command.line}) with {names}: options of no framework "
+        "that is read",
+        f"{own}a line is read by options of Megatron-LM or of Hugging Face's Trainer ({usual}); or describe the plan "
+        "with flags of `shardplan estimate`",
+    )
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -298,7 +337,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
-        raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
+        raise _of_no_framework(ask, launch, parsed)
     if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
         raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")

@@ -16,6 +16,7 @@ from shardplan.launch.dialects.ask import (
     Environment,
     begin,
     is_inside,
+    listed,
     named_document,
     refuse_by_command,
     refused_command,
@@ -27,8 +28,8 @@ from shardplan.launch.dialects.ask import (
 )
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
 from shardplan.launch.dialects.edits import NONE
-from shardplan.launch.dialects.launches import TRAINS, Launch, is_beside, launches
-from shardplan.launch.dialects.lines import other_facts, setting_of
+from shardplan.launch.dialects.launches import LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
+from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
@@ -37,6 +38,7 @@ from shardplan.launch.dialects.reading import Facts, Reading, plain_name
 from shardplan.launch.dialects.settings import Options, Settings, options_of
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Script, Word, read_document, read_script
+from shardplan.launch.read.bash.slurm import SHORT
 from shardplan.launch.read.facts import ENDS, UNREAD
 from shardplan.launch.read.trees import LONG_FILE
 
@@ -100,7 +102,7 @@ STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub", "srun")
 def _scheduled(words: Sequence[Word]) -> dict[str, Word]:
     """Options of ``sbatch`` by long name."""
     given = options_of(words).given
-    return {{"N": "nodes"}.get(name, name): option.words[0] for name, option in given.items() if option.words}
+    return {SHORT.get(name, name): option.words[0] for name, option in given.items() if option.words}
 
 
 def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
@@ -160,7 +162,7 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     refused = refused_command(launch.program, launch.launchers) or refused_options(options, launch.command)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
-    if megatron.is_megatron(options):
+    if megatron.is_megatron(options) and not is_of_fsdp(launch, options):
         if not (TRAINS.search(launch.program.lower()) or megatron.trains(options)):
             raise unread(ask.path, f"a script that trains nothing: {launch.program} gets no rate, steps or batch")
         return _megatron(ask, script, launch, options, version)
@@ -192,6 +194,8 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, versio
         for key in OF_DEEPSPEED:
             if key != "optimizer":
                 facts.miss(key, (f"the file of {config.place}",))
+    if config is not None and "no-pipeline-parallel" not in options:
+        deepspeed.bf16_optimizer(facts)
     facts.assume("optimizer", "adam")
     finish_batch(facts)
     return facts
@@ -203,12 +207,36 @@ def _fragment(ask: Ask, script: Script) -> Facts:
     options = options_of(ask.edits.in_words(words, ask.path.name), bare=BARE)
     if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
-        raise unread(ask.path, f"a script without a launch that is understood{ends}")
+        raise _without_launch(ask, script, ends)
     facts = begin(ask, megatron.NAME, MEGATRON_VERSION)
     facts.unset_is_open = True  # the script that sources it sets variables
     megatron.megatron_facts(facts, options, fragment=True)
     finish_batch(facts)
     return facts
+
+
+MOST_FRONT: Final = 12
+"""Words of a command among which its program is."""
+
+
+def _without_launch(ask: Ask, script: Script, ends: str) -> InputError:
+    """What to say of a script that starts no program that is known: what it runs, and what may start one."""
+    lines = [each for each in script.commands if each.words]
+    ran = listed(f"{each.words[0].shown} (line {each.line})" for each in reversed(lines))
+    starts = (each for each in lines if each.words[0].text is None or each.words[0].text in LAUNCHERS)
+    open_ = (name for each in starts for name in open_words(each.words))
+    needs = listed(f"--env {name}=VALUE" for name in open_)
+    others = listed(
+        word.shown
+        for each in lines
+        for word in each.words[:MOST_FRONT]
+        if word.shown.endswith((".sh", ".slurm", ".sbatch"))
+    )
+    ways = [f"give {needs}, which decides what it starts"] if needs else []
+    ways += [f"give {others}, or put it next to this file"] if others else []
+    ways += ["give the script or configuration that starts the training program"] if not ways else []
+    what = f"a script without a launch that is understood: it runs {ran or 'nothing'}{ends}"
+    return unread(ask.path, what, "; or ".join(ways))
 
 
 def _pieces(word: Word) -> list[Word]:

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from typing import Final, Literal
 
+from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
-from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS, MAX_NUM_LAYERS
+from shardplan.inputs.job import MOST_COUNT, Job
+from shardplan.inputs.plan import MAX_DEGREE, Plan
 
 Origin = Literal["stated", "derived", "assumed"]
 
@@ -20,6 +22,17 @@ JOB_KEYS: Final = frozenset(each.name for each in fields(Job)) - {"software"}
 PLAN_KEYS: Final = frozenset(each.name for each in fields(Plan))
 WEIGHTS: Final = "weights_of_ends"
 """Layers that embedding and head count as where torchtitan cuts stages, for a model that the file does not know."""
+
+
+MOST: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("num_hidden_layers", "num_mtp_layers", "pp", "vp", "recompute_num_layers"), MAX_NUM_LAYERS),
+    **dict.fromkeys(
+        ("tp", "cp", "ep", "etp", "dp", "num_experts", "num_attention_heads", "num_key_value_heads"), MAX_DEGREE
+    ),
+    **dict.fromkeys(("micro_batch_size", "sharding_degree", "gradient_accumulation", "n_group"), MAX_DEGREE),
+    **dict.fromkeys(("num_accelerators", "nodes", "per_node"), MAX_NUM_ACCELERATORS),
+}
+"""Bounds of what a file may state; of all other whole numbers as of a job's counts."""
 
 
 GIVEN: Final = "given by you"
@@ -170,6 +183,7 @@ class Facts:
 
     def replace(self, key: str, fact: Fact) -> None:
         """Another word on ``key``, which counts instead."""
+        self._check_bounds(key, fact)
         self.missing.pop(key, None)
         self.facts[key] = fact
 
@@ -216,6 +230,20 @@ class Facts:
             self.note(f"{key} is {before.value} as given; the file says {fact.value} ({fact.why})")
         if key in self:
             return
+        self._check_bounds(key, fact)
         self.facts[key] = fact
         if option:
             self.options[key] = option
+
+    def _check_bounds(self, key: str, fact: Fact) -> None:
+        """Raises InputError for a number that no run has, before anything is made of it."""
+        value, most = fact.value, MOST.get(key, MOST_COUNT)
+        what = key
+        if key in ("pp", "vp") and isinstance(value, int) and value <= most:
+            value, what = value * (self.number("vp" if key == "pp" else "pp") or 1), "pp x vp"
+        if isinstance(value, int) and value > most:
+            raise InputError(
+                f"{what} is {value:,}, more than {most:,} ({fact.why})",
+                rule=f"{what} is at most {most:,}",
+                hint=f"correct it in the file, or give --given {key}=VALUE",
+            )
