@@ -9,7 +9,7 @@ from typing import Final
 
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass
-from shardplan.base.files import DATA, shipped_document
+from shardplan.base.files import DATA, printable, shipped_document
 from shardplan.base.words import folded, guess
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
@@ -17,6 +17,7 @@ from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
 from shardplan.launch.read.facts import Command
+from shardplan.launch.read.places import Places, is_inside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,10 @@ class Ask:
     """Options of the scheduler's command that starts the script; they count before those in it."""
     unset_is_open: bool = False
     """Whether a file that was not read may set variables that no other file sets."""
+    places: Places = field(default_factory=Places)
+    """Companions of the file, and where it is launched from."""
+    node: int | None = None
+    """Accelerators of a node of the cluster, which some launchers take where nothing says how many."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
 
@@ -103,10 +108,9 @@ def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
         if name == value or name.rsplit("/", 1)[-1] == wanted:
             facts.names |= set(map(plain_name, document.values))
             return document
-    folder = ask.path.parent
-    for candidate in (folder / value, folder / wanted):
-        if ".." not in candidate.parts and is_inside(candidate, folder):
-            return _read_quietly(facts, candidate, ask)
+    found = ask.places.find(value, ask.path.parent)
+    if found is not None:
+        return _read_quietly(facts, found, ask)
     facts.note(f"{named.place}: {value} is not next to the script")
     return None
 
@@ -123,21 +127,15 @@ def _name_in(shown: str) -> str | None:
     return name if slash and name and not {"<", ">"} & set(name) else None
 
 
-def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a file is there, and in ``folder`` wherever links lead."""
-    try:
-        return path.is_file() and path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):
-        return False
-
-
 def _read_quietly(facts: Facts, path: Path, ask: Ask) -> Document | None:
     try:
-        document = read_document(path, env=Environment(ask.env, facts.asked))
+        document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
     except ShardplanError as error:
         facts.note(f"{path.name}: {error}")
         return None
     facts.names |= set(map(plain_name, document.values))
+    if not is_inside(path, ask.path.parent):
+        facts.note(f"{path.name} is read at {printable(str(path))}")
     return document
 
 

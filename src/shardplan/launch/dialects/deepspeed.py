@@ -253,7 +253,8 @@ def finish(facts: Facts) -> None:
         ("sequence_length", "the training script"),
         ("model", "the training script: --model"),
     ):
-        facts.miss(key, (need,))
+        if key not in facts:
+            facts.miss(key, (need,))
     if "global_batch_size" not in facts:
         needs = [
             need

@@ -13,7 +13,7 @@ from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.megatron_core import overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import ONE_NODE, Facts
 from shardplan.launch.dialects.settings import (
     NamedSetting,
     Option,
@@ -291,6 +291,12 @@ def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None
         deepspeed.file_facts(facts, settings)
 
 
+def _takes_one_node(facts: Facts) -> None:
+    """All accelerators of the machine, where neither the line nor a file that is not at hand says how many."""
+    if "num_accelerators" not in facts:
+        facts.miss("num_accelerators", (ONE_NODE,))
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -321,6 +327,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     deepspeed.program_defaults(facts, options, launch.program)
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
+    if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
+        _takes_one_node(facts)
     deepspeed.finish(facts)
     if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):
         facts.miss("train", (f"the program {launch.program}: full or lora",))

@@ -15,7 +15,6 @@ from shardplan.launch.dialects.ask import (
     Ask,
     Environment,
     begin,
-    is_inside,
     named_document,
     refuse_by_command,
     refused_command,
@@ -25,6 +24,7 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
+from shardplan.launch.dialects.companions import join_companions, model_file, take_one_node
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
 from shardplan.launch.dialects.launches import TRAINS, Launch, is_beside, launches
 from shardplan.launch.dialects.lines import other_facts, setting_of
@@ -47,14 +47,15 @@ MOST_FOLLOWED: Final = 3
 
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
-    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, directives=ask.directives)
+    folders = ask.places.folders(ask.path.parent)
+    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives)
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)
     other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
     if other is not None:
         facts = script_facts(other, followed + 1)
-        facts.note(f"{ask.path.name} starts {other.path.name}, which was read next to it")
+        facts.note(f"{ask.path.name} starts {other.path.name}, which was read too")
         facts.asked |= script.asked
         return facts
     if launch is None and found:
@@ -76,14 +77,13 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
         place = next((i for i, each in enumerate(texts) if each.endswith((".sh", ".slurm", ".sbatch"))), None)
         if place is None or not (place == 0 or texts[0] in STARTERS):
             continue
-        path = ask.path.parent / texts[place].rpartition("/")[2]
-        if is_inside(path, ask.path.parent) and path != ask.path:
-            return Ask(
+        path = ask.places.find(texts[place], ask.path.parent)
+        if path is not None and path != ask.path:
+            return replace(
+                ask,
                 path=path,
                 env={**ask.env, **{name: word.shown for name, word in command.exported.items()}},
                 arguments=tuple(word.shown for word in command.words[place + 1 :]),
-                entry=ask.entry,
-                given=ask.given,
                 directives=_scheduled(command.words[1:place]) if texts[0] == "sbatch" else script.directives,
             )
     return None
@@ -236,14 +236,16 @@ def read_launch(ask: Ask) -> Reading:
         raise unread(ask.path, "documentation; give the file that its text shows")
     else:
         facts = script_facts(ask)
+    join_companions(facts, ask, _document)
+    take_one_node(facts, ask)
     unread_variables(facts, ask.env)
-    return facts.reading()
+    return replace(facts.reading(), config=model_file(facts, ask))
 
 
 def _document(ask: Ask) -> Facts:
     """A configuration alone."""
     asked: set[str] = set()
-    document = read_document(ask.path, env=Environment(ask.env, asked))
+    document = read_document(ask.path, env=Environment(ask.env, asked), places=ask.places)
     facts = settings_facts(ask, Settings.of(document))
     facts.asked |= asked
     take_notes(facts, document)
