@@ -60,8 +60,8 @@ def audit(
 
     ``companions``: files that it names, and configurations that hold with it; ``root``: the folder that it is launched
     from. ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in
-    Python; ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements such as
-    ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
+    Python; ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements
+    such as ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
     improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises
     ``InputError`` for a file that is not read and for wrong arguments; a plan that breaks a rule is an answer.
     """
