@@ -7,7 +7,7 @@ from typing import Final
 
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, named_document, refuse, refused, unread
-from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
+from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, primus
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.reading import Facts, plain_name
@@ -79,12 +79,31 @@ def _facts_of(ask: Ask, settings: Settings) -> Facts:
         facts = begin(ask, flagscale.NAME, flagscale.VERSION)
         flagscale.flagscale_facts(facts, settings)
         finish_batch(facts)
+    elif primus.is_primus(settings):
+        facts = _primus(ask, settings)
     elif deepspeed.is_deepspeed(settings):
         facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)
         deepspeed.file_facts(facts, settings)
         deepspeed.finish(facts)
     else:
         return _by_table(ask, settings)
+    return facts
+
+
+def _primus(ask: Ask, settings: Settings) -> Facts:
+    """An experiment of Primus, which starts one of several frameworks."""
+    framework = primus.framework_of(settings)
+    if framework is not None and framework.value not in ("megatron", "torchtitan"):
+        raise unread(ask.path, f"an experiment of Primus on {framework.value}, which is not read from its file")
+    is_titan = framework is not None and framework.value == "torchtitan"
+    facts = (
+        begin(ask, torchtitan.NAME, torchtitan.TOML)
+        if is_titan
+        else begin(ask, primus.RECORD.name, primus.RECORD.version)
+    )
+    primus.primus_facts(facts, settings)
+    if not is_titan:
+        finish_batch(facts)
     return facts
 
 
@@ -157,7 +176,8 @@ def finish_batch(facts: Facts) -> None:
     if size is not None and dp is not None and "global_batch_size" not in facts:
         facts.assume("global_batch_size", size * dp, "micro-batch x dp")
     facts.miss("global_batch_size", ("num_accelerators",))
-    facts.miss("num_accelerators", ("the launch line: --gpus",))
+    if "num_accelerators" not in facts:
+        facts.miss("num_accelerators", ("the launch line: --gpus",))
     batch_of(facts)
 
 

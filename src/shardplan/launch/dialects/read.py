@@ -10,7 +10,7 @@ from typing import Final
 
 from shardplan.base.errors import InputError, shortened
 from shardplan.base.files import read_text
-from shardplan.launch.dialects import deepspeed
+from shardplan.launch.dialects import deepspeed, mlperf
 from shardplan.launch.dialects.ask import (
     Ask,
     Environment,
@@ -197,6 +197,8 @@ def _fragment(ask: Ask, script: Script) -> Facts:
     """Options in variables, where a script is sourced by another one."""
     words = [piece for word in script.environment.values() for piece in _pieces(word)]
     options = options_of(words, bare=BARE)
+    if mlperf.is_mlperf(script):
+        return mlperf.mlperf_facts(ask, script)
     if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
         raise unread(ask.path, f"a script without a launch that is understood{ends}")
