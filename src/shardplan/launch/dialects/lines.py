@@ -13,6 +13,7 @@ from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.megatron_core import overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
+from shardplan.launch.dialects.programs import take_defaults
 from shardplan.launch.dialects.reading import ONE_NODE, Facts
 from shardplan.launch.dialects.settings import (
     NamedSetting,
@@ -325,6 +326,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
     deepspeed.program_defaults(facts, options, launch.program)
+    take_defaults(facts, ask, launch.program, options)
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:

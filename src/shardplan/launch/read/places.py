@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,7 @@ class Places:
             return None
         named = self._companion(name)
         return named or next(
-            (each for each in self._candidates(name, folder, is_exact=is_exact) if self._may_read(each, folder)), None
+            (each for each in self._candidates(name, folder, is_exact=is_exact) if self.may_read(each, folder)), None
         )
 
     def folders(self, folder: Path) -> tuple[Path, ...]:
@@ -91,7 +92,8 @@ class Places:
             yield folder / parts[-1]
             yield from (each / parts[-1] for each in at_root)
 
-    def _may_read(self, path: Path, folder: Path) -> bool:
+    def may_read(self, path: Path, folder: Path) -> bool:
+        """Whether a file lies in ``folder``, at the root, or in the repository."""
         return any(is_inside(path, each) for each in (folder, *self.folders(folder)))
 
 
@@ -103,6 +105,7 @@ def is_inside(path: Path, folder: Path) -> bool:
         return False
 
 
+@lru_cache(maxsize=64)
 def _roots(folder: Path) -> Sequence[Path]:
     """Folders above one that may be the root of its repository, the nearest first; none above one with ``.git``."""
     found = list[Path]()

@@ -311,6 +311,14 @@ def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping
         refuse(file, "is nested too deep", "a configuration is shallow")
 
 
+def syntax_of(path: Path) -> ast.Module:
+    """The syntax of a module, which is not evaluated. Raises ``InputError``."""
+    text, file = read_text(path, LONG_FILE), printable(str(path))
+    if len(text) > MOST_TOKENS and _has_many_tokens(text):
+        refuse(file, f"has more than {MOST_TOKENS:,} names, numbers, texts and signs", LONG_FILE.rule, SHORTER)
+    return _syntax(whole_characters(text), file)
+
+
 def functions_of(path: Path) -> tuple[str, ...]:
     """Public functions of a module that can be called without arguments, in order. Raises ``InputError``."""
     syntax = _syntax(whole_characters(read_text(path, LONG_FILE)), printable(str(path)))
