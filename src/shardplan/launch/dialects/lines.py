@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, olmo_core, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
 from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
 from shardplan.launch.dialects.launches import Launch
@@ -25,7 +26,7 @@ from shardplan.launch.dialects.settings import (
     take_open,
 )
 from shardplan.launch.dialects.small_frameworks import FMS_FSDP
-from shardplan.launch.dialects.trainers import copy_facts, objective_facts
+from shardplan.launch.dialects.trainers import copy_facts, fsdp_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
 from shardplan.launch.read import Script
@@ -69,9 +70,18 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         FMS_FSDP.read(facts, Settings.of_options(options))
     elif launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(pairs):
         facts = _maxtext(ask, script, launch)
+    elif (program := _olmo_core(ask, launch)) is not None:
+        inner = replace(ask, path=program)
+        facts = olmo_core.olmo_core_facts(inner, Settings.of_options(options), lambda each: world(each, launch, script))
     else:
         facts = _trainer(ask, script, launch)
     return facts
+
+
+def _olmo_core(ask: Ask, launch: Launch) -> Path | None:
+    """The program of a line where it is at hand and one of OLMo-core's."""
+    path = ask.places.find(launch.program, ask.path.parent) if launch.program.endswith(".py") else None
+    return path if path is not None and olmo_core.is_olmo_core(path) else None
 
 
 OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py"
@@ -292,6 +302,20 @@ def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None
         deepspeed.file_facts(facts, settings)
 
 
+def _fsdp_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None:
+    """The file of ``--fsdp_config``; what it may state is open where it is not read."""
+    named = options.first("fsdp_config")
+    if named is None or not str(named.value or named.shown).endswith(".json"):
+        return
+    document = named_document(facts, ask, named, script.documents)
+    if document is None:
+        for key in ("recompute", "offload"):
+            facts.miss(key, (f"file:{named.value or named.shown}",))
+        return
+    own = {f"fsdp_config.{key}": each for key, each in Settings.of(document).items()}
+    fsdp_facts(facts, Settings({**own, **{key: options[key] for key in ("fsdp",) if key in options}}))
+
+
 def _takes_one_node(facts: Facts) -> None:
     """All accelerators of the machine, where neither the line nor a file that is not at hand says how many."""
     if "num_accelerators" not in facts:
@@ -323,6 +347,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         deepspeed_file(facts, ask, named, script.documents)
     elif by_deepspeed:
         _own_file(facts, ask, script, options)
+    _fsdp_file(facts, ask, script, options)
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
     deepspeed.program_defaults(facts, options, launch.program)

@@ -10,7 +10,7 @@ from typing import Final
 
 from shardplan.base.errors import InputError, shortened
 from shardplan.base.files import read_text
-from shardplan.launch.dialects import deepspeed, mlperf
+from shardplan.launch.dialects import deepspeed, mlperf, olmo_core
 from shardplan.launch.dialects.ask import (
     Ask,
     Environment,
@@ -259,6 +259,8 @@ def _python(ask: Ask) -> Facts:
     from shardplan.launch.read.python import read_python
 
     asked: set[str] = set()
+    if olmo_core.is_olmo_core(ask.path) and ask.entry is None:
+        return olmo_core.olmo_core_facts(ask)
     document = read_python(ask.path, ask.entry, env=Environment(ask.env, asked))
     settings = Settings.of(document)
     if is_recipe(settings):
