@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -72,12 +73,23 @@ def _worked_out_again(facts: Facts) -> None:
 
 
 def take_one_node(facts: Facts, ask: Ask) -> None:
-    """The accelerators of a node, where the launcher takes all that it finds and the cluster is known."""
-    if ask.node is not None and facts.missing.get("num_accelerators") == (ONE_NODE,):
-        why = f"the launcher takes one node where nothing says how many: {ask.node}; --gpus says otherwise"
-        facts.replace("num_accelerators", Fact(value=ask.node, origin="assumed", why=why))
-        facts.note(f"{ask.node} accelerators: {why.partition(':')[0]}; --gpus N for another number")
-        _worked_out_again(facts)
+    """The accelerators of a node of the cluster, where the launcher takes all that it finds, or counts them."""
+    counted, nodes = facts.missing.get("per_node", ()), facts.number("nodes")
+    is_counted = bool(counted) and nodes is not None and all(map(_COUNTS.search, counted))
+    if ask.node is None or not (is_counted or facts.missing.get("num_accelerators") == (ONE_NODE,)):
+        return
+    what = f"{nodes} nodes, whose accelerators are counted" if is_counted else "the launcher takes one node"
+    total = ask.node * (nodes or 1) if is_counted else ask.node
+    why = f"{what}, where nothing says how many: {total}; --gpus says otherwise"
+    facts.replace("num_accelerators", Fact(value=total, origin="assumed", why=why))
+    facts.note(f"{total} accelerators: {what} where nothing says how many; --gpus N for another number")
+    _worked_out_again(facts)
+
+
+_COUNTS: Final = re.compile(r"^cmd:.*(?:nvidia-smi|rocm-smi|amd-smi|npu-smi|hl-smi|device_count)")
+"""Commands that count the accelerators of a node."""
+_WITH_IMAGES: Final = re.compile(r"(?:^|[-_/])vl(?:[-_]|$)|vision|-text$", re.IGNORECASE)
+"""Names of models of which the text model alone is priced."""
 
 
 def is_model(path: Path) -> bool:
@@ -100,7 +112,10 @@ def model_file(facts: Facts, ask: Ask) -> Path | None:
             hint="leave one of them out",
         )
     name = facts.value("model")
-    if given or not isinstance(name, str) or named_model(name) is not None:
+    known = named_model(name)
+    if known is not None and _WITH_IMAGES.search(f"{name} {known.name}"):
+        facts.doubt(f"{name}: its text model alone is priced, without what reads images")
+    if given or not isinstance(name, str) or known is not None:
         return given[0] if given else None
     found = ask.places.find(f"{name.rstrip('/')}/{CONFIG}", ask.path.parent, is_exact=True)
     if found is not None:

@@ -1,10 +1,11 @@
-"""Frameworks of 2025 and 2026 whose files are a record and few rules: prime-rl, NeMo Automodel, Oumi.
+"""Frameworks of 2025 and 2026 whose files are a record and few rules: prime-rl, NeMo Automodel, Oumi, VeOmni, LitGPT.
 
 Keys and defaults at the commits that the records name.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
@@ -223,4 +224,80 @@ def _last(value: object) -> str:
 
 OUMI: Final = Dialect(name="oumi", rule=_oumi)
 
-NEWER: Final = (PRIME_RL, AUTOMODEL, OUMI)
+
+def _veomni(facts: Facts, config: Settings) -> None:
+    """Sharding, host memory and sequences that Ulysses splits."""
+    mode, shard = config.first("train.data_parallel_mode"), config.first("train.enable_full_shard")
+    copies = config.first("train.data_parallel_replicate_size")
+    if facts.number("cp") not in (None, 1):
+        facts.derive("cp_comm", "a2a", "ulysses_parallel_size")
+    if copies is not None and (degree(copies.value) or 1) > 1:
+        facts.derive("sharding", "hsdp", f"{copies.place} = {copies.value}", copies.name)
+        state(facts, "sharding_degree", config.first("train.data_parallel_shard_size"), degree)
+    elif mode is not None and mode.value == "ddp":
+        facts.state("sharding", "ddp", mode.place, mode.name)
+    state(facts, "sharding", shard, on_off("zero3", "zero2"))
+    facts.assume("sharding", "zero3", "enable_full_shard")
+    weights, kept = config.first("train.enable_fsdp_offload"), config.first("train.enable_activation_offload")
+    if weights is not None and switch(weights.value):
+        facts.state("offload", "optimizer", weights.place, weights.name)
+        facts.doubt(f"{weights.place}: weights in host memory are not priced")
+    elif kept is not None and switch(kept.value):
+        facts.state("offload", "activations", kept.place, kept.name)
+    facts.assume("train", "full")
+
+
+VEOMNI: Final = Dialect(name="veomni", rule=_veomni)
+MATRICES: Final = {"query": "q", "key": "k", "value": "v", "projection": "o", "mlp": "gate,up,down"}
+"""Switches of LitGPT for matrices with adapters."""
+
+
+def _litgpt(facts: Facts, config: Settings) -> None:
+    """Adapters and their matrices, the format, and sharding on more than one device."""
+    name = facts.facts.get("model")
+    if name is not None and isinstance(name.value, str) and named_model(name.value) is None:
+        facts.facts["model"] = replace(name, value=name.value.rstrip("/").rpartition("/")[2])
+    rank, given = config.first("lora_r"), config.first("precision")
+    if rank is not None:
+        facts.state("train", "lora", rank.place, rank.name)
+        state(facts, "lora_rank", rank, degree)
+        on = [MATRICES[part] for part in MATRICES if switch(config.value(f"lora_{part}")) is True]
+        facts.derive("lora_targets", ",".join(on) or "q,v", "lora_query, lora_key, ...")
+    facts.assume("train", "full", "no lora_r")
+    word = None if given is None else str(given.value)
+    if word is not None and word.endswith("-true"):
+        state(facts, "precision", given, lambda _: precision(word.removesuffix("-true")))
+        if facts.value("precision") in ("bf16", "fp16"):
+            facts.derive("moment_dtype", facts.value("precision"), f"{word}: moments are as the weights")
+            facts.doubt(f"precision {word}: {IN_BF16}")
+    elif word is not None:
+        state(facts, "precision", given, lambda _: precision(word.removesuffix("-mixed")))
+    packed = config.first("quantize")
+    if packed is not None and str(packed.value).startswith("bnb.nf4"):
+        facts.state("base_weights", "nf4-dq" if str(packed.value).endswith("dq") else "nf4", packed.place, packed.name)
+    _litgpt_sharding(facts, config)
+
+
+def _litgpt_sharding(facts: Facts, config: Settings) -> None:
+    """FSDP on several devices: fine-tuning recomputes blocks, pretraining keeps copies in every node."""
+    devices, nodes = facts.number("per_node"), facts.number("nodes") or 1
+    is_pretraining = config.has("model_name") and not config.has("checkpoint_dir")
+    if devices is None:
+        for key in ("sharding", "recompute"):
+            facts.miss(key, ("devices: one, or several with FSDP",))
+    elif devices * nodes == 1:
+        facts.derive("sharding", "ddp", "one device")
+        facts.derive("recompute", "none", "one device")
+    elif is_pretraining:
+        facts.derive("sharding", "hsdp" if nodes > 1 else "zero3", "HYBRID_SHARD of pretrain.py")
+        facts.derive("recompute", "none", "pretrain.py")
+        if nodes > 1:
+            facts.derive("sharding_degree", devices, "HYBRID_SHARD: the devices of a node")
+    else:
+        facts.derive("sharding", "zero3", "FSDPStrategy of finetune")
+        facts.derive("recompute", "full", "activation_checkpointing_policy of finetune")
+
+
+LITGPT: Final = Dialect(name="litgpt", rule=_litgpt)
+
+NEWER: Final = (PRIME_RL, AUTOMODEL, OUMI, VEOMNI, LITGPT)

@@ -6,6 +6,8 @@ Its arguments are fields of dataclasses with defaults. The program is read as te
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,6 +35,8 @@ class Program(NamedTuple):
 
     defaults: Mapping[str, tuple[object, str]]
     """Value and place by name; names with several defaults are not there."""
+    names: frozenset[str]
+    """Fields of its dataclasses, with a default or without."""
     words: frozenset[str]
     """Names and texts of all its modules."""
     is_whole: bool
@@ -62,18 +66,23 @@ def take_defaults(facts: Facts, ask: Ask, name: str, options: Settings) -> None:
 
 
 def _length(facts: Facts, program: Program) -> None:
+    """The only length of sequences that the program's arguments have."""
     row = next(each for each in Dialect(name="hf-trainer").rows if each.field == "sequence_length")
-    found = [(degree(value), place) for key in row.names for value, place in [program.defaults.get(key, (None, ""))]]
-    known = [each for each in found if each[0] is not None]
-    if len(known) == 1:
-        facts.assume_because("sequence_length", known[0][0], f"{known[0][1]} of the program")
+    named = [key for key in program.names if _LENGTH.search(key)]
+    if len(named) == 1 and named[0] in row.names and named[0] in program.defaults:
+        value, place = program.defaults[named[0]]
+        if (number := degree(value)) is not None:
+            facts.assume_because("sequence_length", number, f"{place} of the program")
+
+
+_LENGTH: Final = re.compile(r"(?:max|seq|block|context).*(?:len|length|size)$")
 
 
 def _program(ask: Ask, path: Path) -> Program:
     """A program and the modules of its repository that it imports."""
     left, seen = [path], set[Path]()
     found: dict[str, list[tuple[object, str]]] = {}
-    words = set[str]()
+    words, names = set[str](), set[str]()
     is_whole = True
     while left and len(seen) < MOST_FILES:
         module = left.pop(0)
@@ -85,11 +94,15 @@ def _program(ask: Ask, path: Path) -> Program:
             is_whole = False
             continue
         for key, value, line in _fields(syntax):
-            found.setdefault(key, []).append((value, f"{module.name}:{line} {key}"))
+            names.add(key)
+            if value is not None:
+                found.setdefault(key, []).append((value, f"{module.name}:{line} {key}"))
         words |= _words(syntax)
-        left += [each for each in _imported(ask, module, syntax) if each not in seen]
+        for name, paths in _imported(ask, module, syntax):
+            left += [each for each in paths if each not in seen]
+            is_whole = is_whole and (bool(paths) or name.partition(".")[0] in PACKAGES)
     alone = {key: each[0] for key, each in found.items() if len({str(value) for value, _ in each}) == 1}
-    return Program(alone, frozenset(words), is_whole and not left)
+    return Program(alone, frozenset(names), frozenset(words), is_whole and not left)
 
 
 def _syntax(path: Path) -> ast.Module | None:
@@ -102,13 +115,12 @@ def _syntax(path: Path) -> ast.Module | None:
 
 
 def _fields(syntax: ast.Module) -> Iterator[tuple[str, object, int]]:
-    """Fields of classes with a default: ``name: int = 512``, or ``field(default=512)``."""
+    """Fields of classes: ``name: int = 512``, or ``field(default=512)``; None where there is no plain default."""
     for owner in syntax.body:
         for node in owner.body if isinstance(owner, ast.ClassDef) else ():
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-                value = _default(node.value)
-                if isinstance(value, ast.Constant):
-                    yield node.target.id, value.value, node.lineno
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                value = None if node.value is None else _default(node.value)
+                yield node.target.id, value.value if isinstance(value, ast.Constant) else None, node.lineno
 
 
 def _default(node: ast.expr) -> ast.expr | None:
@@ -135,28 +147,37 @@ def _words(syntax: ast.Module) -> set[str]:
     return found
 
 
-def _imported(ask: Ask, module: Path, syntax: ast.Module) -> Iterator[Path]:
-    """Modules of the same repository that are imported."""
+def _imported(ask: Ask, module: Path, syntax: ast.Module) -> Iterator[tuple[str, list[Path]]]:
+    """Modules that are imported, each with its files where they are in the same repository."""
     for node in ast.walk(syntax):
         if isinstance(node, ast.ImportFrom) and node.level:
             folder = module.parents[min(node.level, len(module.parents)) - 1]
             names = [node.module] if node.module else [each.name for each in node.names]
             paths = [folder.joinpath(*str(name).split(".")).with_suffix(".py") for name in names]
-            yield from (each for each in paths if each.is_file() and ask.places.may_read(each, ask.path.parent))
+            yield "", [each for each in paths if each.is_file() and ask.places.may_read(each, ask.path.parent)]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from _module(ask, module, node.module, [each.name for each in node.names])
+            yield node.module, _module(ask, module, node.module, [each.name for each in node.names])
         elif isinstance(node, ast.Import):
-            for each in node.names:
-                yield from _module(ask, module, each.name, [])
+            yield from ((each.name, _module(ask, module, each.name, [])) for each in node.names)
 
 
-def _module(ask: Ask, module: Path, name: str, names: list[str]) -> Iterator[Path]:
+def _module(ask: Ask, module: Path, name: str, names: list[str]) -> list[Path]:
     """The file of a module, or those of a package's parts."""
-    base = name.replace(".", "/")
-    for folder in (module.parent, ask.path.parent):
-        found = ask.places.find(f"{base}.py", folder, is_exact=True)
+    if name.partition(".")[0] in PACKAGES:
+        return []
+    base, folder = name.replace(".", "/"), ask.path.parent
+    for start, place in ((base, module.parent), (base, folder), (f"src/{base}", folder)):
+        found = ask.places.find(f"{start}.py", place, is_exact=True)
         if found is not None:
-            yield found
-            return
-    parts = (ask.places.find(f"{base}/{each}.py", ask.path.parent, is_exact=True) for each in ("__init__", *names))
-    yield from (each for each in parts if each is not None)
+            return [found]
+    parts = (ask.places.find(f"{start}/{each}.py", folder, is_exact=True)
+             for start in (base, f"src/{base}") for each in ("__init__", *names))  # fmt: skip
+    return [each for each in parts if each is not None]
+
+
+PACKAGES: Final = sys.stdlib_module_names | {
+    "torch", "transformers", "datasets", "accelerate", "peft", "trl", "numpy", "pandas", "deepspeed", "tqdm", "wandb",
+    "PIL", "sklearn", "scipy", "liger_kernel", "huggingface_hub", "safetensors", "tokenizers", "evaluate", "packaging",
+    "torchvision", "torchaudio", "tensorboard", "rich", "yaml", "omegaconf", "requests", "einops", "bitsandbytes",
+}  # fmt: skip
+"""Packages that are no part of a repository and turn no recomputation on."""

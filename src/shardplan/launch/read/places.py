@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,8 @@ class Places:
     companions: tuple[Path, ...] = ()
     used: set[Path] = field(default_factory=set, compare=False)
     """Companions that a file names."""
+    roots: dict[Path, Sequence[Path]] = field(default_factory=dict, compare=False)
+    """Folders above others that may be roots, as they were found."""
 
     def check(self, file: Path) -> None:
         """Raises InputError for a root or a companion that is not there, or given twice."""
@@ -63,7 +64,9 @@ class Places:
     def folders(self, folder: Path) -> tuple[Path, ...]:
         """Folders besides ``folder`` that a file in it may name files of, the likeliest first."""
         own = {each.parent: None for each in self.companions}
-        return (*([self.root] if self.root is not None else _roots(folder)), *own)
+        if self.root is None and folder not in self.roots:
+            self.roots[folder] = _roots(folder)
+        return (*(self.roots[folder] if self.root is None else [self.root]), *own)
 
     def _companion(self, name: str) -> Path | None:
         """The companion that a name means. Raises InputError where it means two that differ."""
@@ -105,7 +108,6 @@ def is_inside(path: Path, folder: Path) -> bool:
         return False
 
 
-@lru_cache(maxsize=64)
 def _roots(folder: Path) -> Sequence[Path]:
     """Folders above one that may be the root of its repository, the nearest first; none above one with ``.git``."""
     found = list[Path]()
