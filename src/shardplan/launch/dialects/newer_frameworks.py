@@ -5,7 +5,6 @@ Keys and defaults at the commits that the records name.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from shardplan.launch.dialects.accelerate import STRATEGIES
@@ -56,6 +55,9 @@ def _prime_world(facts: Facts, config: Settings) -> None:
     if config.value("deployment.type") == "multi_node" or nodes is not None:
         facts.assume("nodes", 2, "num_train_nodes")
         facts.assume("per_node", 8, "gpus_per_node")
+        nodes, each = facts.number("nodes"), facts.number("per_node")
+        if nodes and each:
+            facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} accelerators")
     elif "num_accelerators" not in facts:
         facts.facts.pop("per_node", None)
         facts.assume("num_accelerators", 1, "num_train_gpus")
@@ -254,9 +256,7 @@ MATRICES: Final = {"query": "q", "key": "k", "value": "v", "projection": "o", "m
 
 def _litgpt(facts: Facts, config: Settings) -> None:
     """Adapters and their matrices, the format, and sharding on more than one device."""
-    name = facts.facts.get("model")
-    if name is not None and isinstance(name.value, str) and named_model(name.value) is None:
-        facts.facts["model"] = replace(name, value=name.value.rstrip("/").rpartition("/")[2])
+    facts.assume("nodes", 1, "num_nodes")
     rank, given = config.first("lora_r"), config.first("precision")
     if rank is not None:
         facts.state("train", "lora", rank.place, rank.name)

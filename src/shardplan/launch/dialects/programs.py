@@ -138,6 +138,8 @@ def _words(syntax: ast.Module) -> set[str]:
             found.add(node.attr.removesuffix("_enable"))
         elif isinstance(node, ast.Name):
             found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
         elif isinstance(node, ast.keyword) and node.arg is not None:
             found.add(node.arg)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
