@@ -300,3 +300,68 @@ def test_no_mutation_breaks_a_reader_or_holds_it(name: str, tmp_path: Path) -> N
         with contextlib.suppress(ShardplanError):
             read_launch(Ask(path=path, node=8))
         assert time.process_time() - begin < LONGEST, (seed, path.read_bytes())
+
+
+RECIPE = """model_name_or_path: Qwen/Qwen2.5-7B-Instruct
+stage: sft
+finetuning_type: full
+deepspeed: examples/deepspeed/ds_z3_config.json
+template: qwen
+cutoff_len: 4096
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+bf16: true
+"""
+SFT = """model_name_or_path: Qwen/Qwen3-8B
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+learning_rate: 1.0e-5
+num_train_epochs: 1
+max_length: 4096
+gradient_checkpointing: true
+bf16: true
+"""
+ZERO = """compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+deepspeed_config: {zero_stage: 2}
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+"""
+
+
+def test_a_line_that_starts_a_trainer_with_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "sft.yaml").write_text(RECIPE)
+    line = "export CUDA_VISIBLE_DEVICES=0,1,2,3\nllamafactory-cli train sft.yaml cutoff_len=2048\n"
+    found = read(tmp_path, "a.sh", line)
+    assert found.framework == "llama-factory"
+    assert values(found, "num_accelerators", "sequence_length", "global_batch_size") == (4, 2048, 32)
+    assert (found.facts["sharding"].value, found.facts["sharding"].origin) == ("zero3", "assumed")
+    several = "NNODES=2 NPROC_PER_NODE=8 FORCE_TORCHRUN=1 llamafactory-cli train sft.yaml\n"
+    assert read(tmp_path, "b.sh", several).value("num_accelerators") == 16
+    assert read(tmp_path, "c.sh", "llamafactory-cli train sft.yaml\n", node=8).value("dp") == 8
+    for wrong in ("llamafactory-cli export sft.yaml", "llamafactory-cli train gone.yaml"):
+        with pytest.raises(ShardplanError):
+            read(tmp_path, "d.sh", wrong)
+
+
+def test_accelerate_in_front_of_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "sft.yaml").write_text(SFT)
+    (tmp_path / "zero2.yaml").write_text(ZERO)
+    line = "accelerate launch --config_file zero2.yaml sft.py --config sft.yaml\n"
+    found = read(tmp_path, "run.sh", line)
+    assert values(found, "sharding", "num_accelerators", "global_batch_size") == ("zero2", 8, 64)
+    assert values(found, "sequence_length", "recompute", "model") == (4096, "full", "Qwen/Qwen3-8B")
+
+
+def test_torchtune_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\n"
+        "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 8192}\n"
+        "checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer}\n"
+        "batch_size: 2\ngradient_accumulation_steps: 1\ndtype: bf16\nenable_activation_checkpointing: true\n"
+        "optimizer: {_component_: torch.optim.AdamW}\nloss: {_component_: a}\ndataset: {_component_: b}\n"
+    )
+    line = "tune run --nproc_per_node 4 full_finetune_distributed --config c.yaml batch_size=4\n"
+    found = read(tmp_path, "run.sh", line)
+    assert values(found, "num_accelerators", "micro_batch_size", "global_batch_size") == (4, 4, 16)

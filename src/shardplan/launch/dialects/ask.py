@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,8 @@ class Ask:
     """Companions of the file, and where it is launched from."""
     node: int | None = None
     """Accelerators of a node of the cluster, which some launchers take where nothing says how many."""
+    world: Callable[[Facts], None] | None = None
+    """What the line that starts a configuration says of nodes and processes; it comes before the configuration."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
 
@@ -91,6 +93,8 @@ def begin(ask: Ask, framework: str, version: str) -> Facts:
     facts = Facts(framework, version, str(ask.path))
     facts.unset_is_open = ask.unset_is_open
     take_given(facts, ask)
+    if ask.world is not None:
+        ask.world(facts)
     return facts
 
 

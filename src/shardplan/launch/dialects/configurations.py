@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,6 +12,7 @@ from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, p
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.reading import Facts, plain_name
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import (
     NamedSetting,
     Option,
@@ -202,10 +204,34 @@ def accelerate_with_files(
         deepspeed.deepspeed_facts(facts, Settings({new: settings[old] for old, new in own.items() if old in settings}))
 
 
+def _shipped(framework: str, name: str) -> Settings | None:
+    """The configuration of DeepSpeed that a trainer ships under that name, where the file itself is not at hand."""
+    own = Dialect(name=framework).record.get("shipped") if framework in SHIPPING else None
+    folder, _, last = name.rpartition("/")
+    if own is None or last not in own["files"] or folder.rpartition("/")[2] not in own["folders"]:
+        return None
+    place = f"{last} as {framework} ships it"
+    return Settings(
+        {key: NamedSetting(name=key, value=value, place=place) for key, value in own["files"][last].items()}
+    )
+
+
+SHIPPING: Final = ("llama-factory", "axolotl")
+"""Trainers that ship configurations of DeepSpeed."""
+
+
 def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping[str, Document]) -> None:
     """The JSON that ``named`` names; all that it may state is open where it is not read."""
     document = named_document(facts, ask, named, written)
-    if document is None:
+    shipped = None if document is not None else _shipped(facts.framework, str(named.value or ""))
+    if shipped is not None:
+        facts.asked_places.add(named.place)
+        facts.note(f"{named.place}: {named.value} is taken as {facts.framework} ships it")
+        known = set(facts.facts)
+        deepspeed.file_facts(facts, shipped)
+        for key in set(facts.facts) - known:
+            facts.facts[key] = dataclasses.replace(facts.facts[key], origin="assumed")
+    elif document is None:
         facts.asked_places.add(named.place)
         for key in OF_DEEPSPEED:
             facts.miss(key, (f"file:{named.value or named.shown}",))

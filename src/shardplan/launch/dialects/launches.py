@@ -56,10 +56,17 @@ LAUNCHERS: Final = {
     "llamafactory-cli": "llamafactory",
     "axolotl": "axolotl",
     "flagscale": "flagscale",
+    "tune": "tune",
+    "oumi": "oumi",
+    "trl": "trl",
+    "automodel": "automodel",
+    "litgpt": "litgpt",
 }
 """Programs that start others, or that are a framework's own."""
 
-OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
+CONFIGURED: Final = frozenset({"llamafactory", "axolotl", "tune", "oumi", "trl", "automodel", "litgpt"})
+"""Commands that take a configuration."""
+OWN: Final = CONFIGURED | {"swift", "nemo", "flagscale", "composer", "colossalai"}
 COMMAND: Final = ("--command", "--COMMAND")
 """Options of xpk and gcloud that hold the line that runs on every host."""
 DEEPEST: Final = 2

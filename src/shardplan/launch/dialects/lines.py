@@ -9,7 +9,8 @@ from typing import Final
 
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, olmo_core, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
-from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
+from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
+from shardplan.launch.dialects.configured import accelerate_line, configuration_of, configured_facts
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.megatron_core import overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
@@ -261,19 +262,6 @@ def _leave_open(facts: Facts, key: str, settings: Settings, text: str) -> None:
         facts.miss(key, (f"file:{text}",))
 
 
-def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, program: str) -> None:
-    """Options of ``accelerate launch``, over the file that they may name."""
-    settings, config = accelerate.line_settings(front), front.first("config_file", "config-file")
-    document = None if config is None else named_document(facts, ask, config, script.documents)
-    if config is not None and document is None:
-        own = {"precision": "mixed_precision", "sharding": "distributed_type", "num_accelerators": "num_processes"}
-        for key, name in own.items():
-            if name not in settings:
-                facts.miss(key, (f"file:{config.value or config.shown}",))
-    settings = settings if document is None else settings.over(Settings.of(document))
-    accelerate_with_files(facts, ask, settings, script.documents, program)
-
-
 OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation", "gen_len")
 """Options of programs that generate text."""
 OF_ADAPTERS: Final = r"(?:^|[_/.-])q?lora(?:[_.-]|$)"
@@ -328,6 +316,9 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     options = Settings.of_options(parsed, fold=lambda name: name.replace("-", "_"))
     by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
+    named = configuration_of(launch)
+    if named is not None and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
+        return configured_facts(ask, script, launch)
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
     if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
@@ -341,7 +332,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     deepspeed.trainer_facts(facts, options)
     own_degrees(facts, options, options.seen)
     if "accelerate" in launch.launchers:
-        _accelerate_line(facts, ask, script, front, launch.program)
+        accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")
     if named is not None and named.value is not True:
         deepspeed_file(facts, ask, named, script.documents)

@@ -26,7 +26,8 @@ from shardplan.launch.dialects.ask import (
 )
 from shardplan.launch.dialects.companions import join_companions, model_file, take_one_node
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
-from shardplan.launch.dialects.launches import TRAINS, Launch, is_beside, launches
+from shardplan.launch.dialects.configured import configuration_of, configured_facts
+from shardplan.launch.dialects.launches import CONFIGURED, TRAINS, Launch, is_beside, launches
 from shardplan.launch.dialects.lines import other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
@@ -153,6 +154,8 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The dialect of a launch line."""
     options, version = _options(launch)
+    if not CONFIGURED.isdisjoint(launch.launchers) and configuration_of(launch) is not None:
+        return configured_facts(ask, script, launch)
     refused = refused_command(launch.program, launch.launchers) or refused_options(options, launch.command)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
