@@ -72,7 +72,8 @@ def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
 
 def _world(facts: Facts, ask: Ask, script: Script, launch: Launch) -> None:
     """Nodes and processes: of the launcher, else of variables, else all of one machine."""
-    own = {} if CONFIGURED.isdisjoint(launch.launchers) else launch.parsed().given
+    given = {} if CONFIGURED.isdisjoint(launch.launchers) else launch.parsed().given
+    own = {name: replace(each, words=each.words[:1]) for name, each in given.items()}
     world(facts, replace(launch, options={**own, **launch.options}), script)
     if "accelerate" in launch.launchers:
         accelerate_line(facts, ask, script, Settings.of_options(launch.options), "")
