@@ -365,3 +365,8 @@ def test_torchtune_by_its_line(tmp_path: Path) -> None:
     line = "tune run --nproc_per_node 4 full_finetune_distributed --config c.yaml batch_size=4\n"
     found = read(tmp_path, "run.sh", line)
     assert values(found, "num_accelerators", "micro_batch_size", "global_batch_size") == (4, 4, 16)
+
+
+def test_the_value_of_an_option_is_no_command(tmp_path: Path) -> None:
+    with pytest.raises(ShardplanError, match=r"my\.train\.main"):
+        read(tmp_path, "a.sh", "uv run --extra megatron python -m my.train.main model.path=a batch_size=24\n")

@@ -83,6 +83,7 @@ def _configurations(ask: Ask, script: Script) -> Iterator[Document]:
 def _alone(facts: Facts, settings: Settings) -> None:
     """The settings by their usual names; what they do not say is asked for, as the program's defaults are not known."""
     RECORD.state(facts, settings)
+    RECORD.assume(facts)
     steps = settings.first("MINIBS")
     dp = _ranks(facts)
     number = None if steps is None else degree(steps.value)
