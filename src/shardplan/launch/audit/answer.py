@@ -61,7 +61,8 @@ def audit_launch(
     """
     measured = _measured(observed)
     kept = _kept(keep)
-    reading = read_launch(ask)
+    ask.places.check(ask.path)
+    reading = read_launch(ask if cluster is None else replace(ask, node=cluster.accelerators_per_node))
     asked = put(reading, model, cluster)
     found = violations(reading, asked)
     now = _estimate(asked)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from shardplan.base.errors import InputError, ShardplanError, shortened
 from shardplan.base.fields import dataclass
-from shardplan.base.files import DATA, shipped_document
+from shardplan.base.files import DATA, printable, shipped_document
 from shardplan.base.words import folded, guess, joined
 from shardplan.launch.dialects.edits import NONE, Edits
 from shardplan.launch.dialects.launches import Launch
@@ -19,6 +19,7 @@ from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
 from shardplan.launch.read.facts import Command
+from shardplan.launch.read.places import Places, is_inside
 
 MOST_NAMED: Final = 8
 """Variables, programs or keys that a notice or a refusal names."""
@@ -36,6 +37,12 @@ class Ask:
     """Options of the scheduler's command that starts the script; they count before those in it."""
     unset_is_open: bool = False
     """Whether a file that was not read may set variables that no other file sets."""
+    places: Places = field(default_factory=Places)
+    """Companions of the file, and where it is launched from."""
+    node: int | None = None
+    """Accelerators of a node of the cluster, which some launchers take where nothing says how many."""
+    world: Callable[[Facts], None] | None = None
+    """What the line that starts a configuration says of nodes and processes; it comes before the configuration."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
     edits: Edits = NONE
@@ -102,6 +109,8 @@ def begin(ask: Ask, framework: str, version: str) -> Facts:
     facts = Facts(framework, version, str(ask.path))
     facts.unset_is_open = ask.unset_is_open
     take_given(facts, ask)
+    if ask.world is not None:
+        ask.world(facts)
     return facts
 
 
@@ -119,10 +128,9 @@ def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
         if name == value or name.rsplit("/", 1)[-1] == wanted:
             facts.names |= set(map(plain_name, document.values))
             return ask.changed(document)
-    folder = ask.path.parent
-    for candidate in (folder / value, folder / wanted):
-        if ".." not in candidate.parts and is_inside(candidate, folder):
-            return _read_quietly(facts, candidate, ask)
+    found = ask.places.find(value, ask.path.parent)
+    if found is not None:
+        return _read_quietly(facts, found, ask)
     facts.note(f"{named.place}: {value} is not next to the script")
     return None
 
@@ -139,21 +147,15 @@ def _name_in(shown: str) -> str | None:
     return name if slash and name and not {"<", ">"} & set(name) else None
 
 
-def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a file is there, and in ``folder`` wherever links lead."""
-    try:
-        return path.is_file() and path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):
-        return False
-
-
 def _read_quietly(facts: Facts, path: Path, ask: Ask) -> Document | None:
     try:
-        document = read_document(path, env=Environment(ask.env, facts.asked))
+        document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
     except ShardplanError as error:
         facts.note(f"{path.name}: {error}")
         return None
     facts.names |= set(map(plain_name, document.values))
+    if not is_inside(path, ask.path.parent):
+        facts.note(f"{path.name} is read at {printable(str(path))}")
     return ask.changed(document)
 
 

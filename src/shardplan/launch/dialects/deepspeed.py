@@ -257,13 +257,15 @@ def finish(facts: Facts) -> None:
             f"{gbs} is not {mbs} x {accumulation} x {dp} = {mbs * accumulation * dp}",
             "leave one of the three out",
         )
+    counts = (*facts.missing.get("nodes", ()), *facts.missing.get("per_node", ()))
     for key, need in (
-        ("num_accelerators", "the launcher's host file: --gpus"),
+        ("num_accelerators", ", ".join(counts) or "the launcher's host file: --gpus"),
         ("micro_batch_size", "the training script"),
         ("sequence_length", "the training script"),
         ("model", "the training script: --model"),
     ):
-        facts.miss(key, (need,))
+        if key not in facts:
+            facts.miss(key, (need,))
     if "global_batch_size" not in facts:
         needs = [
             need

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from shardplan.base.errors import InputError
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, olmo_core, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, unread
-from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
+from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
+from shardplan.launch.dialects.configured import accelerate_line, configuration_of, configured_facts
 from shardplan.launch.dialects.launches import Launch, open_words
 from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.programs import take_defaults
+from shardplan.launch.dialects.reading import ONE_NODE, Facts
 from shardplan.launch.dialects.settings import (
     NamedSetting,
     Option,
@@ -25,7 +28,7 @@ from shardplan.launch.dialects.settings import (
     take_open,
 )
 from shardplan.launch.dialects.small_frameworks import FMS_FSDP, PYTORCH_FSDP
-from shardplan.launch.dialects.trainers import copy_facts, objective_facts
+from shardplan.launch.dialects.trainers import copy_facts, fsdp_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
 from shardplan.launch.read import Script
@@ -75,6 +78,9 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         FMS_FSDP.read(facts, Settings.of_options(options))
     elif launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(pairs):
         facts = _maxtext(ask, script, launch)
+    elif (program := _olmo_core(ask, launch)) is not None:
+        inner = replace(ask, path=program)
+        facts = olmo_core.olmo_core_facts(inner, Settings.of_options(options), lambda each: world(each, launch, script))
     else:
         facts = _trainer(ask, script, launch)
     return facts
@@ -91,6 +97,12 @@ def is_of_fsdp(launch: Launch, options: Options) -> bool:
     is_named = re.search(r"(?:^|[_-])fsdp\d?(?:[_-]|\.py$|$)", launch.program.rpartition("/")[2].lower())
     given = Settings.of_options(launch.parsed(fold=True))
     return is_named is not None or PYTORCH_FSDP.owns(given)
+
+
+def _olmo_core(ask: Ask, launch: Launch) -> Path | None:
+    """The program of a line where it is at hand and one of OLMo-core's."""
+    path = ask.places.find(launch.program, ask.path.parent) if launch.program.endswith(".py") else None
+    return path if path is not None and olmo_core.is_olmo_core(path) else None
 
 
 OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py"
@@ -270,19 +282,6 @@ def _leave_open(facts: Facts, key: str, settings: Settings, text: str) -> None:
         facts.miss(key, (f"file:{text}",))
 
 
-def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, program: str) -> None:
-    """Options of ``accelerate launch``, over the file that they may name."""
-    settings, config = accelerate.line_settings(front), front.first("config_file", "config-file")
-    document = None if config is None else named_document(facts, ask, config, script.documents)
-    if config is not None and document is None:
-        own = {"precision": "mixed_precision", "sharding": "distributed_type", "num_accelerators": "num_processes"}
-        for key, name in own.items():
-            if name not in settings:
-                facts.miss(key, (f"file:{config.value or config.shown}",))
-    settings = settings if document is None else settings.over(Settings.of(document))
-    accelerate_with_files(facts, ask, settings, script.documents, program)
-
-
 OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation", "gen_len")
 """Options of programs that generate text."""
 OF_ADAPTERS: Final = r"(?:^|[_/.-])q?lora(?:[_.-]|$)"
@@ -330,12 +329,35 @@ def _of_no_framework(ask: Ask, launch: Launch, options: Options) -> InputError:
     )
 
 
+def _fsdp_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None:
+    """The file of ``--fsdp_config``; what it may state is open where it is not read."""
+    named = options.first("fsdp_config")
+    if named is None or not str(named.value or named.shown).endswith(".json"):
+        return
+    document = named_document(facts, ask, named, script.documents)
+    if document is None:
+        for key in ("recompute", "offload"):
+            facts.miss(key, (f"file:{named.value or named.shown}",))
+        return
+    own = {f"fsdp_config.{key}": each for key, each in Settings.of(document).items()}
+    fsdp_facts(facts, Settings({**own, **{key: options[key] for key in ("fsdp",) if key in options}}))
+
+
+def _takes_one_node(facts: Facts) -> None:
+    """All accelerators of the machine, where neither the line nor a file that is not at hand says how many."""
+    if "num_accelerators" not in facts:
+        facts.miss("num_accelerators", (ONE_NODE,))
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
     options = Settings.of_options(parsed, fold=lambda name: name.replace("-", "_"))
     by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
+    named = configuration_of(launch)
+    if named is not None and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
+        return configured_facts(ask, script, launch)
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise _of_no_framework(ask, launch, parsed)
     if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
@@ -349,17 +371,21 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     deepspeed.trainer_facts(facts, options)
     own_degrees(facts, options, options.seen)
     if "accelerate" in launch.launchers:
-        _accelerate_line(facts, ask, script, front, launch.program)
+        accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")
     if named is not None and named.value is not True:
         deepspeed_file(facts, ask, named, script.documents)
     elif by_deepspeed:
         _own_file(facts, ask, script, options)
+    _fsdp_file(facts, ask, script, options)
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
     deepspeed.program_defaults(facts, options, launch.program)
+    take_defaults(facts, ask, launch.program, options)
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
+    if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
+        _takes_one_node(facts)
     deepspeed.finish(facts)
     if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):
         facts.miss("train", (f"the program {launch.program}: full or lora",))

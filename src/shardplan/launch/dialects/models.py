@@ -63,6 +63,8 @@ def named_model(name: object) -> ModelConfig | None:
 
 def model_of(reading: Reading) -> ModelConfig | None:
     """The model that ``reading`` describes by dimensions or by name; None where something is open."""
+    if reading.config is not None:
+        return load_model(reading.config)
     if "model" in reading.facts:
         return named_model(reading.value("model"))
     if "model" in reading.missing or any(reading.value(key) is None for key in DIMENSIONS):

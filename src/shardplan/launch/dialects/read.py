@@ -10,12 +10,11 @@ from typing import Final
 
 from shardplan.base.errors import InputError, shortened
 from shardplan.base.files import read_text
-from shardplan.launch.dialects import deepspeed
+from shardplan.launch.dialects import deepspeed, mlperf, olmo_core
 from shardplan.launch.dialects.ask import (
     Ask,
     Environment,
     begin,
-    is_inside,
     listed,
     named_document,
     refuse_by_command,
@@ -26,9 +25,11 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
+from shardplan.launch.dialects.companions import join_companions, model_file, take_one_node
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
+from shardplan.launch.dialects.configured import configuration_of, configured_facts
 from shardplan.launch.dialects.edits import NONE
-from shardplan.launch.dialects.launches import LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
+from shardplan.launch.dialects.launches import CONFIGURED, LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
 from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
@@ -50,7 +51,8 @@ MOST_FOLLOWED: Final = 3
 
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
-    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, directives=ask.directives)
+    folders = ask.places.folders(ask.path.parent)
+    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives)
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)
@@ -59,7 +61,7 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
     if other is not None:
         facts = script_facts(other, followed + 1)
-        facts.note(f"{ask.path.name} starts {other.path.name}, which was read next to it")
+        facts.note(f"{ask.path.name} starts {other.path.name}, which was read too")
         facts.asked |= script.asked
         return facts
     if launch is None and found:
@@ -81,15 +83,13 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
         place = next((i for i, each in enumerate(texts) if each.endswith((".sh", ".slurm", ".sbatch"))), None)
         if place is None or not (place == 0 or texts[0] in STARTERS):
             continue
-        path = ask.path.parent / texts[place].rpartition("/")[2]
-        if is_inside(path, ask.path.parent) and path != ask.path:
-            return Ask(
+        path = ask.places.find(texts[place], ask.path.parent)
+        if path is not None and path != ask.path:
+            return replace(
+                ask,
                 path=path,
                 env={**ask.env, **{name: word.shown for name, word in command.exported.items()}},
                 arguments=tuple(word.shown for word in command.words[place + 1 :]),
-                entry=ask.entry,
-                given=ask.given,
-                edits=ask.edits,
                 directives=_scheduled(command.words[1:place]) if texts[0] == "sbatch" else script.directives,
             )
     return None
@@ -159,6 +159,8 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The dialect of a launch line."""
     options, version = _options(launch)
+    if not CONFIGURED.isdisjoint(launch.launchers) and configuration_of(launch) is not None:
+        return configured_facts(ask, script, launch)
     refused = refused_command(launch.program, launch.launchers) or refused_options(options, launch.command)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
@@ -205,6 +207,8 @@ def _fragment(ask: Ask, script: Script) -> Facts:
     """Options in variables, where a script is sourced by another one."""
     words = [piece for word in script.environment.values() for piece in _pieces(word)]
     options = options_of(ask.edits.in_words(words, ask.path.name), bare=BARE)
+    if mlperf.is_mlperf(script):
+        return mlperf.mlperf_facts(ask, script)
     if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
         raise _without_launch(ask, script, ends)
@@ -268,14 +272,16 @@ def read_launch(ask: Ask) -> Reading:
         raise unread(ask.path, "documentation; give the file that its text shows")
     else:
         facts = script_facts(ask)
+    join_companions(facts, ask, _document)
+    take_one_node(facts, ask)
     unread_variables(facts, ask.env)
-    return facts.reading()
+    return replace(facts.reading(), config=model_file(facts, ask))
 
 
 def _document(ask: Ask) -> Facts:
     """A configuration alone."""
     asked: set[str] = set()
-    document = ask.changed(read_document(ask.path, env=Environment(ask.env, asked)))
+    document = ask.changed(read_document(ask.path, env=Environment(ask.env, asked), places=ask.places))
     facts = settings_facts(ask, Settings.of(document))
     facts.asked |= asked
     take_notes(facts, document)
@@ -287,6 +293,8 @@ def _python(ask: Ask) -> Facts:
     from shardplan.launch.read.python import read_python
 
     asked: set[str] = set()
+    if olmo_core.is_olmo_core(ask.path) and ask.entry is None:
+        return olmo_core.olmo_core_facts(ask)
     document = ask.changed(read_python(ask.path, ask.entry, env=Environment(ask.env, asked)))
     settings = Settings.of(document)
     if is_recipe(settings):

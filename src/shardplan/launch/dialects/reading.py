@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
+from pathlib import Path
 from typing import Final, Literal
 
 from shardplan.base.errors import InputError
@@ -35,6 +36,8 @@ MOST: Final[Mapping[str, int]] = {
 """Bounds of what a file may state; of all other whole numbers as of a job's counts."""
 
 
+ONE_NODE: Final = "the launcher, which takes one node: --gpus"
+"""What decides the accelerators of a launcher that takes all of the machine it runs on, where nothing says how many."""
 GIVEN: Final = "given by you"
 """The reason of a value that comes with the question."""
 
@@ -80,6 +83,8 @@ class Reading:
     """By key: fields of the model (names of ``config.json``), of the job and of the plan, and of the world."""
     missing: Mapping[str, tuple[str, ...]]
     """Keys that the file leaves open, with what decides each (``env:NODES``, ``the tokenizer``)."""
+    config: Path | None = None
+    """The ``config.json`` of the model that the file names by its folder, or that was given with it."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The option that states a key, as the framework calls it."""
     names: frozenset[str] = frozenset()

@@ -12,6 +12,7 @@ from typing import Final
 
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.newer_frameworks import NEWER
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
@@ -370,4 +371,16 @@ def _of_olmo(facts: Facts, config: Settings) -> None:
 
 OLMO: Final = Dialect(name="olmo", rule=_of_olmo)
 
-TABLES: Final = (INTERNEVO, NEMO, LLAMA_FACTORY, AXOLOTL, OLMO, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)
+TABLES: Final = (
+    INTERNEVO,
+    NEMO,
+    LLAMA_FACTORY,
+    AXOLOTL,
+    OLMO,
+    LLM_FOUNDRY,
+    LEVANTER,
+    LINGUA,
+    TORCHTUNE,
+    *NEWER,
+    TRAINER,
+)

@@ -120,6 +120,7 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
         try:
             found = audit(
                 file,
+                root=folder,
                 model=named("model", script.model) if script.model else None,
                 cluster=named("cluster", script.cluster) if script.cluster else None,
                 num_accelerators=whole(count, "--gpus", most=MOST_ACCELERATORS) if count else None,
