@@ -291,6 +291,17 @@ def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None
         deepspeed.file_facts(facts, settings)
 
 
+def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
+    """The variables by which Accelerate turns Ulysses on for a program of DeepSpeed."""
+    variables = {**script.environment, **launch.command.assignments}
+    use, size = (variables.get(name) for name in ("ACCELERATE_USE_PARALLELISM_CONFIG", ULYSSES))
+    if use is not None and size is not None and str(use.text).lower() == "true" and degree(size.text):
+        facts.state("cp", degree(size.text), f"{size.file.rpartition('/')[2]}:{size.line} {ULYSSES}", ULYSSES)
+
+
+ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -309,6 +320,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     _loose_pairs(facts, parsed)
     deepspeed.trainer_facts(facts, options)
     own_degrees(facts, options, options.seen)
+    _ulysses(facts, script, launch)
     if "accelerate" in launch.launchers:
         _accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")
