@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import fields
@@ -12,13 +13,15 @@ import pytest
 from tests.launch.export.cases import LAUNCHES, Launch
 from tests.launch.export.runnable import Runnable, varied
 
+from shardplan import load_cluster, load_model
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Degrees, Setting
 from shardplan.inputs.software import Software
-from shardplan.launch.audit.question import put
+from shardplan.launch.audit.question import put, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.export.decoder import decoder_of
@@ -60,8 +63,8 @@ def test_what_is_exported_is_read_again(to: str, version: str | None) -> None:
 
 
 RARE: Final = {
-    "deepspeed-recomputed-pipeline": Launch(
-        "deepspeed", "llama-3.1-8b", "dgx-h100", 16, {"pp": 2, "sharding": "zero1", "recompute": "full"}
+    "deepspeed-recomputed": Launch(
+        "deepspeed", "llama-3.1-8b", "dgx-h100", 16, {"tp": 2, "sharding": "zero1", "recompute": "full"}
     ),
     "deepspeed-experts": Launch("deepspeed", "gpt-oss-20b", "dgx-h100", 16, {"ep": 4, "sharding": "zero2"}),
     "megatron-lm-positions": Launch("megatron-lm", "llama-4-maverick", "dgx-h100", 64, {"ep": 64, "sharding": "zero1"}),
@@ -77,14 +80,19 @@ RARE: Final = {
 """Options that few exports have."""
 
 
-@pytest.mark.parametrize("recompute", ["none", "full"])
-def test_a_pipeline_of_deepspeed_is_read_from_its_file(recompute: str, tmp_path: Path) -> None:
-    """``get_pipeline_config`` of ``deepspeed/runtime/config.py``."""
-    launch = Launch("deepspeed", "llama-3.1-8b", "dgx-h100", 16, {"pp": 2, "sharding": "zero1", "recompute": recompute})
-    for name, text in launch.export().files.items():
+@pytest.mark.parametrize(("interval", "recompute"), [(0, "none"), (1, "full")])
+def test_a_pipeline_of_deepspeed_is_read_from_its_file(interval: int, recompute: str, tmp_path: Path) -> None:
+    """``get_pipeline_config`` of ``deepspeed/runtime/config.py``; a script of one's own makes its module."""
+    launch = Launch("deepspeed", "llama-3.1-8b", "dgx-h100", 16, {"sharding": "zero1", "recompute": "none"})
+    files = dict(launch.export().files)
+    pipeline = {"stages": 2, "activation_checkpoint_interval": interval}
+    files["launch.json"] = json.dumps({**json.loads(files["launch.json"]), "pipeline": pipeline})
+    for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     reading = read_launch(Ask(path=next(tmp_path.glob("*.sh"))))
     assert (reading.value("pp"), reading.value("recompute")) == (2, recompute)
+    found = put(reading, load_model("llama-3.1-8b"), load_cluster("dgx-h100"))
+    assert [each.severity for each in violations(reading, found) if "no pipeline" in each.rule] == ["notice"]
 
 
 @pytest.mark.parametrize("launch", [pytest.param(each, id=name) for name, each in (LAUNCHES | RARE).items()])
@@ -101,12 +109,16 @@ def test_every_option_of_an_export_is_understood_and_breaks_no_rule(launch: Laun
 def differences(to: str, found: Runnable) -> Iterator[str]:
     """Fields that are read otherwise than they were exported, and fields of the plan that are not expressed."""
     q, made = found.question, found.export()
-    yield from (f"not expressed: {each.name}" for each in fields(Plan) if is_named(made, each.name))
-    names_model = to in BY_NAME or any(each.startswith(("the model:", "the vocabulary")) for each in made.not_expressed)
+    names_model = to in BY_NAME or is_open(made) or any(each.startswith("the vocabulary") for each in made.not_expressed)
+    told = {}
+    if is_open(made):  # a user's own configuration decides these
+        told = {"precision": q.job.precision, "optimizer": q.job.optimizer, "vp": str(found.plan.vp)}
+    else:
+        yield from (f"not expressed: {each.name}" for each in fields(Plan) if is_named(made, each.name))
     with tempfile.TemporaryDirectory() as folder:
         for name, text in made.files.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        reading = read_launch(Ask(path=Path(folder) / next(iter(made.files))))
+        reading = read_launch(Ask(path=Path(folder) / next(iter(made.files)), given=told))
     again = put(reading, q.model if names_model else None, q.cluster)
     stopped = [each.values for each in again.breaks if each.severity == "stops"]
     if stopped or again.missing or again.question is None or again.plan is None:
@@ -121,8 +133,7 @@ def differences(to: str, found: Runnable) -> Iterator[str]:
 
 def _of_answer(made: Export, found: Runnable, question: Question, plan: Plan) -> Iterator[str]:
     """Another number of parameters or another time, unless a part of the model is named as not expressed."""
-    lacks = (*decoder_of(found.question.model).features.values(), "heads of ", "dense layers between ")
-    if any(each.startswith(lacks) for each in made.not_expressed):
+    if _parts_lost(made, found.question.model):
         return
     read, exported = question.model.num_parameters, found.question.model.num_parameters
     if read != exported:
@@ -132,6 +143,17 @@ def _of_answer(made: Export, found: Runnable, question: Question, plan: Plan) ->
         yield f"time: {taken} s for what is read, {expected} s for what was exported"
 
 
+def _parts_lost(made: Export, model: ModelConfig) -> bool:
+    """Whether a part of the model is named as not expressed: what is read is another model."""
+    lacks = (*decoder_of(model).features.values(), "heads of ", "dense layers between ")
+    return any(each.startswith(lacks) for each in made.not_expressed)
+
+
+def is_open(made: Export) -> bool:
+    """Whether a user names a configuration of their own, since the framework has no layers like the model's."""
+    return any(each.startswith("the model:") for each in made.not_expressed)
+
+
 def is_named(made: Export, name: str) -> bool:
     """Whether a field is named as not expressed."""
     return any(each.startswith(f"{name.replace('_', ' ')} ") for each in made.not_expressed)
@@ -139,8 +161,9 @@ def is_named(made: Export, name: str) -> bool:
 
 def _of_plan(made: Export, setting: Setting, plan: Plan, again: Plan) -> Iterator[str]:
     degrees, others = Degrees.of(plan), Degrees.of(again)
+    lost = _parts_lost(made, setting.model)
     for each in fields(Plan):
-        if is_named(made, each.name) or not makes_a_difference(each.name, setting, degrees):
+        if is_named(made, each.name) or (lost and each.name == "stage_layers") or not makes_a_difference(each.name, setting, degrees):
             continue
         fact = VALUES[NAMES.get(each.name, each.name)]
         expected, read = _plain(fact(setting, degrees)), _plain(fact(setting, others))

@@ -6,8 +6,9 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from shardplan.base.errors import ShardplanError
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
-from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
+from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.megatron_core import overrides, swift
@@ -201,7 +202,11 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
             name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
         )
     known = configuration_named(module, config)
-    if known is None:
+    written = _written_configuration(ask, settings, facts)
+    if written is not None:
+        facts.note(f"the configuration is {function}, which stands next to the line")
+        settings = torchtitan.over_written(facts, settings, written)
+    elif known is None:
         facts.note(f"the configuration is {function}: what the line does not state is asked for")
         facts.open = (function,)
         facts.miss("precision", (f"{function}, whose converters decide it",))
@@ -213,6 +218,22 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         settings = torchtitan.over_configuration(settings, known, function)
     torchtitan.torchtitan_facts(facts, settings)
     return facts
+
+
+def _written_configuration(ask: Ask, settings: Settings, facts: Facts) -> Settings | None:
+    """Constants of a configuration that ``shardplan export`` wrote next to the line; None where there is none."""
+    from shardplan.launch.read.python import read_python  # here: it is read for configurations in Python alone
+
+    module, config = settings.value("module"), settings.value("config")
+    path = ask.path.parent / f"{module}.py"
+    if config != torchtitan.WRITTEN or not is_inside(path, ask.path.parent):
+        return None
+    try:
+        constants = Settings.of(read_python(path, None))
+    except ShardplanError as error:
+        facts.note(f"{path.name}: {error}")
+        return None
+    return constants if "BASE" in constants else None
 
 
 def _torchtitan_version(options: Options) -> str:

@@ -37,6 +37,7 @@ FEATURES: Final = {
 }
 """What each kind of layer has, of the kinds that are exported."""
 _TPU: Final = "Google"
+_BALANCED: Final = "context_parallel_load_balance"
 _LLAMA3_FACTOR: Final = 8
 """The factor that ``LLaMARotaryEmbedding`` has in its code."""
 
@@ -182,8 +183,8 @@ def _kernel(case: LaunchCase) -> dict[str, Any]:
     if case.cluster.accelerator.vendor != _TPU:
         is_packed = exchange in (None, "p2p")
         return {"attention": "cudnn_flash_te", **({"max_segments_per_seq": 32} if is_packed else {"packing": False})}
-    by_tokamax = {"use_tokamax_splash": True} if exchange in ("p2p", "a2a") else {}
-    return {"attention": "flash", **by_tokamax, **({"context_parallel_load_balance": False} if exchange == "a2a" else {})}
+    of_exchange = {"p2p": {"use_tokamax_splash": True}, "a2a": {"use_tokamax_splash": True, _BALANCED: False}}
+    return {"attention": "flash", **of_exchange.get(exchange or "", {})}
 
 
 def _experts(case: LaunchCase) -> dict[str, Any]:
