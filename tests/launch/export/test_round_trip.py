@@ -109,7 +109,8 @@ def test_every_option_of_an_export_is_understood_and_breaks_no_rule(launch: Laun
 def differences(to: str, found: Runnable) -> Iterator[str]:
     """Fields that are read otherwise than they were exported, and fields of the plan that are not expressed."""
     q, made = found.question, found.export()
-    names_model = to in BY_NAME or is_open(made) or any(each.startswith("the vocabulary") for each in made.not_expressed)
+    has_vocabulary = not any(each.startswith("the vocabulary") for each in made.not_expressed)
+    names_model = to in BY_NAME or is_open(made) or not has_vocabulary
     told = {}
     if is_open(made):  # a user's own configuration decides these
         told = {"precision": q.job.precision, "optimizer": q.job.optimizer, "vp": str(found.plan.vp)}
@@ -133,7 +134,7 @@ def differences(to: str, found: Runnable) -> Iterator[str]:
 
 def _of_answer(made: Export, found: Runnable, question: Question, plan: Plan) -> Iterator[str]:
     """Another number of parameters or another time, unless a part of the model is named as not expressed."""
-    if _parts_lost(made, found.question.model):
+    if _parts_lost(made, found.question.model) or is_named(made, "stage_layers"):
         return
     read, exported = question.model.num_parameters, found.question.model.num_parameters
     if read != exported:
@@ -163,12 +164,14 @@ def _of_plan(made: Export, setting: Setting, plan: Plan, again: Plan) -> Iterato
     degrees, others = Degrees.of(plan), Degrees.of(again)
     lost = _parts_lost(made, setting.model)
     for each in fields(Plan):
-        if is_named(made, each.name) or (lost and each.name == "stage_layers") or not makes_a_difference(each.name, setting, degrees):
+        if is_named(made, each.name) or (lost and each.name == "stage_layers"):
+            continue
+        if not makes_a_difference(each.name, setting, degrees):
             continue
         fact = VALUES[NAMES.get(each.name, each.name)]
         expected, read = _plain(fact(setting, degrees)), _plain(fact(setting, others))
         if each.name == "placement":
-            expected, read = _in_order(expected, plan), _in_order(read, plan)
+            expected, read = (_in_order(order, plan, setting.num_accelerators) for order in (expected, read))
         if read != expected:
             yield f"{each.name}: {read} is read, {expected} was exported"
 
@@ -184,9 +187,10 @@ def _of_job(made: Export, job: Job, again: Job, *, is_moe: bool) -> Iterator[str
             yield f"software.{each.name}: {read} is read, {mine} was exported"
 
 
-def _in_order(placement: str, plan: Plan) -> list[str]:
-    """The dimensions that have several ranks, and data parallelism."""
-    return [each for each in placement.split("-") if each == "dp" or getattr(plan, each) > 1]
+def _in_order(placement: str, plan: Plan, num_accelerators: int) -> list[str]:
+    """The dimensions that have several ranks."""
+    sizes = {name: getattr(plan, name) for name in ("tp", "cp", "ep", "pp")} | {"dp": plan.dp(num_accelerators)}
+    return [each for each in placement.split("-") if sizes[each] > 1]
 
 
 def _plain(value: Any) -> Any:
