@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -339,8 +339,9 @@ def _broken_rules(put: Put) -> Iterator[Break]:
 
 
 def _of_framework(put: Put) -> Iterator[Break]:
-    """What the framework refuses to run."""
+    """What the framework refuses to run; what a script of one's own can run is noted, since the file has one."""
     if put.question is None or put.plan is None or put.stack is None:
         return
     for each in refusals(put.stack, put.plan, put.question.setting):
-        yield Break(rule=each.rule, values=each.message, knob=each.hint)
+        severity: Literal["stops", "notice"] = "notice" if each.own_script else "stops"
+        yield Break(rule=each.rule, values=each.message, knob=each.hint, severity=severity)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from shardplan.base.errors import InputError
+from shardplan.base.errors import InputError, ShardplanError
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, olmo_core, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, unread
 from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
@@ -32,6 +32,7 @@ from shardplan.launch.dialects.trainers import copy_facts, fsdp_facts, objective
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
 from shardplan.launch.read import Script
+from shardplan.launch.read.places import is_inside
 
 KNOWN_TRAINER: Final = (
     "model_name_or_path",
@@ -233,7 +234,11 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
             name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
         )
     known = configuration_named(module, config)
-    if known is None:
+    written = _written_configuration(ask, settings, facts)
+    if written is not None:
+        facts.note(f"the configuration is {function}, which stands next to the line")
+        settings = torchtitan.over_written(facts, settings, written)
+    elif known is None:
         facts.note(f"the configuration is {function}: what the line does not state is asked for")
         facts.open = (function,)
         facts.miss("precision", (f"{function}, whose converters decide it",))
@@ -245,6 +250,22 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         settings = torchtitan.over_configuration(settings, known, function)
     torchtitan.torchtitan_facts(facts, settings)
     return facts
+
+
+def _written_configuration(ask: Ask, settings: Settings, facts: Facts) -> Settings | None:
+    """Constants of a configuration that ``shardplan export`` wrote next to the line; None where there is none."""
+    from shardplan.launch.read.python import read_python  # here: it is read for configurations in Python alone
+
+    module, config = settings.value("module"), settings.value("config")
+    path = ask.path.parent / f"{module}.py"
+    if config != torchtitan.WRITTEN or not is_inside(path, ask.path.parent):
+        return None
+    try:
+        constants = Settings.of(read_python(path, None))
+    except ShardplanError as error:
+        facts.note(f"{path.name}: {error}")
+        return None
+    return constants if "BASE" in constants else None
 
 
 def _torchtitan_version(options: Options) -> str:
@@ -349,6 +370,17 @@ def _takes_one_node(facts: Facts) -> None:
         facts.miss("num_accelerators", (ONE_NODE,))
 
 
+def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
+    """The variables by which Accelerate turns Ulysses on for a program of DeepSpeed."""
+    variables = {**script.environment, **launch.command.assignments}
+    use, size = (variables.get(name) for name in ("ACCELERATE_USE_PARALLELISM_CONFIG", ULYSSES))
+    if use is not None and size is not None and str(use.text).lower() == "true" and degree(size.text):
+        facts.state("cp", degree(size.text), f"{size.file.rpartition('/')[2]}:{size.line} {ULYSSES}", ULYSSES)
+
+
+ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -370,6 +402,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     _loose_pairs(facts, parsed)
     deepspeed.trainer_facts(facts, options)
     own_degrees(facts, options, options.seen)
+    _ulysses(facts, script, launch)
     if "accelerate" in launch.launchers:
         accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")

@@ -35,6 +35,7 @@ KEYS = (
     "bias",
     "qkv_bias",
     "qk_norm",
+    "sliding_window",
     "tie_word_embeddings",
     "normalization",
     "position_embedding_type",
@@ -161,5 +162,6 @@ def _mixer(reading: Reading) -> Attention | LatentAttention:
         qkv_bias=bias or bool(reading.value("qkv_bias")),
         output_bias=bias,
         qk_norm="head" if reading.value("qk_norm") else "none",
+        window=_whole(reading, "sliding_window") or None,
         rotary=rotary,
     )

@@ -186,7 +186,7 @@ def _switch(name: str, words: str, dimension: str) -> Template:
 
     def holds(fixed: Any, s: Setting, d: Degrees) -> Flags:
         value = getattr(d.plan, name)
-        degree = data_parallel_degree(s, d) if dimension == "dp" else getattr(d, dimension)
+        degree = replicas(s, d) if dimension == "replicas" else getattr(d, dimension)
         return _alone(degree) | (fixed == "either" or value is None or value == (fixed == "on"))
 
     def rule(framework: str, fixed: Any) -> str:
@@ -366,7 +366,7 @@ TEMPLATES: Final = (
         lambda degree, _s, p: f"set etp to {p.tp if degree == 'tp' else 1}",
     ),
     _switch("overlap_tp", "overlap of tensor-parallel collectives with their products", "tp"),
-    _switch("overlap_dp", "overlap of gradient reduction and parameter gathering with computation", "dp"),
+    _switch("overlap_dp", "overlap of gradient reduction and parameter gathering with computation", "replicas"),
     _switch("overlap_pp", "overlap of transfers between stages with computation", "pp"),
     _switch("overlap_ep", "overlap of expert dispatch with another micro-batch", "ep"),
     Template(

@@ -108,7 +108,7 @@ _LETTERS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
 def _with_all_heads(layer: Layer) -> Layer:
     if not isinstance(layer.mixer, Attention):
         return layer
-    return replace(layer, mixer=replace(layer.mixer, num_kv_heads=layer.mixer.num_heads))
+    return replace(layer, mixer=replace(layer.mixer, num_kv_heads=layer.mixer.num_heads, qk_norm="none"))
 
 
 _RECURRENT: Final = tuple(each.title.lower().replace(" ", "-") for each in get_args(Recurrent))

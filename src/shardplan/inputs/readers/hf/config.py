@@ -269,6 +269,7 @@ def details_of(values: Mapping[str, object]) -> ModelDetails:
         initializer_range=_first_number(values, ("initializer_range",)),
         scoring_func=_first_word(values, ("scoring_func",)),
         routed_scaling_factor=_first_number(values, ("routed_scaling_factor",)),
+        norm_topk_prob=normed if isinstance(normed := values.get("norm_topk_prob"), bool) else None,
     )
 
 
