@@ -427,7 +427,7 @@ def exports() -> Iterator[tuple[str, Sample]]:
     for name, launch in LAUNCHES.items():
         if launch.num_accelerators <= 64:
             files = launch.export().files.items()
-            read = {file: text if file.endswith(".sh") else yaml.safe_load(text) for file, text in files}
+            read = {file: text if file.endswith((".sh", ".py")) else yaml.safe_load(text) for file, text in files}
             yield f"export of {name}", Sample(read, launch.cluster, OF_NO_FILE, launch.model)
 
 
