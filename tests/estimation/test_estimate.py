@@ -202,7 +202,7 @@ def test_constants_can_be_given() -> None:
 
 def test_assumptions_are_stated() -> None:
     def of(model: Any, on: Any, n: int) -> str:
-        job = Job(sequence_length=4096, global_batch_size=n)
+        job = Job(sequence_length=4096, global_batch_size=n, routing="balanced")
         return " ".join(estimate(model, on, n, Plan(), job=job, stack=None).assumptions)
 
     rack = cluster(tier("rack", 72, 900), tier("network", None, 50))

@@ -168,7 +168,7 @@ class Job:
     dropout: bool = field(default=False, metadata=about("Run dropout.", is_rare=True))
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
     routing: str = field(
-        default="balanced",
+        default="learned",
         metadata=about(
             "How tokens are shared among experts: balanced, early, learned, a ratio (1.25), or shares of all experts.",
             metavar="STATE",
