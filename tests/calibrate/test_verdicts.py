@@ -68,7 +68,7 @@ def test_verdicts_on_published_layouts() -> None:
     assert (found.n, found.out_of_memory) == (390, 198)
     assert found.right is not None
     assert found.right >= 0.95
-    assert found.false_fits_beyond_10_percent <= 4, "unfused attention at micro-batch 8: docs/accuracy.md"
+    assert found.false_fits_beyond_10_percent <= 7, "unfused attention at micro-batch 8: docs/formulas/memory.md"
 
 
 def test_what_the_norm_keeps_decides() -> None:
