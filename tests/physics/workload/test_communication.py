@@ -156,6 +156,15 @@ def test_asynchronous_linear_layers_exchange_beside_their_backward_products() ->
     assert all(bool(item.asynchronous) == (item.direction == "backward") for item in reduced)
 
 
+@pytest.mark.parametrize("overlap_tp", [False, True])
+def test_a_layer_lists_whole_products(overlap_tp: bool) -> None:  # noqa: FBT001
+    """A product is one call of cuBLAS; the price of an exchange that overlaps with it is what cuts it into panels."""
+    job = Job(sequence_length=LENGTH, global_batch_size=8)
+    numbers = PlanNumbers.of(Plan(tp=8, overlap_tp=overlap_tp), 8, job)
+    products = layer_block(LLAMA_70B.layers[0], Shard.of(LLAMA_70B.hidden_size, job, numbers)).operators
+    assert {item.panels for item in products if isinstance(item, Matmul)} == {1}
+
+
 @pytest.mark.parametrize(("sequence_parallel", "gathered_inputs"), [(True, True), (True, False), (False, False)])
 def test_other_linear_layers_wait(sequence_parallel: bool, gathered_inputs: bool) -> None:  # noqa: FBT001
     items = with_linear(
