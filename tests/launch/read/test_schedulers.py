@@ -113,6 +113,13 @@ def test_what_is_read_from_undecided_text_is_asked_for() -> None:
     assert needs == [("env:X",), ("cmd:read L", "env:Y"), ("cmd:read L", "env:Y")]
 
 
+def test_accelerators_of_a_node_are_counted_by_what_the_job_asks_for() -> None:
+    count = 'run $(nvidia-smi -L | wc -l) $(python -c "import torch; print(torch.cuda.device_count())")'
+    visible = "run $(echo $CUDA_VISIBLE_DEVICES | tr ',' '\\n' | wc -l)"
+    assert _runs(parse_script(f"{JOB}{count}\n{visible}", "a.sh")) == [["run", "8", "8"], ["run", "8"]]
+    assert all("<" in word for word in _runs(parse_script(count, "a.sh"))[0][1:])
+
+
 def test_folders_that_are_not_decided_are_whole_words() -> None:
     found = parse_script('IFS=, read -ra L <<< "$D/wiki:1,$D/code:2"; run ${#L[@]} "${L[1]}"', "a.sh")
     assert _runs(found) == [["run", "2", "<env:D>/code:2"]]

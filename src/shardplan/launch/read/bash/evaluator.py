@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from shardplan.base.errors import shortened
+from shardplan.launch.read.bash import slurm
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.commands import ShellCommands
@@ -17,6 +18,7 @@ from shardplan.launch.read.bash.text import (
     EMPTY,
     Text,
     joined,
+    literal,
     quoted_placeholders,
     undecided,
     without_comment_words,
@@ -385,6 +387,9 @@ class Evaluator(ShellCommands):
         """``$(source)``: what it prints where that is decidable; nothing where it holds comments alone."""
         if all(each.lstrip()[:1] in ("", "#") for each in source.splitlines()):
             return EMPTY
+        counted = slurm.devices_of_node(self.context.directives) if slurm.COUNTS.fullmatch(source) else None
+        if counted is not None:
+            return literal(str(counted[0]), line, self.context.file, (f"sbatch:{counted[1].text} on a node",))
         outer, outer_when, mark = self.capturing, self.when, len(self.commands)
         outer_status, notes = self.status, dict(self.context.notes)
         output = list[Text]()

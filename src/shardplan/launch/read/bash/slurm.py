@@ -93,8 +93,28 @@ def count(directives: Mapping[str, Word], option: str) -> int | None:
     return int(low) if re.fullmatch(r"\d{1,9}", low) and high in ("", low) else None
 
 
+def devices_of_node(directives: Mapping[str, Word]) -> tuple[int, Word] | None:
+    """Accelerators that a node of the job has, and the option that asks for them."""
+    for option in ("gpus-per-node", "gres"):
+        if number := count(directives, option):
+            return number, directives[option]
+    return None
+
+
+COUNTS: Final = re.compile(
+    r"\s*(?:nvidia-smi\s+(?:-L|--list-gpus|--query-gpu=[\w,]+\s+--format=csv,noheader)\s*\|\s*wc\s+-l"
+    r"|python3?\s+-c\s+[\"']import torch; ?print\(torch\.cuda\.device_count\(\)\);?[\"'])\s*"
+)
+"""Commands that count the accelerators of a node."""
+MOST_VISIBLE: Final = 1024
+"""Accelerators of a node that are listed."""
+
+
 def value_of(directives: Mapping[str, Word], variable: str) -> tuple[str, Word, str] | None:
     """What the job's options say of a variable: its text, the option's word, and what was read as what."""
+    devices = devices_of_node(directives) if variable == "CUDA_VISIBLE_DEVICES" else None
+    if devices is not None and devices[0] <= MOST_VISIBLE:
+        return ",".join(map(str, range(devices[0]))), devices[1], f"sbatch:{devices[1].text} on a node"
     for option in VARIABLES.get(variable, ()):
         names = option.split()
         numbers = [count(directives, name) for name in names[::2]]
