@@ -127,6 +127,18 @@ def torchtitan_toml(draw: Draw) -> Sample:
     return Sample({"run.toml": document}, draw.of(*CLUSTERS), given={"num_accelerators": draw.of(16, 32)})
 
 
+def torchtitan_before(draw: Draw) -> Sample:
+    """A file of torchtitan before 0.1, whose keys stood in other sections."""
+    document = {
+        "model": {"name": "llama3", "flavor": "8B"},
+        "training": {"batch_size": draw.of(1, 2), "seq_len": 2048, "tensor_parallel_degree": draw.of(4, 8)},
+        "experimental": {"pipeline_parallel_degree": 1},
+        "metrics": {"log_freq": 10},
+        "activation_checkpoint": {"mode": "full"},
+    }
+    return Sample({"run.toml": document}, draw.of(*CLUSTERS), given={"num_accelerators": 16})
+
+
 def torchtitan_line(draw: Draw) -> Sample:
     """A line of torchtitan."""
     words = [
@@ -410,8 +422,8 @@ def flagscale(draw: Draw) -> Sample:
 
 STYLES: Final[tuple[Callable[[Draw], Sample], ...]] = (
     megatron, megatron_batch_left_out, megatron_equals, megatron_epfl, megatron_deepspeed, swift, torchtitan_toml,
-    torchtitan_line, axolotl, axolotl_experts, llama_factory, trainer_line, trainer_file, accelerate, olmo,
-    nanotron, maxtext, deepspeed_file, neox, torchtune, lingua, llm_foundry, nemo, flagscale,
+    torchtitan_before, torchtitan_line, axolotl, axolotl_experts, llama_factory, trainer_line, trainer_file,
+    accelerate, olmo, nanotron, maxtext, deepspeed_file, neox, torchtune, lingua, llm_foundry, nemo, flagscale,
 )  # fmt: skip
 
 
