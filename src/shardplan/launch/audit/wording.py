@@ -46,11 +46,6 @@ class FileOption(NamedTuple):
         """What names it however it is spelt."""
         return self.option.lstrip("-").replace("-", "_")
 
-    @property
-    def file(self) -> str:
-        """The file where it stands."""
-        return self.place.rpartition(":")[0].rpartition("/")[2]
-
 
 class Wording(NamedTuple):
     """How a file states a plan."""
@@ -228,6 +223,7 @@ def _difference(removed: Iterable[Removed], added: Iterable[Edit], file: str) ->
 
 
 def _file_of(place: str) -> str:
+    """The file of a place with a line."""
     return place.rpartition(":")[0].rpartition("/")[2]
 
 
@@ -363,7 +359,7 @@ _IN_PAIRS: Final = frozenset({"nemo", "megatron-bridge", "maxtext"})
 
 def _written(own: _Own, text: str, wording: Wording) -> Edit:
     """An option with its value, in the file where it stands."""
-    file = wording.file if own.stands is None else own.stands.file
+    file = wording.file if own.stands is None else _file_of(own.stands.place)
     sign = next((sign for end, sign in _ENDS.items() if file.endswith(end)), None)
     name = own.name.lstrip("-")
     if sign is not None:
