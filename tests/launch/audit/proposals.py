@@ -127,6 +127,18 @@ def torchtitan_toml(draw: Draw) -> Sample:
     return Sample({"run.toml": document}, draw.of(*CLUSTERS), given={"num_accelerators": draw.of(16, 32)})
 
 
+def torchtitan_before(draw: Draw) -> Sample:
+    """A file of torchtitan before 0.1, whose keys stood in other sections."""
+    document = {
+        "model": {"name": "llama3", "flavor": "8B"},
+        "training": {"batch_size": draw.of(1, 2), "seq_len": 2048, "tensor_parallel_degree": draw.of(4, 8)},
+        "experimental": {"pipeline_parallel_degree": 1},
+        "metrics": {"log_freq": 10},
+        "activation_checkpoint": {"mode": "full"},
+    }
+    return Sample({"run.toml": document}, draw.of(*CLUSTERS), given={"num_accelerators": 16})
+
+
 def torchtitan_line(draw: Draw) -> Sample:
     """A line of torchtitan."""
     words = [
@@ -378,6 +390,44 @@ def llm_foundry(draw: Draw) -> Sample:
     return Sample({"run.yaml": document}, draw.of(*CLUSTERS), given={"num_accelerators": 16})
 
 
+def levanter(draw: Draw) -> Sample:
+    """A file of levanter."""
+    document = {
+        "model": {"type": "llama", "seq_len": 4096, "hidden_dim": 4096, "intermediate_dim": 11008, "num_layers": 32,
+                  "num_heads": 32, "num_kv_heads": 32, "gradient_checkpointing": draw.of(*EITHER)},
+        "trainer": {"mp": "p=f32,c=bfloat16", "train_batch_size": draw.of(256, 512), "num_train_steps": 100,
+                    "per_device_parallelism": draw.of(1, 2), "tracker": {"type": "wandb"}},
+        "optimizer": {"learning_rate": 1e-4},
+    }  # fmt: skip
+    return Sample({"run.yaml": document}, draw.of(*CLUSTERS), given={"num_accelerators": 16, "vocab_size": 32000})
+
+
+def fms_fsdp(draw: Draw) -> Sample:
+    """A line of fms-fsdp."""
+    words = [
+        f"--model_variant=llama3_8b --seq_length=4096 --batch_size={draw.of(1, 2)} --sharding_strategy=fsdp",
+        f"--fsdp_activation_checkpointing={draw.of(*EITHER)} --mixed_precision=True --vocab_size=128256",
+    ]
+    line = f"torchrun --nproc_per_node 8 --nnodes 2 main_training_llama.py {_line(words)}\n"
+    return Sample({"run.sh": line}, draw.of(*CLUSTERS), given={"sharding_degree": 16}, model="llama-3.1-8b")
+
+
+def megatron_test_case(draw: Draw) -> Sample:
+    """A test case of Megatron-LM: options of a line as keys of a document."""
+    document = {
+        "ENV_VARS": {"CUDA_DEVICE_MAX_CONNECTIONS": 1},
+        "MODEL_ARGS": {
+            "--num-layers": 32, "--hidden-size": 4096, "--num-attention-heads": 32, "--seq-length": 4096,
+            "--max-position-embeddings": 4096, "--micro-batch-size": draw.of(1, 2), "--global-batch-size": 128,
+            "--tensor-model-parallel-size": draw.of(2, 4), "--pipeline-model-parallel-size": draw.of(1, 2),
+            "--bf16": True, "--use-distributed-optimizer": True, "--recompute-activations": True,
+        },
+    }  # fmt: skip
+    return Sample(
+        {"model_config.yaml": document}, draw.of(*CLUSTERS), given={"num_accelerators": 16, "vocab_size": 32000}
+    )
+
+
 def nemo(draw: Draw) -> Sample:
     """A file of NeMo 1."""
     document = {
@@ -410,8 +460,9 @@ def flagscale(draw: Draw) -> Sample:
 
 STYLES: Final[tuple[Callable[[Draw], Sample], ...]] = (
     megatron, megatron_batch_left_out, megatron_equals, megatron_epfl, megatron_deepspeed, swift, torchtitan_toml,
-    torchtitan_line, axolotl, axolotl_experts, llama_factory, trainer_line, trainer_file, accelerate, olmo,
-    nanotron, maxtext, deepspeed_file, neox, torchtune, lingua, llm_foundry, nemo, flagscale,
+    torchtitan_before, torchtitan_line, axolotl, axolotl_experts, llama_factory, trainer_line, trainer_file,
+    accelerate, olmo, nanotron, maxtext, deepspeed_file, neox, torchtune, lingua, llm_foundry,
+    levanter, fms_fsdp, megatron_test_case, nemo, flagscale,
 )  # fmt: skip
 
 
@@ -522,10 +573,18 @@ def _keys(option: str) -> list[str]:
 
 
 def _pruned(tree: Any, option: str) -> Any:
+    if OF_LINE in tree:
+        for piece in option.split(" --"):
+            tree[OF_LINE].pop(f"--{piece.lstrip('-').partition(' ')[0]}", None)
+        return tree
     *sections, name = _keys(option)
     for at in _homes(tree, sections):
         at.pop(name, None)
     return tree
+
+
+OF_LINE: Final = "MODEL_ARGS"
+"""The section of a test case that holds options of a line."""
 
 
 def _homes(tree: Any, sections: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -537,6 +596,11 @@ def _homes(tree: Any, sections: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _grown(tree: Any, option: str) -> Any:
+    if OF_LINE in tree:
+        for piece in option.split(" --"):
+            name, _, value = piece.lstrip("-").partition(" ")
+            tree[OF_LINE][f"--{name}"] = yaml.safe_load(value) if value else True
+        return tree
     *sections, name = _keys(option)
     text = option.lstrip("-")[len(".".join([*sections, name])) :].lstrip(":= ")
     at = tree

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from tests.launch.audit.proposals import STYLES, Sample, changed, exports, samples, written
@@ -21,8 +21,18 @@ from shardplan.launch.dialects.ask import Ask
 
 pytest.importorskip("tree_sitter_bash")
 
-NUMBER = max(2 * len(STYLES), min(int(os.environ.get("SHARDPLAN_FUZZ", "0")) // 100, 2000))
-"""Audits: two of every style, or as many as are asked for."""
+NUMBER = max(len(STYLES), min(int(os.environ.get("SHARDPLAN_FUZZ", "0")) // 100, 2000))
+"""Audits: one of every style, or a hundredth of what is asked for."""
+
+
+STAGES: Final = frozenset({"pp", "vp", "schedule", "stage_layers"})
+AXES: Final = STAGES | {"tp", "cp", "ep", "etp"}
+CANNOT: Final = dict.fromkeys(("axolotl", "axolotl_experts", "lingua"), STAGES) | dict.fromkeys(
+    ("olmo", "llama_factory", "trainer_line", "trainer_file", "accelerate", "torchtune", "llm_foundry"), AXES
+)
+"""Fields that a program has nothing for."""
+OTHER_KEYS: Final = {"torchtitan_before": ("parallelism.tensor_parallel_degree", "training.local_batch_size")}
+"""Keys of another version than the file's."""
 
 
 def audited(path: Path, sample: Sample, **more: Any) -> Audit:
@@ -68,6 +78,9 @@ def test_a_proposal_keeps_the_job(
         after = again(tmp_path / f"changed{number}", sample, each)
         assert job_of(after) == job_of(found)
         assert time_of(after) == pytest.approx(each.estimate.step_time, rel=0.01)
+        style = name.partition(" ")[2]
+        assert CANNOT.get(style, frozenset()).isdisjoint(each.change)
+        assert not any(key in text for key in OTHER_KEYS.get(style, ()) for text in each.added)
         assert each.gain_band is None or each.gain_band[0] < (each.gain or 0) < each.gain_band[1]
     counted.get(name.partition(" ")[2], []).append(len(found.improvements))
 

@@ -25,7 +25,7 @@ from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import GIVEN, PLAN_KEYS, Reading, plain_name
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.small_frameworks import TABLES
-from shardplan.launch.dialects.values import Convert, on_off, switch, whole, zero_stage
+from shardplan.launch.dialects.values import Convert, on_off, switch, whole, words_of, zero_stage
 from shardplan.physics.frameworks.options import options_of
 from shardplan.physics.frameworks.stack import Stack
 
@@ -46,11 +46,6 @@ class FileOption(NamedTuple):
         """What names it however it is spelt."""
         return self.option.lstrip("-").replace("-", "_")
 
-    @property
-    def file(self) -> str:
-        """The file where it stands."""
-        return self.place.rpartition(":")[0].rpartition("/")[2]
-
 
 class Wording(NamedTuple):
     """How a file states a plan."""
@@ -65,6 +60,8 @@ class Wording(NamedTuple):
     """Fields that come with the question, which the file cannot change."""
     dialect: Dialect | None = None
     """The record of its dialect."""
+    is_earlier: bool = False
+    """Whether its keys are of a version before the record's: what it does not state has no key that is known."""
     is_own: bool = False
     """Whether the file's names are not those of the record that prices it: changes are said by its own names."""
     doubted: frozenset[str] = frozenset()
@@ -137,13 +134,17 @@ def wording_of(reading: Reading) -> Wording:
         if key in reading.options and found is not None
     }
     whose = reading.framework, reading.version
+    dialect = _dialect(*whose)
+    earlier = dialect.record.get("earlier", "")
+    is_earlier = any(re.fullmatch(earlier, each.option.lstrip("-")) for each in stated.values())
     return Wording(
         stated,
         frozenset(map(field_of, reading.assumed)),
         reading.file.rpartition("/")[2],
         frozenset(field_of(key) for key, fact in reading.facts.items() if fact.why == GIVEN),
-        _dialect(*whose),
-        reading.framework not in OF_RECORD or whose in OWN_NAMES or whose == (swift.NAME, swift.TRAINER),
+        dialect,
+        is_earlier,
+        is_earlier or reading.framework not in OF_RECORD or whose in OWN_NAMES or whose == (swift.NAME, swift.TRAINER),
         frozenset(_doubted(reading)),
         reading.names,
         INSTEAD.get(whose, {}),
@@ -222,6 +223,7 @@ def _difference(removed: Iterable[Removed], added: Iterable[Edit], file: str) ->
 
 
 def _file_of(place: str) -> str:
+    """The file of a place with a line."""
     return place.rpartition(":")[0].rpartition("/")[2]
 
 
@@ -282,22 +284,14 @@ _CODED: Final[tuple[tuple[str, Convert], ...]] = (
     (r".*sharding_strategy", STRATEGIES),
     (r".*reshard_after_forward", on_off("zero3", "zero2")),
     (r".*(?:gradient|activation)_checkpointing", on_off("full", "none")),
-    (r".*offload_optimizer\.device", lambda value: {"cpu": "optimizer", "none": "none"}.get(str(value))),
+    (r".*offload_optimizer\.device", words_of({"cpu": "optimizer", "none": "none"})),
+    (r"activation_checkpoint\.mode", words_of({"none": "none", "full": "full"})),
     (r".*overlap_\w+|.*sequence_parallel\w*", switch),
     (r".*", whole),
 )
 """How options are read that no row of a record has, by their names."""
-_SPELLINGS: Final = (
-    "true",
-    "false",
-    *map(str, range(4)),
-    "FULL_SHARD",
-    "SHARD_GRAD_OP",
-    "NO_SHARD",
-    "cpu",
-    "none",
-    "full",
-)
+SWITCHED: Final = ("true", "false")
+_SPELLINGS: Final = (*SWITCHED, *map(str, range(4)), "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "cpu", "none", "full")
 """Values that are tried in turn; a number is written as it is."""
 
 
@@ -312,7 +306,7 @@ def _option_of(field: str, wording: Wording) -> _Own | None:
         row = next((each for each in rows if name.replace("-", "_") in each.names or name in each.names), None)
         coded = next(convert for pattern, convert in _CODED if re.fullmatch(pattern, name))
         return _Own(stands.option, coded if row is None else row.convert, stands)
-    if field in wording.dialect.record.get("of_some_programs", ()) or not rows:
+    if field in wording.dialect.record.get("of_some_programs", ()) or wording.is_earlier or not rows:
         return None
     return _Own(rows[0].names[0], rows[0].convert, None)
 
@@ -365,10 +359,12 @@ _IN_PAIRS: Final = frozenset({"nemo", "megatron-bridge", "maxtext"})
 
 def _written(own: _Own, text: str, wording: Wording) -> Edit:
     """An option with its value, in the file where it stands."""
-    file = wording.file if own.stands is None else own.stands.file
+    file = wording.file if own.stands is None else _file_of(own.stands.place)
     sign = next((sign for end, sign in _ENDS.items() if file.endswith(end)), None)
     name = own.name.lstrip("-")
     if sign is not None:
-        return Edit(f"{name}{sign}{text}", file)
+        is_word = whole(text) is None and text not in SWITCHED
+        text = f'"{text}"' if is_word and sign == " = " else text
+        return Edit(f"{name}{sign}{text.capitalize() if file.endswith('.py') and not is_word else text}", file)
     is_pair = wording.dialect is not None and wording.dialect.name in _IN_PAIRS
     return Edit(f"{name}={text}" if is_pair else f"--{name} {text}", file)

@@ -29,7 +29,11 @@ class Said(NamedTuple):
 
 
 def said(text: str) -> Said | None:
-    """What a text says; None where it is no option (``activation-checkpoint:full`` is a word of its own)."""
+    """What a text says; None where it is no option.
+
+    >>> said("--micro-batch-size 2"), said("train.micro_batch_size: 2").name
+    (Said(name='micro-batch-size', value='2', written='micro-batch-size'), 'train.micro-batch-size')
+    """
     found = _SAID.fullmatch(text)
     return None if found is None else Said(plain(found[2]), found[3], found[2])
 
