@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -77,6 +78,8 @@ def _check_syntax(made: Export, folder: Path) -> None:
             assert "$((" not in text
         elif name.endswith(".json"):
             json.loads(text)
+        elif name.endswith(".py"):
+            ast.parse(text)
         else:
             yaml.safe_load(text)
 
