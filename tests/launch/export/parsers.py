@@ -48,7 +48,7 @@ def expected(found: Runnable) -> dict[str, Any]:
         "num_layers": q.model.num_hidden_layers,
         "hidden_size": q.model.hidden_size,
         "num_parameters": q.model.num_parameters,
-        "schedule": plan.schedule,
+        "schedule": plan.schedule or ("interleaved" if plan.vp > 1 else "1f1b"),
         "window": next((getattr(kind.mixer, "window", None) for kind in q.model.layer_kinds), None),
         "fused_loss": q.job.software.fused_loss,
     }
@@ -60,12 +60,12 @@ def understood(found: Runnable, folder: Path) -> dict[str, Any]:
     for place, value in FILLED.items():
         files = {file: text.replace(place, value) for file, text in files.items()}
     run = launched(files, folder)
-    with _environment(run, found):
+    with _environment(run):
         return READERS[found.stack.name](run, found, folder)
 
 
 @contextmanager
-def _environment(run: Launched, found: Runnable) -> Iterator[None]:
+def _environment(run: Launched) -> Iterator[None]:
     """The environment of the script, on the processor, without the network."""
     own = {"DS_ACCELERATOR": "cpu", "JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"}
     with patch.dict(os.environ, {**own, **run.environment, "PATH": os.environ["PATH"]}):
@@ -93,7 +93,7 @@ def torchtitan(run: Launched, found: Runnable, folder: Path) -> dict[str, Any]:
     model = config.model_spec.model
     return {
         **{name: names[name] for name in ("tp", "cp", "pp", "ep")},
-        **_titan_batch(given, training, names["dp_replicate"] * names["dp_shard"]),
+        **_titan_batch(given, training),
         "stages": _titan_stages(pipelines, dims, given, model),
         "is_replicated": names["dp_shard"] * names["cp"] == 1,
         **({"reshards": given.fsdp_reshard_after_forward != "never"} if names["dp_shard"] * names["cp"] > 1 else {}),
@@ -109,7 +109,7 @@ def _class_of(config: Any) -> str:
     return type(config).__qualname__.partition(".")[0]
 
 
-def _titan_batch(given: Any, training: Any, ranks: int) -> dict[str, int]:
+def _titan_batch(given: Any, training: Any) -> dict[str, int]:
     """Sequences: main counts tokens."""
     if hasattr(training, "max_context_length"):
         length = training.max_context_length
@@ -226,7 +226,7 @@ def _arguments(options: Mapping[str, str], total: int) -> SimpleNamespace:
     )
 
 
-def accelerate(run: Launched, found: Runnable, folder: Path) -> dict[str, Any]:
+def accelerate(run: Launched, _found: Runnable, folder: Path) -> dict[str, Any]:
     """Its reader of files, its launcher's names, and its ParallelismConfig."""
     from accelerate.commands.config import config_args  # type: ignore[import-not-found,unused-ignore]
     from accelerate.commands.launch import (  # type: ignore[import-not-found,unused-ignore]
@@ -259,12 +259,11 @@ def accelerate(run: Launched, found: Runnable, folder: Path) -> dict[str, Any]:
     }
 
 
-def nanotron(run: Launched, found: Runnable, folder: Path) -> dict[str, Any]:
+def nanotron(_run: Launched, _found: Runnable, folder: Path) -> dict[str, Any]:
     """Its reader of files; flash-attn, which needs an accelerator to be built, is a stand-in."""
-    with patch.dict(sys.modules, _flash_attention()):
-        config = importlib.import_module("nanotron.config").get_config_from_file(
-            str(folder / "launch.yaml"), skip_unused_config_keys=False
-        )
+    _stand_in_for_flash_attention()
+    reader = importlib.import_module("nanotron.config").get_config_from_file
+    config = reader(str(folder / "launch.yaml"), skip_unused_config_keys=False)
     given, model, tokens = config.parallelism, config.model.model_config, config.tokens
     engine = type(given.pp_engine).__name__
     return {
@@ -285,10 +284,12 @@ def nanotron(run: Launched, found: Runnable, folder: Path) -> dict[str, Any]:
     }
 
 
-def _flash_attention() -> dict[str, MagicMock]:
-    names = ("", ".bert_padding", ".flash_attn_interface", ".layers", ".layers.rotary", ".modules", ".modules.mha", ".ops",
-             ".ops.triton", ".ops.triton.layer_norm")  # fmt: skip
-    return {f"flash_attn{name}": MagicMock() for name in names}
+def _stand_in_for_flash_attention() -> None:
+    """For the rest of the process: modules that were imported with it hold on to it."""
+    parts = ("bert_padding", "flash_attn_interface", "layers", "layers.rotary", "modules", "modules.mha", "ops",
+             "ops.triton", "ops.triton.layer_norm")  # fmt: skip
+    for name in ("flash_attn", *(f"flash_attn.{part}" for part in parts)):
+        sys.modules.setdefault(name, MagicMock(__version__="2.8.0", __spec__=None))
 
 
 def maxtext(run: Launched, found: Runnable, _folder: Path) -> dict[str, Any]:
@@ -300,9 +301,9 @@ def maxtext(run: Launched, found: Runnable, _folder: Path) -> dict[str, Any]:
     parsed = pyconfig.initialize(["", str(base), *words])
     axes = ("data", "fsdp", "tensor", "tensor_sequence", "context", "expert", "pipeline")
     sizes = {name: _axis(parsed, name) for name in axes}
-    is_piped = sizes["pipeline"] > 1
+    is_piped, is_plain = sizes["pipeline"] > 1, not parsed.shard_optimizer_over_data
     pieces = parsed.num_pipeline_microbatches if is_piped else parsed.gradient_accumulation_steps
-    ranks = sizes["data"] * sizes["fsdp"] * sizes["expert"]
+    ranks, shared = sizes["data"] * sizes["fsdp"] * sizes["expert"], sizes["fsdp"] * sizes["context"] * sizes["expert"]
     return {
         "world": prod(sizes.values()),
         "tp": sizes["tensor"] * sizes["tensor_sequence"],
@@ -313,8 +314,7 @@ def maxtext(run: Launched, found: Runnable, _folder: Path) -> dict[str, Any]:
         "micro_batch_size": parsed.global_batch_size_to_train_on // (pieces * ranks),
         "global_batch_size": parsed.global_batch_size_to_train_on,
         "sequence_length": parsed.max_target_length,
-        "is_replicated": sizes["fsdp"] * sizes["context"] * sizes["expert"] == 1
-        and not parsed.shard_optimizer_over_data,
+        **({"is_replicated": is_plain and shared == 1} if sizes["data"] * shared > 1 else {}),
         "num_layers": parsed.num_decoder_layers,
         "hidden_size": parsed.emb_dim,
         **({"recompute": parsed.remat_policy} if parsed.remat_policy in ("full", "none") else {}),

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from tests.launch.export.cases import Launch
 from tests.strategies import divisors
 
 from shardplan import load_cluster, load_model
@@ -61,6 +62,16 @@ class Runnable(NamedTuple):
     question: Question
     plan: Plan
     stack: Stack
+
+    @classmethod
+    def of(cls, launch: Launch) -> Runnable:
+        """A plan of the cases."""
+        job, plan = launch.question()
+        question = Question(
+            model=load_model(launch.model), cluster=load_cluster(launch.cluster),
+            num_accelerators=launch.num_accelerators, job=job,
+        )  # fmt: skip
+        return cls(question, plan, stack_of(target_named(launch.to), launch.version))
 
     def export(self) -> Export:
         """Its launch files."""

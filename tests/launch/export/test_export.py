@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -83,6 +84,8 @@ def _check_syntax(made: Export, folder: Path) -> None:
             assert "$((" not in text
         elif name.endswith(".json"):
             json.loads(text)
+        elif name.endswith(".py"):
+            ast.parse(text)
         else:
             yaml.safe_load(text)
 

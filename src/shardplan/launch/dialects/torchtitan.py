@@ -202,6 +202,9 @@ ALIASES: Final = {
 def over_configuration(settings: Settings, known: NamedConfiguration, place: str) -> Settings:
     """A line's settings on top of those of the configuration that it names."""
     sets: dict[str, object] = {**known.sets, "optimizer.name": "AdamW"}
+    model = named_model(known.model)
+    if model is not None and not model.num_mtp_layers:
+        sets["loss.__class__"] = "ChunkedLossWrapper.Config"
     if known.precision != "bf16":
         sets["precision of converters"] = known.precision
     below = {
@@ -466,6 +469,9 @@ EXCHANGES: Final = words_of({"standard": "alltoall", "deepep": "deepep", "hybrid
 
 
 def _rest(facts: Facts, settings: Settings) -> None:
+    loss = settings.first("loss.__class__")
+    if loss is not None:
+        facts.state("software.fused_loss", str(loss.value).startswith("ChunkedLoss"), loss.place, loss.name)
     tp = facts.number("tp")
     own = settings.first("parallelism.enable_sequence_parallel")
     if own is not None:

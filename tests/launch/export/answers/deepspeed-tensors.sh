@@ -1,8 +1,6 @@
 #!/bin/bash
 # Written by shardplan: llama-3.1-8b on 64 x h100-sxm-80gb (dgx-h100) with deepspeed 0.19.6.
 # Names of options as of 0.19.6, 2026-08-22 (github.com/deepspeedai/DeepSpeed, edaa7221).
-# Not expressed here:
-#   - pp 4: in the training script, PipelineModule(num_stages=4)
 # Left to the framework's defaults:
 #   - the model is the one that MODEL names (32 layers, hidden size 4096, vocabulary 128256)
 #   - attention runs as transformers chooses it (scaled_dot_product_attention of PyTorch)
