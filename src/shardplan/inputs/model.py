@@ -36,6 +36,8 @@ class ModelDetails:
     """How the router turns its outputs into scores: ``softmax`` or ``sigmoid``."""
     routed_scaling_factor: float | None = None
     """Factor of the routed experts' outputs."""
+    norm_topk_prob: bool | None = None
+    """Whether the weights of a token's experts are scaled to add up to one."""
 
     @property
     def scaling_kind(self) -> str:
