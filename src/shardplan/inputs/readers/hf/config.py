@@ -269,7 +269,7 @@ def details_of(values: Mapping[str, object]) -> ModelDetails:
         initializer_range=_first_number(values, ("initializer_range",)),
         scoring_func=_first_word(values, ("scoring_func",)),
         routed_scaling_factor=_first_number(values, ("routed_scaling_factor",)),
-        norm_topk_prob=normed if isinstance(normed := values.get("norm_topk_prob"), bool) else None,
+        norm_topk_prob=_switch(values.get("norm_topk_prob")),
     )
 
 
@@ -277,6 +277,10 @@ def _first_number(values: Mapping[str, object], names: tuple[str, ...]) -> float
     """The first of ``names`` that is a positive number."""
     found = (_positive(values.get(name)) for name in names)
     return next((each for each in found if each is not None), None)
+
+
+def _switch(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _positive(value: object) -> float | None:
