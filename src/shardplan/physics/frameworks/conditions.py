@@ -123,7 +123,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "mtp_layers": lambda s, _d: s.model.num_mtp_layers,
     "tied": lambda s, _d: s.model.tie_word_embeddings,
     "latent": lambda s, _d: any(isinstance(kind.mixer, LatentAttention) for kind in s.model.layer_kinds),
-    "windows": lambda s, _d: any(isinstance(each.mixer, Attention) and each.mixer.window for each in s.model.layer_kinds),
+    "windows": lambda s, _d: any(isinstance(k.mixer, Attention) and k.mixer.window for k in s.model.layer_kinds),
 }  # fmt: skip
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
