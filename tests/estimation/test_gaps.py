@@ -181,7 +181,7 @@ def test_memory_knows_neither_part_nor_format_nor_plan() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"accelerator": "h200-sxm-141gb", "accelerators": 4096.0}, "of 2 sources"),
+        ({"accelerator": "h200-sxm-141gb", "accelerators": 4096.0}, "512 accelerators"),
         ({"moe": True, "accelerators": 16384.0}, "2,048"),
         ({"generation": "tpu", "accelerator": "tpu-v6e", "accelerators": 8192.0}, "1,024"),
         ({"generation": "volta", "accelerator": "v100-sxm2-32gb"}, "3 measured runs (all of one source)"),
@@ -222,8 +222,8 @@ def test_without_any_run_all_is_far() -> None:
     ("plan", "moe", "words"),
     [
         (Plan(tp=4, pp=16, vp=8, cp=4), False, "no measured dense run has cp 4 with sequences of 8,192 tokens"),
-        (Plan(ep=8, sharding="zero3"), True, "ep 8 with sharded weights: 2 measured mixture-of-experts runs"),
-        (Plan(sharding="zero3"), True, "no measured mixture-of-experts run has a similar plan"),
+        (Plan(ep=8, sharding="zero3"), True, "ep 8 with sharded weights: 3 measured mixture-of-experts runs"),
+        (Plan(sharding="zero3"), True, "sharded weights with sequences of 8,192 tokens: 5 measured"),
         (Plan(tp=64), False, "no measured dense run has tp 64"),
     ],
 )

@@ -32,6 +32,7 @@ from shardplan.inputs.readers.residuals import Residual, residual_row
 
 DEFAULT: Final = "default"
 RATE: Final = "accelerator_rate"
+ACTIVATIONS: Final = "activation_factor"
 MOST_HELD_OUT: Final = 0.9
 EACH_LEFT_OUT: Final = "Each run predicted by constants that have not seen it: the bands of this profile."
 NOTHING_LEFT_OUT: Final = (
@@ -201,10 +202,15 @@ def _is_hidden(free: Free, own: Mapping[str, Constant]) -> bool:
 
 
 def _around_shipped(free: Free) -> Free:
+    """A constant at its shipped value, as uncertain as the fit left it.
+
+    Activations are as uncertain as families differ: software of one's own may keep tensors that are listed nowhere.
+    """
     constant = constants_of(free.generation)[free.name]
     table = constant.value if isinstance(constant.value, dict) else {}
     values = tuple(float(table[key]) for key in free.keys) if free.keys else (float(constant.value),)  # type: ignore[arg-type]  # no table
-    return replace(free, priors=values, sd=_spread(constant, free.keys) or free.sd)
+    spread = _spread(constant, free.keys) or free.sd
+    return replace(free, priors=values, sd=max(spread, BETWEEN_FAMILIES if free.name == ACTIVATIONS else 0.0))
 
 
 def _spread(constant: Constant, keys: tuple[str, ...]) -> float | None:

@@ -42,10 +42,16 @@ def _said(stack: str, plan: Plan, **about: Any) -> str:
     return " ".join(untested_aspects(load_stack(stack), _setting(stack, **about), plan))
 
 
+OF_OTHER_TRAINERS = ("prime-rl",)
+"""Families priced as another framework, whose record says nothing of them."""
+
+
 def test_runs_that_were_measured_are_shown() -> None:
     asked, _ = ask_all(shipped_runs())
     found = {}
     for each in asked:
+        if each.run.family in OF_OTHER_TRAINERS:
+            continue
         stack, question = stack_of(each.run), each.question
         setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
         found[each.run.id] = untested_aspects(stack, setting, each.plan)
