@@ -23,9 +23,9 @@ from questions import question_of
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.frameworks.usual_stack import usual_stack
-from shardplan.physics.schedules.names import BUILT_IN
 from shardplan.physics.schedules.registry import load_schedule
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_of, outcomes

@@ -96,8 +96,11 @@ CORRECTED: Mapping[tuple[str, str], str] = {
     ("056", "ffn"): "28672",
     ("058", "pp"): "1",
     ("028", "micro_batch_size"): "3",
+    ("031", "sharding"): "zero1",
+    ("032", "sharding"): "zero1",
 }
-"""Values as the notes of the corpus correct them: a third of swiglu's width, no pipeline engine, the JSON's own."""
+"""Values as the notes of the corpus correct them: a third of swiglu's width, no pipeline engine, the JSON's own; the
+corpus has stage 0 where DeepSpeed's bf16 optimizer shares its states as stage 1 does."""
 
 
 def _read(row: Mapping[str, str], path: Path) -> Reading:

@@ -1,81 +1,119 @@
-"""How much six runs of a new cluster teach: every family of published runs as if nobody had seen it.
+"""How much six runs of a new cluster teach: every team's published runs as if nobody had seen them.
 
-python benchmarks/six_runs.py [--runs 6] [--draws 5]    writes benchmarks/records/six_runs.json
+python benchmarks/six_runs.py [--runs 6] [--draws 20]    writes benchmarks/records/six_runs.json
 
-Constants that were fitted without a family stand for the shipped ones, the family's accelerator for a cluster of one's
-own. A few of its configurations, drawn at random, are fitted as ``shardplan calibrate`` fits them; its other runs tell
-how much was learnt.
+Constants that were fitted without a team stand for the shipped ones, one of its accelerators for a cluster of one's
+own. A few of the configurations that it ran there, drawn at random, are fitted as ``shardplan calibrate`` does; the
+other runs tell how much was learnt, and how many lie in their band before and after.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardplan.base.fields import dataclass
 from shardplan.calibrate.constants import Free, Vector, profiles_at
-from shardplan.calibrate.defaults import Refit, refit
+from shardplan.calibrate.defaults import Refit, refit, residuals_of
 from shardplan.calibrate.errors import Errors, errors_of
 from shardplan.calibrate.fit import Fit, evidence_of, fit
-from shardplan.calibrate.left_out import configurations_of
+from shardplan.calibrate.left_out import configurations_of, residual_of
 from shardplan.calibrate.predict import PosedRun, log_ratios
+from shardplan.calibrate.runs.families import team_of
 from shardplan.calibrate.user import user_constants
+from shardplan.estimation.band import KnownErrors, band_among, described
+from shardplan.estimation.band import errors_of as errors_of_runs
 from shardplan.inputs.cluster import Accelerator
+from shardplan.inputs.profile import load_profile
+from shardplan.inputs.readers.residuals import Residual
 
 RECORD = Path(__file__).parent / "records" / "six_runs.json"
 PARTS = ("median", "p90", "bias")
 SMALLEST = 10
-"""Runs of a family on one accelerator from which there are enough others to judge by."""
+"""Runs of a team on one accelerator from which there are enough others to judge by."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FewRuns:
-    """Errors of a family's other runs, before and after some of it was seen."""
+    """Errors of a team's other runs, and how they lie in their bands, before and after some of them were seen."""
 
-    family: str
+    team: str
     accelerator: str
     num_runs: int
     before: Errors
     after: Errors
+    bands: tuple[Banded, Banded]
+    """Before and after."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Banded:
+    """Runs against bands."""
+
+    inside: float
+    """Share of the runs inside."""
+    width: float
+    """Median of the logarithm of the upper over the lower end."""
+
+
+class Draw(NamedTuple):
+    """The runs that a draw leaves, before and after the fit to those drawn: a column each."""
+
+    errors: Vector
+    """Logarithm of predicted over measured."""
+    bands: Vector
+    """Logarithms of the lower and the upper ends: runs x (before, after) x ends."""
 
 
 def learnt_from(found: Refit, *, num_runs: int = 6, draws: int = 5) -> tuple[FewRuns, ...]:
-    """Every family with enough timed runs on one accelerator; ``draws``: how often its runs are drawn anew."""
-    families: dict[str, dict[str, list[PosedRun]]] = defaultdict(lambda: defaultdict(list))
+    """Every team with enough timed runs on one accelerator; ``draws``: how often its runs are drawn anew."""
+    teams: dict[str, dict[str, list[PosedRun]]] = defaultdict(lambda: defaultdict(list))
+    published = residuals_of(found)
     for case in found.cases:
         run = case.asked.run
         if run.step_time is not None and run.tier != "B":
-            families[run.family][case.asked.question.cluster.accelerator.name].append(case)
-    largest = {name: max(parts.values(), key=len) for name, parts in sorted(families.items())}
+            teams[team_of(run.family)][case.asked.question.cluster.accelerator.name].append(case)
+    largest = {name: max(parts.values(), key=len) for name, parts in sorted(teams.items())}
     asked = [(name, cases) for name, cases in largest.items() if len(cases) >= SMALLEST]
-    return tuple(_learnt(found.fit, name, cases, num_runs, draws) for name, cases in asked)
+    learnt = []
+    for name, cases in asked:
+        frees = constants_without(found.fit, name, cases[0].asked.question.cluster.accelerator)
+        others = errors_of_runs([run for run in published if run.team != name], "time")
+        learnt.append(_learnt(name, cases, [_drawn(frees, cases, others, num_runs, seed) for seed in range(draws)]))
+    return tuple(learnt)
 
 
-def _learnt(found: Fit, family: str, cases: Sequence[PosedRun], num_runs: int, draws: int) -> FewRuns:
-    part = cases[0].asked.question.cluster.accelerator
-    frees = constants_without(found, family, part)
-    pairs = [_drawn(frees, cases, num_runs, seed) for seed in range(draws)]
-    before, after = (np.concatenate(each) for each in zip(*pairs, strict=True))
+def _learnt(team: str, cases: Sequence[PosedRun], drawn: Sequence[Draw]) -> FewRuns:
+    errors, ends = (np.concatenate(each) for each in zip(*drawn, strict=True))
+    before, after = errors.T
     return FewRuns(
-        family=family,
-        accelerator=part.name,
+        team=team,
+        accelerator=cases[0].asked.question.cluster.accelerator.name,
         num_runs=len(cases),
         before=errors_of(before),
         after=errors_of(after),
+        bands=(_banded(before, ends[:, 0]), _banded(after, ends[:, 1])),
     )
 
 
-def constants_without(found: Fit, family: str, part: Accelerator) -> tuple[Free, ...]:
-    """What a user's fit may move, around constants that were fitted without a family."""
-    fold = found.folds.index(family) if family in found.folds else 0  # a family that no fit sees
+def _banded(errors: Vector, ends: Vector) -> Banded:
+    low, high = ends.T
+    inside = (low <= -errors) & (-errors <= high)
+    return Banded(inside=float(np.mean(inside)), width=float(np.median(high - low)))
+
+
+def constants_without(found: Fit, team: str, part: Accelerator) -> tuple[Free, ...]:
+    """What a user's fit may move, around constants that were fitted without a team."""
+    fold = found.folds.index(team) if team in found.folds else 0  # a team that no fit sees
     values = {
         (free.generation, free.name, key): float(value)
         for column, free in enumerate(found.frees)
@@ -93,39 +131,68 @@ def constants_without(found: Fit, family: str, part: Accelerator) -> tuple[Free,
     )
 
 
-def _drawn(frees: Sequence[Free], cases: Sequence[PosedRun], num_runs: int, seed: int) -> tuple[Vector, Vector]:
-    """Logarithmic errors of the runs that a draw leaves, before and after the fit to those drawn."""
+def _drawn(frees: Sequence[Free], cases: Sequence[PosedRun], others: KnownErrors, num_runs: int, seed: int) -> Draw:
+    """The runs that a draw leaves; ``others``: errors of the other teams' runs."""
     configurations = configurations_of(cases)
     names = sorted(set(configurations))
     drawn = {*random.Random(seed).sample(names, min(num_runs, len(names) - 1))}  # noqa: S311 - a draw that can be repeated
     seen = [case for case, name in zip(cases, configurations, strict=True) if name in drawn]
     rest = [case for case, name in zip(cases, configurations, strict=True) if name not in drawn]
-    fitted = fit(frees, evidence_of(seen, frees, by_family=False))
+    folds = [case.asked.run.id for case in seen]
+    fitted = fit(frees, evidence_of(seen, frees, folds, by_family=False), (None, *folds))
     moves = np.stack([np.zeros(len(frees)), fitted.theta[0]])
-    before, after = log_ratios(rest, profiles_at(frees, moves))[0].T
-    return before, after
+    errors = log_ratios(rest, profiles_at(frees, moves))[0]
+    own = _own_errors(frees, fitted, seen, folds)
+    return Draw(errors, np.asarray([_ends(_as_residual(case, 0.0), others, own) for case in rest]))
+
+
+def _own_errors(frees: Sequence[Free], fitted: Fit, seen: Sequence[PosedRun], folds: Sequence[str]) -> list[Residual]:
+    """Every run that was drawn, by constants fitted to the others."""
+    places = [fitted.folds.index(name) for name in folds]
+    times = log_ratios(seen, profiles_at(frees, fitted.theta))[0][np.arange(len(seen)), places]
+    runs = [_as_residual(case, float(time)) for case, time in zip(seen, times, strict=True)]
+    return [run._replace(family=f"own:{run.id}", team="") for run in runs]
+
+
+def _as_residual(case: PosedRun, time: float) -> Residual:
+    generation = case.asked.question.cluster.accelerator.generation
+    found = residual_of(case, time, math.nan, case.shares({generation: load_profile(generation)}), time)
+    return found._replace(first_time=None)
+
+
+def _ends(run: Residual, others: KnownErrors, own: Sequence[Residual]) -> list[list[float]]:
+    """Logarithms of the ends of a run's band, before and after."""
+    part, doubts = run.features.accelerator, described(run)
+    bands = [band_among(run.features, part, others, own=each, doubts=doubts) for each in ((), own)]
+    return [[math.log(band.low), math.log(band.high)] for band in bands]
 
 
 def row(found: FewRuns) -> dict[str, object]:
-    """One family as a record; errors in shares."""
+    """One team as a record; errors in shares."""
     errors = {"before": found.before, "after": found.after}
     return {
-        "family": found.family,
+        "team": found.team,
         "accelerator": found.accelerator,
         "num_runs": found.num_runs,
         **{f"{name}_{part}": round(float(getattr(each, part)), 4) for name, each in errors.items() for part in PARTS},
+        **{
+            f"{name}_{part}": round(getattr(band, part), 4)
+            for name, band in zip(errors, found.bands, strict=True)
+            for part in ("inside", "width")
+        },
     }
 
 
 def report(record: dict[str, Any]) -> str:
     """The record as a Markdown table."""
     lines = [
-        "| family | accelerator | runs | before: median / 90th pct (bias) | after |",
-        "|---|---|--:|--:|--:|",
+        "| team | accelerator | runs | before: median / 90th pct (bias) | after | in the band before | after | width |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
         *(
-            f"| {each['family']} | `{each['accelerator']}` | {each['num_runs']} | {_errors(each, 'before')} "
-            f"| {_errors(each, 'after')} |"
-            for each in record["families"]
+            f"| {each['team']} | `{each['accelerator']}` | {each['num_runs']} | {_errors(each, 'before')} "
+            f"| {_errors(each, 'after')} | {each['before_inside']:.0%} | {each['after_inside']:.0%} "
+            f"| x {each['after_width'] / each['before_width']:.2f} |"
+            for each in record["teams"]
         ),
     ]
     return "\n".join(lines)
@@ -137,13 +204,13 @@ def _errors(each: dict[str, Any], name: str) -> str:
 
 
 def main() -> None:
-    """Fits without each family, then to some runs of it."""
+    """Fits without each team, then to some runs of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=6)
-    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--draws", type=int, default=20)
     given = parser.parse_args()
     found = learnt_from(refit(), num_runs=given.runs, draws=given.draws)
-    record = {"runs": given.runs, "draws": given.draws, "families": [row(each) for each in found]}
+    record = {"runs": given.runs, "draws": given.draws, "teams": [row(each) for each in found]}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

@@ -42,7 +42,7 @@ def _with_printed(found: re.Match[str]) -> str:
 
 
 def accuracy() -> str:
-    """What `shardplan validate` says of published runs whose family the constants never saw."""
+    """What `shardplan validate` says of published runs whose team the constants never saw."""
     from shardplan.calibrate.validate import validate
     from shardplan.reports.accuracy.record import stated_accuracy
 

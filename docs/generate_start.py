@@ -53,7 +53,7 @@ def right() -> str:
     runs = [prediction.run for prediction in validate.validate().predictions]
     own = sum("measured for shardplan" in (run.source or "") for run in runs)
     counted = f"{len(runs):,} measured training runs, {own} of them our own and the others published"
-    return f"{counted}; on runs whose family the fit never saw, the estimate has {errors}"
+    return f"{counted}; on runs whose team the fit never saw, the estimate has {errors}"
 
 
 def runnable() -> str:

@@ -25,6 +25,7 @@ from shardplan.inputs.readers import catalog, hardware_files
 from shardplan.inputs.readers.hf import config as hf_config
 from shardplan.inputs.readers.hf import refusals as hf_refusals
 from shardplan.inputs.readers.names import model_sources
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import FIELD_NAMES, LORA_MATRICES, RECOMPUTE_WORDS
 from shardplan.inputs.words import SCHEDULES as SCHEDULE_WORDS
@@ -35,7 +36,6 @@ from shardplan.physics.frameworks.conditions import FACTS
 from shardplan.physics.frameworks.option_entries import VALUES
 from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.physics.schedules.base import PipelineSchedule
-from shardplan.physics.schedules.names import BUILT_IN
 from shardplan.physics.schedules.registry import SCHEDULES
 from shardplan.physics.workload.passes import TRAFFIC, Traffic
 
@@ -346,6 +346,13 @@ def names_of_stacks() -> str:
     return _rows(["stack", "also called"], [row for row in rows if row[1]])
 
 
+def keys_of_rows(answer: str) -> str:
+    """The keys of an answer's rows, in the order of records and of CSV."""
+    columns = importlib.import_module(f"shardplan.answers.decisions.{answer}").COLUMNS
+    keys = [key for each in columns for key in (each.record(None) if each.record else filter(None, [each.key]))]
+    return ", ".join(f"`{key}`" for key in keys)
+
+
 def _rows(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -366,6 +373,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "fields": fields_of,
     "frameworks": frameworks,
     "instances": instances,
+    "keys": keys_of_rows,
     "latencies": latencies,
     "models": models,
     "passes": passes,

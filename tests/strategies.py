@@ -250,7 +250,7 @@ def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
         grad_dtype=draw(among("fp32", "bf16")),
         moment_dtype=draw(among("fp32", "fp32", "bf16")),
         dropout=draw(BOOLEANS),
-        moe_imbalance=draw(among(1.0, 1.0, 1.3)),
+        routing=draw(among("balanced", "learned", "1.3")),
         train=draw(among("full", "full", "full", "lora")),
         lora_rank=2,
         lora_targets=draw(among("all", "o", "all")),

@@ -50,6 +50,17 @@ def test_the_pages_show_the_records(page: str) -> None:
     assert "<!-- measured: " in text
 
 
+def test_the_way_of_an_answer_is_short() -> None:
+    """From the search's result to the printed plan; ``docs/architecture.md`` has the counts."""
+    handed, with_helpers = import_module("answer_path").ways_of()
+    assert len(handed.visits) <= 40
+    assert len(with_helpers.calls_up) <= 10
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    files, visits = len({*handed.visits}), len(handed.visits)
+    assert f"{visits} visits to {files} files" in text
+    assert f"With helpers: {len(with_helpers.visits)} visits to {len({*with_helpers.visits})} files" in text
+
+
 def test_random_questions_have_answers_that_run() -> None:
     """A fixed sample of small models and odd counts; ``benchmarks/random_questions.py`` asks two hundred of all."""
     program = import_module("random_questions")

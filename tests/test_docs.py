@@ -20,7 +20,7 @@ from tests.calibrate import published
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile
-from shardplan.physics.schedules.names import BUILT_IN
+from shardplan.inputs.schedule_names import BUILT_IN
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -182,10 +182,19 @@ def test_every_field_of_an_input_says_what_it_is() -> None:
         assert {field.name for field in dataclasses.fields(record)} <= described
 
 
+@pytest.mark.parametrize("name", ["docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"])
+def test_files_that_a_change_goes_to_are_where_the_page_says(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    paths = [each for each in re.findall(r"`([\w.]+/[\w./]+)`", text) if "NAME" not in each and each[0] != "."]
+    folders = (ROOT, ROOT / "src", ROOT / "src" / "shardplan")
+    assert [each for each in paths if not any((folder / each).exists() for folder in folders)] == []
+    assert len(paths) > 5
+
+
 def test_every_schedule_has_a_section_and_frameworks() -> None:
     page = (DOCS / "formulas" / "pipeline-schedules.md").read_text(encoding="utf-8")
     frameworks = page.split("## Who runs them")[1].split("##")[0]
-    for name, place in BUILT_IN.items():
+    for name, (place, *_) in BUILT_IN.items():
         section = page.split(f"## {name}\n")[1].split("##")[0]
         assert f"::: shardplan.physics.schedules.{place.replace(':', '.')}\n" in section
         assert f"`{name}`" in frameworks

@@ -8,6 +8,7 @@ import pytest
 
 from shardplan.calibrate.coverage import Covered, coverage_by, coverage_of, covered_runs
 from shardplan.calibrate.defaults import refit, shipped_moves
+from shardplan.calibrate.errors import inside_of
 from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
@@ -21,7 +22,7 @@ def run(time: float, family: str) -> Residual:
 
 def test_shares_and_width() -> None:
     runs = [
-        Covered(id=str(measured), family="one", generation="hopper", measured=measured, low=0.9, high=1.2)
+        Covered(id=str(measured), team="one", family="one", generation="hopper", measured=measured, low=0.9, high=1.2)
         for measured in (0.8, 0.9, 1.0, 1.3)
     ]
     found = coverage_of(runs)
@@ -29,11 +30,11 @@ def test_shares_and_width() -> None:
     assert (found.n, found.inside, found.below, found.above) == (4, 0.5, 0.25, 0.25)
     assert found.width == pytest.approx(1.2 / 0.9)
     assert coverage_of([]) is None
-    assert coverage_by(runs, "family", smallest=5) == {}
-    assert coverage_by(runs, "family", smallest=4) == {"one": found}
+    assert coverage_by(runs, "team", smallest=5) == {}
+    assert coverage_by(runs, "team", smallest=4) == {"one": found}
 
 
-def test_a_family_is_held_against_the_others_alone() -> None:
+def test_a_team_is_held_against_the_others_alone() -> None:
     runs = [run(0.5, "far"), run(0.5, "far"), run(0.1, "a"), run(0.0, "c"), run(-0.1, "b"), run(0.0, "d")]
     far, *_, b, _ = covered_runs(runs)
     assert not far.is_inside
@@ -75,7 +76,24 @@ def test_four_of_five_left_out_runs_lie_in_their_band() -> None:
     found = coverage_of(runs)
     assert found is not None
     assert 0.7 <= found.inside <= 0.9
-    families = coverage_by(runs, "family", smallest=30)
-    assert len(families) >= 5
-    assert all(one.inside >= 0.55 for one in families.values())  # layouts: not fitted, eager kernels of their own
-    assert all(one.inside <= 0.98 for name, one in families.items() if name != "zero-bubble")  # not fitted, too wide
+    teams = coverage_by(runs, "team", smallest=15)
+    assert len(teams) >= 10
+    between = [name for name, one in teams.items() if 0.6 <= one.inside <= 0.95]
+    assert len(between) >= 0.6 * len(teams), teams
+
+
+def test_families_of_one_team_are_left_out_together() -> None:
+    """A team's other family would tell its shared part."""
+    alike = [run(0.4, "one")._replace(team="t"), run(0.41, "two")._replace(team="t")]
+    others = [run(0.05 * (-1) ** place, f"f{place}") for place in range(8)]
+    for covered in covered_runs([*alike, *others])[:2]:
+        assert not covered.is_inside
+
+
+def test_wilson_intervals() -> None:
+    """Newcombe 1998 (Statistics in Medicine 17, 857), table I: 81 of 263, 15 of 148 and 0 of 20."""
+    for count, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
+        found = inside_of([True] * count + [False] * (n - count))
+        assert found is not None
+        assert [found.low, found.high] == pytest.approx([low, high], abs=1e-4)
+    assert inside_of([]) is None

@@ -48,9 +48,9 @@ def test_a_plan_that_others_had_was_expected_to_err_less() -> None:
     assert (near.gap_factor, far.gap_factor) == (SPREADS[0], SPREADS[-1])
 
 
-def test_the_shipped_factors_are_those_of_the_runs_of_other_families() -> None:
+def test_the_shipped_factors_are_those_of_the_runs_of_other_teams() -> None:
     runs = read_residuals()
-    found = with_gap_factors(runs, [one.family for one in runs])
+    found = with_gap_factors(runs, [one.team for one in runs])
     assert [one.gap_factor for one in found] == pytest.approx([one.gap_factor for one in runs], abs=2e-3)
 
 
@@ -58,7 +58,7 @@ def test_sizes_and_shares_of_each_distance() -> None:
     """Errors of 0.1 among errors of 0.1: none is beyond what the others are."""
     names = ["one", "one", "two", "three"]
     near, far = by_distance(left_out_runs(RUNS, names), edges=(0.0, 2.0, 9.0))
-    assert (near.n, near.num_families, far.n, far.num_families) == (2, 2, 2, 1)
+    assert (near.n, near.num_teams, far.n, far.num_teams) == (2, 2, 2, 1)
     assert near.size == pytest.approx(0.1 / 0.12)
     assert near.inside == far.inside == 1
     assert far.width > near.width > 1
@@ -66,7 +66,7 @@ def test_sizes_and_shares_of_each_distance() -> None:
 
 def test_what_no_two_respects_had_in_common_is_told_apart() -> None:
     runs = read_residuals()
-    usual, apart = by_pairs(left_out_runs(runs, [one.family for one in runs]))
+    usual, apart = by_pairs(left_out_runs(runs, [one.team for one in runs]))
     assert usual.n + apart.n == sum(one.time is not None for one in runs)
     assert apart.n > 40
     assert apart.size / usual.size == pytest.approx(1.20, abs=0.05)

@@ -68,7 +68,7 @@ def published() -> Validation:
 
 
 def test_no_published_run_is_dropped(published: Validation) -> None:
-    assert len(published.predictions) == 1494
+    assert len(published.predictions) == 1709
     assert published.skipped == ()
 
 
@@ -76,7 +76,7 @@ def test_errors_on_published_runs_stay_small(published: Validation) -> None:
     """Guards against slips; docs state the errors themselves."""
     best = published.step_time_by("tier")["A"]
     assert (best.n, best.median is not None and best.median < 0.08, best.p90 is not None and best.p90 < 0.22) == (
-        433, True, True,
+        462, True, True,
     )  # fmt: skip
     memory = published.peak_memory_by("family")
     assert all((memory[name].median or 0) < 0.12 for name in ("bloom", "nanotron", "megatron-lm-ci", "ml-engineering"))
@@ -87,7 +87,7 @@ def test_errors_on_published_runs_stay_small(published: Validation) -> None:
 
 def test_sweeps_of_published_runs(published: Validation) -> None:
     found = published.ranking()
-    assert found["sweeps"] == 53
+    assert found["sweeps"] == 64
     assert found["pairs_in_order"] is not None
     assert found["pairs_in_order"] > 0.75
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 import pytest
 from tests.cli.commands import refused, run, unwrapped
@@ -107,3 +108,25 @@ def test_figures_obey_the_same_rules(folder: Path) -> None:
 def test_a_text_of_a_table_is_no_formula() -> None:
     row = {"a": "=1+1", "b": "@x", "c": "-1", "d": -1.5, "e": "x=1", "f": None}
     assert table_text([row]).splitlines() == ["a,b,c,d,e,f", "'=1+1,'@x,'-1,-1.5,x=1,"]
+
+
+MEASURED: Final = (*COMMANDS["timeline --measured"][0], "--stages-out", "both")
+PAIRS: Final = {
+    "export": (("export", "fully-sharded.json", "--to", "torchtitan", "--out", "both"), "both", "--json"),
+    "export, beside": (("export", "fully-sharded.json", "--to", "deepspeed", "--out", "a.sh"), "a.json", "--json"),
+    "plan": ((*COMMANDS["plan"][0], "--export", "megatron-lm=both"), "both", "--json"),
+    "plan, beside": ((*COMMANDS["plan"][0], "--export", "accelerate=a.sh"), "a.yaml", "--json"),
+    **{f"timeline {flag}": (MEASURED, "both", flag) for flag in ("--json", "--out", "--html", "--svg")},
+    **{f"pareto {flag}": ((*COMMANDS["pareto"][0], "--csv", "both"), "both", flag) for flag in ("--json", "--html")},
+}
+"""Commands with an output, its file, and the flag of another output."""
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_outputs_are_never_one_file(name: str, folder: Path) -> None:
+    """By its name or by a link, even with --force; nothing is written."""
+    command, file, flag = PAIRS[name]
+    for other in (file, f"./{file}", str(folder / file)):
+        before = contents(folder)
+        assert "reads or writes already" in refused(*command, flag, other, "--force")
+        assert contents(folder) == before

@@ -258,6 +258,23 @@ def test_every_field_of_software_matters_to_the_help() -> None:
     assert run("stacks", "nanotron", "--fields").exit_code == 2
 
 
+def test_releases_are_shown_with_their_commits() -> None:
+    found = answer("stacks", "torchtitan", "--releases")
+    assert found["since"] == "2024-04"
+    assert ("2025-10", "software.attention_generation", "flash2") in {
+        (row["before"], row["field"], row["value"]) for row in found["changes"]
+    }
+    assert "6a3a9da95" in run("stacks", "torchtitan", "--releases").stdout
+    for words in (("--releases",), ("torchtitan", "--releases", "--fields"), ("torchtitan@2020-01",)):
+        assert run("stacks", *words).exit_code == 2
+
+
+def test_a_month_of_a_framework_is_slower_where_its_kernels_were() -> None:
+    flags = ("estimate", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "8", "--stack")
+    now, then = (answer(*flags, name)["plans"][0]["step_time_s"] for name in ("torchtitan", "torchtitan@2024-12"))
+    assert then > now
+
+
 def _profile(folder: Path, text: str = "generation: hopper\nstep_time: {value: 1, unit: s, source: a test}\n") -> Path:
     path = folder / "mine.yaml"
     path.write_text(text)

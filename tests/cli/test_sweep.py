@@ -75,6 +75,18 @@ def test_a_second_sweep_leaves_the_first_alone(grid: Path, swept: Path) -> None:
     assert {path.name: path.read_bytes() for path in swept.iterdir()} == before
 
 
+def test_a_sweep_with_questions_that_failed_exits_with_1_and_says_how_they_are_asked_again(
+    grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("shardplan.decide.sweeps.executors.best_of_alike", lambda *_, **__: 1 / 0)
+        result = run("sweep", grid, "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "8 failed" in result.stdout
+    assert "To ask the failed ones again: shardplan sweep --out" in result.stderr
+    assert run("sweep", "--out", tmp_path / "out", "--resume").exit_code == 0
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a system without signals")
 def test_ctrl_c_ends_a_sweep_and_says_how_to_go_on(tmp_path: Path) -> None:
     grid, out = tmp_path / "sweep.json", tmp_path / "results"

@@ -80,10 +80,36 @@ def test_what_differs_weighs_less(change: dict[str, Any]) -> None:
     assert differs < alike
 
 
-def test_a_family_weighs_as_the_root_of_its_runs() -> None:
-    many = [residual(0.0, family="many") for _ in range(36)]
-    weights = bands._weights(errors_of([*many, residual(0.3, family="single")], "time"), H100)
-    assert weights[:-1].sum() == pytest.approx(6 * weights[-1])
+def test_a_team_weighs_as_far_as_its_runs_make_its_centre_known() -> None:
+    """Where teams and the runs of one differ as much, 36 runs weigh as 2 / (1 + 1 / 36) single ones."""
+    spread = NORMAL_P90  # tenths of these two values are a standard deviation of one apart on either side
+    many = [residual(spread * (-1) ** place, family="many") for place in range(36)]
+    others = [residual(sign * math.sqrt(2), family=f"single {sign}") for sign in (-1.0, 1.0, 0.0)]
+    known = errors_of([*many, *others], "time")
+    size = bands._size_of_errors(many[0], "time")
+    assert bands.parts_of(known.scaled * size, known.teams) == pytest.approx((1.0, 1.0))
+    weights = bands._weights(known, H100)
+    assert weights[:36].sum() == pytest.approx(2 / (1 + 1 / 36) * weights[-1])
+
+
+def test_what_a_team_shares_is_not_its_own_part() -> None:
+    """Own runs tell it: beside them a far team's published errors count from its median, those of two runs in whole."""
+    far = [residual(1.0 + step, family="far") for step in (-0.1, 0.0, 0.1)]
+    known = errors_of([*far, residual(0.5, family="two"), residual(0.7, family="two")], "time")
+    size = bands._size_of_errors(far[0], "time")
+    assert known.own_part * size == pytest.approx([0.1, 0.0, -0.1, -0.5, -0.7])
+    alone = errors_of(far, "time")
+    assert np.asarray(bands._quantiles(alone, H100, is_own=True)) * size == pytest.approx([-0.1, 0.1])
+    assert np.asarray(bands._quantiles(alone, H100)) * size == pytest.approx([-1.1, -0.9])
+    found = band_among(H100, "H100", "time", far)
+    assert found.narrowed is not None
+    assert found.low < found.narrowed[0] < 1 == found.high < found.narrowed[1]
+
+
+def test_errors_at_first_sight_take_the_place_of_those_left_out_later() -> None:
+    mended = [residual(0.01 * place, family=str(place))._replace(first_time=0.3) for place in range(12)]
+    found = band_among(H100, "H100", "time", mended)
+    assert found.low == pytest.approx(math.exp(-0.3))
 
 
 def test_where_little_is_alike_errors_of_all_runs_are_mixed_in() -> None:

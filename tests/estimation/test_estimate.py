@@ -202,12 +202,12 @@ def test_constants_can_be_given() -> None:
 
 def test_assumptions_are_stated() -> None:
     def of(model: Any, on: Any, n: int) -> str:
-        job = Job(sequence_length=4096, global_batch_size=n)
+        job = Job(sequence_length=4096, global_batch_size=n, routing="balanced")
         return " ".join(estimate(model, on, n, Plan(), job=job, stack=None).assumptions)
 
     rack = cluster(tier("rack", 72, 900), tier("network", None, 50))
     assert "routed evenly" in of(mixtral(2), cluster(), 8)
-    uneven = Job(sequence_length=4096, global_batch_size=8, moe_imbalance=1.25)
+    uneven = Job(sequence_length=4096, global_batch_size=8, routing="1.25")
     texts = estimate(mixtral(2), cluster(), 8, Plan(ep=8), job=uneven, stack=None).assumptions
     assert any("1.25 times the mean" in text for text in texts)
     assert any("one copy of a token" in text for text in texts)
@@ -223,8 +223,8 @@ def test_assumptions_are_stated() -> None:
 
 def test_uneven_routing_takes_time_and_memory_but_no_flop() -> None:
     even, uneven = (
-        estimate(mixtral(4), cluster(), 64, Plan(ep=8, sharding="zero1"), job=replace(JOB, moe_imbalance=ratio))
-        for ratio in (1.0, 1.5)
+        estimate(mixtral(4), cluster(), 64, Plan(ep=8, sharding="zero1"), job=replace(JOB, routing=routing))
+        for routing in ("balanced", "1.5")
     )
     for part in ("matmul", "memory_bound", "ep_communication"):
         assert uneven.breakdown[part] > even.breakdown[part]

@@ -14,6 +14,7 @@ from shardplan.estimation.parts.terms import IN_FILES, MEMORY_TERMS, OF_BLOCKS, 
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.physics.costs.block import Times
 
+STYLE = Path(__file__).parents[2] / "src" / "shardplan" / "web" / "static" / "style.css"
 OUTPUT = Path(__file__).parents[2] / "docs" / "output.md"
 
 
@@ -29,6 +30,11 @@ def test_terms_are_what_formulas_return() -> None:
     assert {term.times for term in OF_BLOCKS} == {field.name for field in fields(Times)} - {"free"}
     assert [term.key for term in MEMORY_TERMS] == [field.name for field in fields(StageMemory)]
     assert len({term.letter for term in MEMORY_TERMS}) == len({term.tone for term in MEMORY_TERMS}) == len(MEMORY_TERMS)
+
+
+def test_every_tone_is_in_the_style_sheet_of_pages() -> None:
+    style = STYLE.read_text(encoding="utf-8")
+    assert all(f".{term.tone} {{" in style for term in (*STEP_TERMS, *MEMORY_TERMS))
 
 
 def test_labels_and_groups() -> None:

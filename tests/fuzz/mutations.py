@@ -70,7 +70,7 @@ def _by_yaml(content: bytes, chance: random.Random) -> bytes:
     try:
         record = yaml.safe_load(content)
         return yaml.safe_dump(changed(record, chance), sort_keys=False, allow_unicode=True).encode()
-    except (yaml.YAMLError, ValueError, TypeError, LookupError, RecursionError):
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, RecursionError, AttributeError):
         return _by_text(content, chance)
 
 

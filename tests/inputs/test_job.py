@@ -41,13 +41,12 @@ def test_refuses_unknown_choices_and_names_the_known_ones(field: str, value: obj
 
 WRONG: dict[str, tuple[Any, ...]] = {
     "tokens": (0, -1.0, math.nan, math.inf, -math.inf, 2e18, True, "many", [1], 10**17 * 100),
-    "moe_imbalance": (0.5, 0, -1, 1001, math.nan, math.inf, True, "1.2", None, [1.2]),
 }
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG.items() for value in values])
 def test_refuses_numbers_beyond_their_bounds(field: str, value: Any) -> None:
-    with pytest.raises(InputError, match="tokens" if field == "tokens" else r"moe_imbalance is .*at least 1 .*1000"):
+    with pytest.raises(InputError, match=field):
         job(**{field: value})
 
 

@@ -27,7 +27,7 @@ def test_counts_of_every_built_in_model_equal_the_index(source: ModelSource) -> 
 
 def test_the_index_lists_every_built_in_model_with_its_source() -> None:
     assert sorted(model_sources()) == list_models() == sorted(path.stem for path in MODELS.glob("*.json"))
-    assert len(model_sources()) == 48
+    assert len(model_sources()) == 51
     assert [source.name for source in model_sources().values() if not source.source] == []
 
 

@@ -16,7 +16,6 @@ from shardplan.inputs import words as vocabulary
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS, Plan
 from shardplan.inputs.software import Software
-from shardplan.physics.schedules.names import BUILT_IN
 
 TABLES = {name: table for name, table in vars(vocabulary).items() if isinstance(table, Words)}
 
@@ -77,9 +76,8 @@ def test_no_name_has_two_meanings(name: str) -> None:
     assert all(table[each] == value for each, value in named)
 
 
-def test_policies_and_schedules_are_those_that_there_are() -> None:
+def test_policies_are_those_that_there_are() -> None:
     assert {*vocabulary.RECOMPUTE_WORDS.values()} - {"minimal"} == {*RECOMPUTE_PRESETS, *RECOMPUTE_MODULES}
-    assert {*vocabulary.SCHEDULES.values()} == {*BUILT_IN}
 
 
 @given(st.sampled_from(sorted(vocabulary.SHARDINGS.names)), st.data())

@@ -403,5 +403,15 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "most = np.maximum(most, value if present.all() else np.where(present, value, 0.0))",
         "most = np.maximum(most, (np.where(present, value, 0.0)))",
     ): "where all stages hold a part nothing is set to zero: the condition saves work",
+    (
+        "physics/workload/attention.py",
+        "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)",
+        "normal = np.sqrt(-2 * np.log1p(-first)) * np.cos((np.pi) * second)",
+    ): "cosines of angles drawn from half a circle have the distribution of those from the whole: another fair draw",
+    (
+        "physics/costs/network.py",
+        "busiest: Numbers = 0.0",
+        "busiest: Numbers = -1.0",
+    ): "no axis carries less than nothing, and a torus has axes",
 }  # fmt: skip
 """Reason by file and by its lines before and after the change."""

@@ -90,7 +90,7 @@ def test_what_is_shown_is_written_by_an_export(name: str) -> None:
         ("megatron-lm", ("--global-batch-size 512", "--seq-length 8192", "--bf16 --fp8-format hybrid")),
         ("nemo", ("global_batch_size=512", "seq_length=8192", "plugins=bf16_with_fp8_mixed")),
         ("megatron-bridge", ("global_batch_size=512", "seq_length=8192", "mixed_precision=bf16_with_fp8")),
-        ("deepspeed", ("train_batch_size: 512", "mixed_precision: fp8")),
+        ("maxtext", ("max_target_length=8192", "quantization=fp8")),
     ],
 )
 def test_a_first_screen_says_the_job_in_the_words_of_the_framework(name: str, words: tuple[str, ...]) -> None:

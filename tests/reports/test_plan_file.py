@@ -56,7 +56,7 @@ def test_plans_have_the_options_of_their_framework() -> None:
     found = search(SMALL, cluster(), 16, job=job, stack="deepspeed", fix={"tp": 2}, top=2)
     record = through_json(plan_file_record(PlanFile.of(found)))
     for plan in (*record["plans"], record["recommended"]["plan"]):
-        assert {"train_batch_size: 64", "tensor_parallel.autotp_size: 2"} <= {*plan["framework_options"]}
+        assert {"train_batch_size: auto", "tensor_parallel.autotp_size: 2"} <= {*plan["framework_options"]}
         assert plan["framework_unsaid"] == ["sequence_length"]
     assert through_json(plan_file_record(plan_file_from_record(record))) == record
     anywhere = plan_file_record(PlanFile.of(searched()))["plans"][0]

@@ -12,8 +12,8 @@ from tests.physics.schedules.executor import equal, run
 from tests.simulation.cases import even, passes, pipeline, step
 
 from shardplan.base.errors import InputError
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.physics.schedules.base import ChunkTimes, Orders, Pass, Passes, Pipeline, PipelineSchedule, Schedule
-from shardplan.physics.schedules.names import BUILT_IN
 from shardplan.physics.schedules.one_f_one_b import OneForwardOneBackward
 from shardplan.physics.schedules.registry import closed_form, list_all_schedules, load_any_schedule
 from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, simulate

@@ -16,8 +16,8 @@ from tests.simulation.test_step import sizes, suited, uneven
 from shardplan.base.errors import InputError
 from shardplan.estimation.parts.chunks import MemoryParts
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.physics.schedules.base import ChunkTimes, Pipeline, PipelineSchedule, Schedule
-from shardplan.physics.schedules.names import BUILT_IN
 from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.simulation.events import PlacedStep, events_of
 from shardplan.simulation.memory import memory_of

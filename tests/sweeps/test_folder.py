@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
+import random
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from tests.sweeps.small import SMALL
 
 import shardplan
 from shardplan.base.errors import InputError
-from shardplan.decide.sweeps import run
+from shardplan.decide.sweeps import folder, run
 from shardplan.decide.sweeps.executors import rows_of
-from shardplan.decide.sweeps.folder import LOCK, MANIFEST, RESULTS, SCHEMA, holder_of, locked, new_folder, open_folder
+from shardplan.decide.sweeps.folder import (
+    CHUNKS,
+    LOCK,
+    MANIFEST,
+    RESULTS,
+    SCHEMA,
+    holder_of,
+    locked,
+    new_folder,
+    open_folder,
+)
 from shardplan.decide.sweeps.grid import SweepGrid, grid_of
-from shardplan.decide.sweeps.rows import Row
+from shardplan.decide.sweeps.rows import FAILED, Row, failed_row
 
 pytest.importorskip("polars", reason="comes with the extra 'sweep'")
 
@@ -59,7 +70,7 @@ def test_the_table_does_not_depend_on_executor_or_chunks(
     assert {each.name for each in (tmp_path / "a").iterdir()} == {MANIFEST, RESULTS, LOCK}
 
 
-@pytest.mark.parametrize("moment", range(1, 9))
+@pytest.mark.parametrize("moment", range(1, 10))
 def test_a_sweep_that_stops_at_any_write_goes_on_to_the_same_table(
     tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
@@ -77,7 +88,7 @@ def test_a_sweep_that_stops_at_any_write_goes_on_to_the_same_table(
         shardplan.sweep(SMALL, out=tmp_path)
     monkeypatch.setattr(Path, "replace", replace)
     if begun.exists():
-        assert open_folder(tmp_path).num_done == 2 * (moment - 2)
+        assert open_folder(tmp_path).num_done == min(2 * (moment - 2), 12)
     shardplan.sweep(SMALL, out=tmp_path, resume=begun.exists())
     assert (tmp_path / RESULTS).read_bytes() == undisturbed
     assert not [*tmp_path.rglob("*.tmp")]
@@ -102,6 +113,100 @@ def test_a_full_disk_is_reported_and_what_was_written_is_kept(
     assert open_folder(tmp_path).num_done == 4
     shardplan.sweep(SMALL, out=tmp_path, resume=True)
     assert (tmp_path / RESULTS).read_bytes() == undisturbed
+
+
+def _begun(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The chunks of a sweep whose last write failed, all of them answered."""
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "joined", _killed)
+        with pytest.raises(Killed):
+            shardplan.sweep(SMALL, out=path, resume=(path / MANIFEST).exists())
+    return sorted((path / CHUNKS).iterdir())
+
+
+def _killed(*_: object) -> None:
+    raise Killed
+
+
+def _flipped(path: Path, rng: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+DAMAGES: Final[dict[str, Any]] = {
+    "flipped bit": lambda chunks, rng: _flipped(rng.choice(chunks), rng),
+    "copied over another": lambda chunks, rng: shutil.copy(*rng.sample(chunks, 2)),
+    "cut": lambda chunks, rng: os.truncate(rng.choice(chunks), rng.randrange(200)),
+    "of another sweep": lambda chunks, rng: rng.choice(chunks).write_bytes(rng.choice(OF_ANOTHER)),
+}
+OF_ANOTHER: Final[list[bytes]] = []
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damaged_chunks_are_asked_again(
+    tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "VERSION", "0")
+        OF_ANOTHER[:] = [each.read_bytes() for each in _begun(tmp_path / "other", monkeypatch)]
+    chunks, rng = _begun(tmp_path / "results", monkeypatch), random.Random(kind)  # noqa: S311  # not a secret
+    for _ in range(20):
+        DAMAGES[kind](chunks, rng)
+        reopened = open_folder(tmp_path / "results")
+        reopened.reopen()
+        assert len(reopened.missing()) == 1
+        _begun(tmp_path / "results", monkeypatch)
+    shardplan.sweep(SMALL, out=tmp_path / "results", resume=True)
+    assert (tmp_path / "results" / RESULTS).read_bytes() == undisturbed
+
+
+@pytest.mark.parametrize("name", [RESULTS, MANIFEST])
+def test_a_flipped_bit_of_what_a_sweep_ends_with_is_found(tmp_path: Path, name: str) -> None:
+    shardplan.sweep(SMALL, out=tmp_path)
+    content, rng = (tmp_path / name).read_bytes(), random.Random(0)  # noqa: S311  # not a secret
+    for _ in range(50):
+        _flipped(tmp_path / name, rng)
+        with pytest.raises(InputError):
+            shardplan.sweep(SMALL, out=tmp_path, resume=True)
+        (tmp_path / name).write_bytes(content)
+
+
+def test_a_chunk_that_is_damaged_while_the_sweep_runs_ends_it(tmp_path: Path, undisturbed: bytes) -> None:
+    def damage(now: run.SweepProgress) -> None:
+        if now.num_done == now.num_questions:
+            _flipped(tmp_path / CHUNKS / "0000003.chunk", random.Random(0))  # noqa: S311  # not a secret
+
+    with pytest.raises(InputError, match="not as the sweep wrote it"):
+        shardplan.sweep(SMALL, out=tmp_path, progress=damage)
+    shardplan.sweep(SMALL, out=tmp_path, resume=True)
+    assert (tmp_path / RESULTS).read_bytes() == undisturbed
+
+
+def test_questions_that_failed_are_asked_again(
+    tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the resumed sweep is stopped; no other question is asked."""
+    asked: list[int] = []
+
+    def failing(grid: SweepGrid, numbers: list[int]) -> list[Row]:
+        asked.extend(numbers)
+        rows = _asked_once(grid, tuple(numbers))
+        return [row | failed_row(FAILED, "killed") if row["question"] in broken else row for row in rows]
+
+    monkeypatch.setattr(run, "rows_of", failing)
+    broken = {2, 5}
+    frame = shardplan.sweep(SMALL, out=tmp_path)
+    assert set(frame.filter(frame["outcome"] == FAILED)["question"]) == broken
+    broken, asked = {5}, []
+    frame = shardplan.sweep(SMALL, out=tmp_path, resume=True)
+    assert {2, 5} <= {*asked}
+    assert len(asked) <= 4
+    assert set(frame.filter(frame["outcome"] == FAILED)["question"]) == broken
+    broken = set()
+    shardplan.sweep(SMALL, out=tmp_path, resume=True)
+    assert (tmp_path / RESULTS).read_bytes() == undisturbed
+    assert {each.name for each in tmp_path.iterdir()} == {MANIFEST, RESULTS, LOCK}
 
 
 def test_two_sweeps_on_one_folder_exclude_each_other(tmp_path: Path) -> None:
@@ -138,15 +243,13 @@ def test_foreign_manifests_are_refused(tmp_path: Path, text: str) -> None:
         open_folder(tmp_path)
 
 
-def test_a_sweep_is_resumed_with_its_own_grid_and_inputs(tmp_path: Path) -> None:
+def test_a_sweep_is_resumed_with_its_own_grid_and_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_folder(tmp_path, grid_of(SMALL), 2)
     with pytest.raises(InputError, match="holds a sweep already"):
         shardplan.sweep(SMALL, out=tmp_path)
     with pytest.raises(InputError, match="another grid"):
         shardplan.sweep(SMALL | {"gpus": 8}, out=tmp_path, resume=True)
-    manifest: dict[str, Any] = json.loads((tmp_path / MANIFEST).read_text())
-    manifest["inputs"]["model llama-3.2-1b"] = "of another day"
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    monkeypatch.setattr(folder, "model_named", lambda _: "of another day")
     with pytest.raises(InputError, match="have changed: model llama"):
         shardplan.sweep(SMALL, out=tmp_path, resume=True)
 

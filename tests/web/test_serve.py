@@ -57,6 +57,29 @@ def test_a_signal_ends_it_cleanly(kind: signal.Signals) -> None:
         assert process.stderr.read() == ""
 
 
+INTERRUPTED = """
+import signal, sys
+from shardplan.cli.main import main
+from uvicorn import Server
+
+def interrupted(server, sockets, *, kind=getattr(signal, sys.argv.pop()), run=Server.run):
+    signal.raise_signal(kind)
+    run(server, sockets=sockets)
+
+Server.run = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize("kind", ["SIGINT", "SIGTERM"])
+def test_a_signal_before_the_server_has_its_own_handlers_ends_it_too(kind: str) -> None:
+    arguments = ("serve", "--port", "0", "--api-only", kind)
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_a_signal_ends_it_with_a_search_under_way() -> None:
     with _served("--api-only") as (process, address):
         port = int(address.rstrip("/").rpartition(":")[2])

@@ -61,7 +61,7 @@ def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: 
 
 def _runs_on(audit: Audit) -> str:
     """The file's framework where it is priced by the record of another one, or by none."""
-    from shardplan.launch.audit.improve import OWN_NAMES
+    from shardplan.launch.audit.wording import OWN_NAMES
 
     name = (audit.reading.framework, audit.reading.version)
     if audit.put.stack is None:
@@ -121,21 +121,19 @@ def _missing(audit: Audit) -> list[Part]:
 def _improvements(found: Sequence[Improvement]) -> list[Part]:
     """Changes as a diff of options."""
     lines = [line for each in found for line in _improvement(each)]
-    return [Part("Better", lines, "predicted, the most valuable first")] if lines else []
+    return (
+        [Part("Better", lines, "predicted, the most valuable first (range: 8 in 10 measured pairs)")] if lines else []
+    )
 
 
 def _improvement(each: Improvement) -> Iterable[Line]:
     change = ", ".join(
         f"{field_name(key)} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items()
     )
-    gain = "runs and fits" if each.gain is None else f"{100 * each.gain:.0f} % less time"
     time, memory = format_time(each.estimate.step_time), format_bytes(each.estimate.peak_memory_bytes)
-    yield Line(f"{gain}: {time} a step, {memory}: {change}", tone="strong")
+    yield Line(f"{each.gain_text}: {time} a step, {memory}: {change}", tone="strong")
     options: list[tuple[str, Tone]] = [(f"- {option}", "wrong") for option in each.removed]
     options += [(f"+ {option}", "useful") for option in each.added]
-    if each.unsaid:
-        names = ", ".join(name.replace("_", " ") for name in each.unsaid)
-        options.append((f"no option states {names}: set it in the code of the configuration", ""))
     options += [(f"untested: {text.partition(': ')[2]}", "doubt") for text in each.estimate.untested]
     for text, tone in options:
         yield Line(text, tone=tone, indent=4)
@@ -208,11 +206,11 @@ def _improvement_record(better: Improvement) -> dict[str, Any]:
     return {
         "change": plain(better.change),
         "flags": [*(f"- {each}" for each in better.removed), *(f"+ {each}" for each in better.added)],
-        "unsaid": list(better.unsaid),
         "untested": list(better.estimate.untested),
         "step_time_s": better.estimate.step_time,
         "peak_memory_bytes": better.estimate.peak_memory_bytes,
         "gain": better.gain,
+        "gain_band": None if better.gain_band is None else list(better.gain_band),
     }
 
 

@@ -293,9 +293,9 @@ def _kept(kept: Sequence[Kept]) -> Part:
 def refit_document(found: Refit, changes: Sequence[RefitChange], *, is_written: bool) -> AnswerDocument:
     """Errors in-sample and left out, and what would change."""
     errors = refit_errors(found)
-    pairs = {title: zip(("in-sample", "family left out"), errors[name], strict=True) for name, title in TITLES.items()}
+    pairs = {title: zip(("in-sample", "team left out"), errors[name], strict=True) for name, title in TITLES.items()}
     about = "that changed" if is_written else "that would change (--write changes them)"
-    runs = f"{len(found.cases):,} published runs, each of {len(found.fit.folds) - 1} families left out once"
+    runs = f"{len(found.cases):,} published runs, each of {len(found.fit.folds) - 1} teams left out once"
     return AnswerDocument(
         name="refit",
         verdict=[Line(runs, tone="strong")],
@@ -307,7 +307,7 @@ def refit_document(found: Refit, changes: Sequence[RefitChange], *, is_written: 
         ],
         record=lambda: {
             "num_runs": len(found.cases),
-            "families": [family for family in found.fit.folds if family is not None],
+            "teams": [team for team in found.fit.folds if team is not None],
             "objectives": list(found.fit.objectives),
             **{name: {"in_sample": plain(one), "left_out": plain(other)} for name, (one, other) in errors.items()},
             "constants": plain(changes),
@@ -317,7 +317,7 @@ def refit_document(found: Refit, changes: Sequence[RefitChange], *, is_written: 
 
 
 def refit_errors(found: Refit) -> dict[str, tuple[Errors, Errors]]:
-    """Errors of step time and of peak memory: in-sample, and each run by constants that never saw its family."""
+    """Errors of step time and of peak memory: in-sample, and each run by constants that never saw its team."""
     return {
         "step_time": (errors_of(found.time[:, 0]), errors_of(found.left_out(found.time))),
         "peak_memory": (errors_of(found.memory[:, 0]), errors_of(found.left_out(found.memory))),

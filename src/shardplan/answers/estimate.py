@@ -30,12 +30,12 @@ from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
-from shardplan.reports.breakdown import Share, memory_bar, step_split
+from shardplan.reports.breakdown import Share, memory_bar, memory_use, step_split
 from shardplan.reports.forms.framework_options import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
-    memory_use,
+    narrowed_text,
     note_sentence,
     rates_text,
     run_text,
@@ -118,6 +118,7 @@ def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, r
     return [
         *_refusals(estimate),
         *fits,
+        *([] if (narrowed := narrowed_text(estimate)) is None else [Line(narrowed, "", "quiet")]),
         *doubt_lines(estimate),
         plan_line(estimate),
         *([Line(runs_on, "Runs on", "strong")] if runs_on else _framework(question, estimate, is_whole=is_whole)),

@@ -22,6 +22,7 @@ from shardplan.base.outputs import JsonTarget
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
+from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import Ties
 from shardplan.reports.explanation import Explanation, explained_record
 from shardplan.reports.leverage import most_helpful
@@ -31,13 +32,12 @@ from shardplan.reports.recommendation import (
     faster_by,
     listed_plans,
     lost_text,
+    num_that_fit,
     reason,
     recommendation,
-    simulated_sentences,
-    simulated_text,
     ties_sentence,
 )
-from shardplan.reports.texts.answer import idle_text, library_texts, num_that_fit, percent, sentence
+from shardplan.reports.texts.answer import idle_text, library_texts, percent, sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.reports.texts.plan import field_text, flags_text, short_recompute, short_sharding
 
@@ -138,7 +138,7 @@ def plans_part(result: SearchResult, found: Recommendation, most: int | None = N
         return "good" if estimate.plan == found.estimate.plan else "strong" if estimate is best else ""
 
     table = RowTable(shown.estimates, plan_columns(result, ties, most), tone, _notes(shown.estimates, ties))
-    simulated = [Line(text, tone="quiet") for text in simulated_sentences(ties, result.estimates)]
+    simulated = [Line(text, tone="quiet") for text in _simulated_sentences(ties, result.estimates)]
     return Part("Best plans", [table, *simulated], f"{that_fit}, each with other degrees; mb: micro-batch")
 
 
@@ -158,11 +158,11 @@ def plan_columns(result: SearchResult, ties: Ties, most: int | None) -> list[Col
         Column("", "", lambda e: shown.places.get(e.plan, "")),
         Column("", "", lambda e: _mark(e, ties, best), is_text=True),
         Column("", "step", lambda e: e.step_time, format_time),
-        *([] if retimed is None else [Column("", "simulated", lambda e: simulated_text(retimed, e))]),
+        *([] if retimed is None else [Column("", "simulated", lambda e: _simulated_text(retimed, e))]),
         Column("", "lost", lambda e: "" if e is best else lost_text(e, best, ties), rank=3),
         Column("", WORST, worst, rank=5),
         Column("", "MFU", lambda e: e.mfu, percent, rank=2),
-        Column("", "memory", text=memory_text),
+        Column("", "memory", memory_text),
         *(Column("", name.removeprefix("tp_"), of_plan(name)) for name in shown.degrees),
         Column("", "dp", lambda e: e.dp),
         Column("", "mb", of_plan("micro_batch_size")),
@@ -173,6 +173,27 @@ def plan_columns(result: SearchResult, ties: Ties, most: int | None) -> list[Col
         Column("", "sharding", lambda e: short_sharding(e.plan), is_text=True, rank=1),
         Column("", "recompute", lambda e: short_recompute(e.plan), is_text=True, rank=1),
     ]
+
+
+def _simulated_text(retimed: Retimed, estimate: Estimate) -> str:
+    """The simulated step time of a plan; "no" where it was not simulated."""
+    time = retimed.step_time.get(estimate.plan)
+    return "no" if time is None else format_time(time)
+
+
+def _simulated_sentences(ties: Ties, estimates: Sequence[Estimate]) -> list[str]:
+    """Which plans were simulated, and why others of the list were not."""
+    retimed = ties.retimed
+    if retimed is None:
+        return []
+    near = f"{100 * CLOSED_FORM_ERROR:.0f} %"
+    text = (
+        f"{retimed.num_plans:,} plans were simulated, which ranks them: those listed and those whose closed form is "
+        f"within {near} of the best, {retimed.most:,} at most."
+    )
+    places = {each.plan: f"plan {number}" for number, each in enumerate(estimates, start=1)}
+    kept = [f"{places.get(plan, 'the recommended plan')} ({why})" for plan, why in retimed.not_simulated.items()]
+    return [text, f"Not simulated, and with the time of the closed form: {'; '.join(kept)}."] if kept else [text]
 
 
 def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:

@@ -70,6 +70,42 @@ def stack_document(stack: Stack) -> AnswerDocument:
     )
 
 
+def releases_document(stack: Stack) -> AnswerDocument:
+    """What changed in a framework from month to month, and the versions whose limits are on record."""
+    changes = [(change, name, value) for change in stack.earlier for name, value in change.values.items()]
+    columns = (
+        Column("before", "before", lambda row: row[0].before, is_text=True),
+        Column("field", "field", lambda row: row[1], is_text=True),
+        Column("value", "was", lambda row: row[2], default_text, is_text=True),
+        Column("source", "source", lambda row: row[0].sources[row[1]], is_text=True, is_wide=True),
+    )
+    table = RowTable(changes, columns)
+    records = [each for each in (stack.can_run, *stack.can_run_before) if each is not None]
+    first = f"first release {stack.since}" if stack.since else "no history on record: today's behaviour is all there is"
+    sources = [f"{change.before} {name}: {change.sources[name]}" for change, name, _ in changes]
+    versions = [f"{stack.name}@{each.version}: {each.date}" for each in records]
+    return AnswerDocument(
+        name="releases",
+        verdict=[Line(f"{stack.full_name} ({stack.name}): {first}", tone="strong")],
+        parts=[
+            *(
+                [Part("What was different", [table], "before the month, back to the change before it")]
+                if changes
+                else []
+            ),
+            *([Part("Sources", [Bullets(sources, "quiet")])] if changes else []),
+            *([Part("Versions", [Bullets(versions)], "whose limits are on record")] if records else []),
+        ],
+        table=table,
+        record=lambda: {
+            "name": stack.name,
+            "since": stack.since or None,
+            "versions": [{"version": each.version, "date": each.date} for each in records],
+            "changes": table,
+        },
+    )
+
+
 def default_text(value: object) -> str:
     """A default as text."""
     if isinstance(value, Mapping):

@@ -11,10 +11,10 @@ from typing import Any, Final
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Item, Line, Part, RowTable, Tone
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_bytes, format_time
-from shardplan.calibrate.defaults import is_only_compared
-from shardplan.calibrate.errors import Errors, Verdicts
+from shardplan.calibrate.errors import Errors, Inside, Verdicts
 from shardplan.calibrate.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
 from shardplan.calibrate.runs.cells import TIERS
+from shardplan.calibrate.runs.families import is_only_compared
 from shardplan.calibrate.usable import problems_of
 from shardplan.calibrate.validate import Validation
 from shardplan.inputs.profile import Profile, load_profile
@@ -60,6 +60,7 @@ VERDICTS: Final = (
 )
 """The same of verdicts."""
 Named = tuple[str, Errors] | tuple[str, Verdicts]
+NamedInside = tuple[str, Inside]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +170,7 @@ def validation_document(
             *_verdict(found, named, profile),
             *([Line(f"{found.slip[:1].upper()}{found.slip[1:]}.", tone="warning")] if found.slip is not None else ()),
             *(
-                [Line(f"On runs whose family the fit never saw, as README.md says: {stated.text}.")]
+                [Line(f"On runs whose team the fit never saw, as README.md says: {stated.text}.")]
                 if stated is not None
                 else ()
             ),
@@ -202,7 +203,7 @@ def _predicted_parts(found: Validation, by: str) -> Iterable[Part]:
     yield from _wrong_verdicts(found.not_fitting, "Predicted not to fit", about, "fits: false")
     about = "though they ran out of memory; needed against usable memory"
     yield from _wrong_verdicts(found.false_fits, "Predicted to fit", about, "result: oom and fits: true")
-    yield from _order(found)
+    yield from _order(found, by)
 
 
 def error_parts(title: str, rows: Sequence[tuple[str, Errors]], by: str | None = None) -> list[Part]:
@@ -250,7 +251,7 @@ def _seen(seen: Seen) -> list[str]:
     if seen.num_published:
         which = "The constants" if seen.fitted_to is None else "The shipped constants that it keeps"
         among = "these runs" if seen.num_published == seen.num_runs else f"{seen.num_published:,} of these runs"
-        said.append(f"{which} were fitted to {among}; docs/accuracy.md counts with each family left out.")
+        said.append(f"{which} were fitted to {among}; docs/accuracy.md counts with each team left out.")
     return said
 
 
@@ -325,12 +326,29 @@ def _by_tier(found: Validation) -> str:
     return f" of runs that are described in full (tier A): {', '.join(texts)}" if len(texts) > 1 else ""
 
 
-def _order(found: Validation) -> Iterable[Part]:
+def _inside(rows: Mapping[str, Inside], by: str) -> RowTable:
+    """Coverage by name, all runs last."""
+    named = [(name, one) for name, one in rows.items() if name != "all"]
+    shown: Sequence[NamedInside] = [*named, ("all", rows["all"])]
+    columns = (
+        Column("", by, lambda row: row[0], is_text=True),
+        Column("", "n", lambda row: row[1].n),
+        Column("", "inside", lambda row: row[1].share, percent),
+        Column("", "from", lambda row: row[1].low, percent),
+        Column("", "to", lambda row: row[1].high, percent),
+    )
+    return RowTable(shown, columns, lambda row: "strong" if row is shown[-1] else "")
+
+
+def _order(found: Validation, by: str) -> Iterable[Part]:
     """How often bands hold, and the order within sweeps."""
     coverage, ranking = found.coverage(), found.ranking()
     if coverage is not None:
         said = f"{percent(coverage)} of the measured step times lie inside their band; it should be 80 %"
-        yield Part("Bands", [Line(f"{said}{_by_tier(found)}.")])
+        about = (
+            "step times inside their 80 % band, with the 95 % interval of that share; rows not predicted are outside"
+        )
+        yield Part("Bands", [_inside(found.coverage_by(by), by), Line(f"{said}{_by_tier(found)}.")], about)
     if not ranking["sweeps"]:
         return
     parts = [f"{ranking['sweeps']} sweep{'s' * (ranking['sweeps'] != 1)}"]

@@ -15,6 +15,7 @@ from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.base.records import field_values
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.read.places import Places
 from shardplan.planner.stopping import Stop
 from shardplan.render.html import notebook_html
 from shardplan.render.record import document_record
@@ -42,7 +43,8 @@ class AuditAnswer(answer.Audit, AsRecord):
 
 def audit(
     file: str | os.PathLike[str],
-    *,
+    *companions: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     model: ModelLike | None = None,
     cluster: ClusterLike | None = None,
     num_accelerators: int | None = None,
@@ -56,16 +58,20 @@ def audit(
 ) -> AuditAnswer:
     """Reads a launch file without running it: ``audit("launch.sh", cluster="dgx-h100", num_accelerators=512)``.
 
-    ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in Python;
-    ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements such as
-    ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
+    ``companions``: files that it names, and configurations that hold with it; ``root``: the folder that it is launched
+    from. ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in
+    Python; ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements
+    such as ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
     improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises
     ``InputError`` for a file that is not read and for wrong arguments; a plan that breaks a rule is an answer.
     """
     stated = {key: str(value) for key, value in (given or {}).items()}
     if num_accelerators is not None:
         stated["num_accelerators"] = str(num_accelerators)
-    ask = Ask(path=Path(file), env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated)
+    places = Places(root=None if root is None else Path(root), companions=tuple(map(Path, companions)))
+    ask = Ask(
+        path=Path(file), env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated, places=places
+    )
     found = answer.audit_launch(
         ask,
         model=None if model is None else model_of(model),

@@ -35,7 +35,7 @@ class JobFields(TypedDict, total=False):
     grad_dtype: str
     moment_dtype: str
     dropout: bool
-    moe_imbalance: float
+    routing: str
     tokens: float | str | None
     documents: tuple[int, ...] | None
     train: str

@@ -146,8 +146,8 @@ class QuestionForm:
     )
     overrides: ReplacedFields = field(default_factory=dict)
     stack: str | None = asked(
-        "Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION for a version, "
-        "`any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
+        "Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION or NAME@YYYY-MM "
+        "for an earlier one, `any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
         panel="Job",
         metavar="NAME|FILE",
         completes=("physics.frameworks.stack", "list_stacks"),

@@ -182,6 +182,15 @@ def example_files() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in EXAMPLE_KINDS}
 
 
+def bytes_of(path: Path) -> bytes:
+    """The content of a file; empty where it cannot be read."""
+    try:
+        note_read(path)
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 def has_content(path: Path, content: bytes) -> bool:
     """Whether the file at ``path`` holds ``content``; False where there is none."""
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content

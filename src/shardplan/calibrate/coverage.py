@@ -1,16 +1,16 @@
-r"""How often bands hold: each run against the band that all other families make for it.
+r"""How often bands hold: each run against the band that all other teams make for it.
 
-A run that lies inside its 10-90 band under constants and errors that never saw its family is what a user with a new
-stack can expect; four in five should. Runs of one family share most of their error, so not even a perfect band covers
-every family as it should. Errors, in the units of ``estimation.band``, are of two parts, what a family shares and what
+A run that lies inside its 10-90 band under constants and errors that never saw its team is what a user with a new
+stack can expect; four in five should. Runs of one team share much of their error, so not even a perfect band covers
+every team as it should. Errors, in the units of ``estimation.band``, are of two parts, what a team shares and what
 its runs have of their own:
 
-.. math:: z_{fr} = b_f + s_f\,e_{fr}, \quad b_f \sim N(0, \tau), \; \ln s_f \sim N(\ln s, \omega), \; e \sim N(0, 1)
+.. math:: z_{tr} = b_t + s_t\,e_{tr}, \quad b_t \sim N(0, \tau), \; \ln s_t \sim N(\ln s, \omega), \; e \sim N(0, 1)
 
-A band of which 80 % of all such runs are inside covers less of a family with a large :math:`b_f` or :math:`s_f`, and
-more of one with small ones, and neither is known of a family that nobody has measured. The share of a family with few
+A band of which 80 % of all such runs are inside covers less of a team with a large :math:`b_t` or :math:`s_t`, and
+more of one with small ones, and neither is known of a team that nobody has measured. The share of a team with few
 runs is a draw besides: of 20 independent runs 15 to 17 lie inside three times in five. ``attainable`` draws them with
-the families' sizes, and with the spreads of their centres and of their runs.
+the teams' sizes, and with the spreads of their centres and of their runs.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Covered:
     """A run with the band that other families make for it."""
 
     id: str
+    team: str
     family: str
     generation: str
     measured: float
@@ -88,13 +89,13 @@ def covered_runs(
     known = [run for run in residuals if run.has(quantity)]
 
     def left_out(run: Residual) -> tuple[str, str | None]:
-        return run.family, run.features.generation if unmeasured else None
+        return run.team or run.family, run.features.generation if unmeasured else None
 
     others = {
-        (family, generation): errors_of(
-            [run for run in known if run.family != family and run.features.generation != generation], quantity
+        (team, generation): errors_of(
+            [run for run in known if left_out(run)[0] != team and run.features.generation != generation], quantity
         )
-        for family, generation in {left_out(run) for run in known}
+        for team, generation in {left_out(run) for run in known}
     }
     found = [(run, others[left_out(run)]) for run in known]
     told = ratios or {run.id: getattr(run, quantity) for run in known}
@@ -102,6 +103,7 @@ def covered_runs(
     return tuple(
         Covered(
             id=run.id,
+            team=run.team or run.family,
             family=run.family,
             generation=run.features.generation,
             measured=measured,
@@ -128,8 +130,8 @@ def coverage_of(runs: Iterable[Covered]) -> Coverage | None:
     )
 
 
-def coverage_by(runs: Sequence[Covered], by: Literal["family", "generation"], *, smallest: int) -> dict[str, Coverage]:
-    """Shares of every family (or generation) that has at least ``smallest`` runs, in the order of their names."""
+def coverage_by(runs: Sequence[Covered], by: Literal["team", "generation"], *, smallest: int) -> dict[str, Coverage]:
+    """Shares of every team (or generation) that has at least ``smallest`` runs, in the order of their names."""
     groups = grouped(runs, attrgetter(by))
     found = {name: coverage_of(groups[name]) for name in sorted(groups) if len(groups[name]) >= smallest}
     return {name: coverage for name, coverage in found.items() if coverage is not None}
@@ -137,25 +139,24 @@ def coverage_by(runs: Sequence[Covered], by: Literal["family", "generation"], *,
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Spread of errors between families and within them, in the units of bands."""
+    """Spread of errors between teams and within them, in the units of bands."""
 
     between: float
-    """Root mean square of the families' median errors."""
+    """Root mean square of the teams' median errors."""
     within: float
-    """Geometric mean of the standard deviations of runs of one family."""
+    """Geometric mean of the standard deviations of runs of one team."""
     of_within: float
     """Standard deviation of their logarithm."""
 
 
 def spread_of(known: KnownErrors, smallest: int) -> tuple[Spread, tuple[int, ...]]:
-    """Spread of the families of at least ``smallest`` runs, and how many runs each has.
+    """Spread of the teams of at least ``smallest`` runs, and how many runs each has.
 
-    Medians, and tenths to nine tenths of a family as those of a normal distribution: a few runs with a cause of their
+    Medians, and tenths to nine tenths of a team as those of a normal distribution: a few runs with a cause of their
     own are no spread.
     """
-    names = np.asarray([run.family for run in known.runs])
-    families = [known.scaled[names == name] for name in dict.fromkeys(names.tolist())]
-    large = [errors for errors in families if len(errors) >= smallest]
+    teams = [known.scaled[known.teams == team] for team in range(known.teams.max(initial=-1) + 1)]
+    large = [errors for errors in teams if len(errors) >= smallest]
     centres = np.asarray([np.median(errors) for errors in large])
     deviations = [np.subtract(*np.quantile(errors, (0.9, 0.1))) / (2 * NORMAL_P90) for errors in large]
     widths = np.log(np.maximum(deviations, EQUAL))
@@ -168,14 +169,14 @@ def spread_of(known: KnownErrors, smallest: int) -> tuple[Spread, tuple[int, ...
 
 
 def attainable(spread: Spread, sizes: Sequence[int], *, is_spread_known: bool = False) -> NDArray[np.float64]:
-    """Share inside of each family (column), of many sets (row) of families with these ``sizes`` of runs.
+    """Share inside of each team (column), of many sets (row) of teams with these ``sizes`` of runs.
 
-    ``is_spread_known``: a band as wide as the runs of each family spread, instead of the same for all.
+    ``is_spread_known``: a band as wide as the runs of each team spread, instead of the same for all.
     """
     random = np.random.default_rng(0)
-    of_families = random.standard_normal((2, DRAWS, len(sizes)))
-    centres = spread.between * of_families[0]
-    within = spread.within * np.exp(spread.of_within * of_families[1])
+    of_teams = random.standard_normal((2, DRAWS, len(sizes)))
+    centres = spread.between * of_teams[0]
+    within = spread.within * np.exp(spread.of_within * of_teams[1])
     ends = NORMAL_P90 * np.hypot(spread.between, within)
     if not is_spread_known:
         every = centres + within * random.standard_normal((20, *centres.shape))

@@ -1,7 +1,7 @@
 """The shipped constants, fitted again from the published runs: one command that anyone can rerun, with the same result.
 
 Constants go to ``data/profiles/*.yaml`` with value, prior and standard deviations; the errors of every run under
-constants that never saw its family go to ``data/profiles/residuals.csv``, from which bands are made. Where each of
+constants that never saw its team go to ``data/profiles/residuals.csv``, from which bands are made. Where each of
 these fits ended goes to ``data/profiles/moves.csv``: whether a fit would still end there is checked without another.
 """
 
@@ -20,34 +20,30 @@ import numpy as np
 import yaml
 
 from shardplan.base.fields import dataclass
-from shardplan.base.files import read_document
 from shardplan.base.records import plain
 from shardplan.calibrate.constants import SD_DIGITS, Vector, free_constants, profiles_at, rounded, with_part
 from shardplan.calibrate.errors import NEEDS_HEAD
 from shardplan.calibrate.fit import Fit, evidence_of, fit
 from shardplan.calibrate.left_out import neighbourhoods_of, residual_of, with_gap_factors
 from shardplan.calibrate.predict import PosedRun, ask_all, cases_of, log_ratios_and_needs
-from shardplan.calibrate.runs.rows import SHIPPED_RUNS, MeasuredRun, shipped_runs
+from shardplan.calibrate.runs.families import QUANTITIES, compared_only, team_of
+from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
 from shardplan.inputs.readers.residuals import EVEN, Residual, residual_row
 
 PUBLISHED = "the published runs that ship with the product"
-VALIDATION_ONLY = SHIPPED_RUNS.parent / "validation_only.yaml"
-"""Published runs that the shipped constants are not fitted to."""
 MOVES = PROFILES / "moves.csv"
 """Moves of the constants of every fit: a row for what it left out (the first: nothing), a column for a constant."""
 LEFT_OUT = "left_out"
-QUANTITIES = ("step_time", "peak_memory_bytes")
-"""What a run measures."""
 
-LeftOut = Literal["family", "generation", "neighbourhood"]
+LeftOut = Literal["team", "generation", "neighbourhood"]
 RADIUS = 2.5
 """Distance within which runs are of one neighbourhood."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refit:
-    """Constants fitted to all published runs, and to all but one family (or generation) for every one of them."""
+    """Constants fitted to all published runs, and to all but one team (or generation) for every one of them."""
 
     cases: tuple[PosedRun, ...]
     groups: tuple[str, ...]
@@ -66,7 +62,7 @@ class Refit:
         return tuple(name for case, name in zip(self.cases, self.groups, strict=True) if case.asked.run.ran)
 
     def left_out(self, table: Vector) -> Vector:
-        """Each case's value in the fold that never saw its family (or generation).
+        """Each case's value in the fold that never saw its team (or generation).
 
         That of the fit to all where the fit sees none of them.
         """
@@ -76,7 +72,7 @@ class Refit:
 
 def refit(
     *,
-    left_out: LeftOut = "family",
+    left_out: LeftOut = "team",
     start: Vector | None = None,
     iterations: int | None = None,
     progress: Callable[[int, float], None] | None = None,
@@ -113,35 +109,18 @@ def shipped_moves() -> dict[str, Vector]:
 
 def _as_fitted(case: PosedRun) -> tuple[PosedRun, ...]:
     """The case with what the fit sees of its measurements; nothing where it sees none."""
-    run, compared = case.asked.run, validation_only().get(case.asked.run.family, ())
+    run, compared = case.asked.run, compared_only().get(case.asked.run.family, ())
     time, memory = (None if name in compared else getattr(run, name) for name in QUANTITIES)
     if time is None and memory is None:
         return ()
     return (replace(case, asked=replace(case.asked, run=replace(run, step_time=time, peak_memory_bytes=memory))),)
 
 
-def is_fitted(run: MeasuredRun) -> bool:
-    """Whether the shipped constants are fitted to all that a published run measured."""
-    return run.family not in validation_only()
-
-
-def is_only_compared(family: str) -> bool:
-    """Whether the shipped constants are fitted to nothing that a published family measured."""
-    return set(validation_only().get(family, ())) == set(QUANTITIES)
-
-
-@cache
-def validation_only() -> Mapping[str, tuple[str, ...]]:
-    """Families with measurements that the shipped constants are only compared with, and which these are."""
-    rows = read_document(VALIDATION_ONLY)["families"]
-    return {row["family"]: tuple(row.get("quantities", QUANTITIES)) for row in rows}
-
-
 def _groups(cases: Sequence[PosedRun], left_out: LeftOut) -> tuple[str, ...]:
     if left_out == "neighbourhood":
         unpredicted = EVEN, math.nan
         return neighbourhoods_of([residual_of(case, math.nan, math.nan, *unpredicted) for case in cases], RADIUS)
-    return tuple(case.asked.run.family if left_out == "family" else case.generation for case in cases)
+    return tuple(team_of(case.asked.run.family) if left_out == "team" else case.generation for case in cases)
 
 
 def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:
@@ -181,7 +160,7 @@ def residuals_table(found: Refit) -> str:
 
 
 def needs_table(found: Refit) -> str:
-    """What every run needs of the usable memory by constants that never saw its family, as CSV."""
+    """What every run needs of the usable memory by constants that never saw its team, as CSV."""
     needs = zip(found.cases, found.left_out(found.need), strict=True)
     return _table([dict(zip(NEEDS_HEAD, (case.asked.run.id, f"{need:.4f}"), strict=True)) for case, need in needs])
 

@@ -26,7 +26,7 @@ SMALLEST_SWEEP: Final = 3
 CLEAR_DIFFERENCE: Final = 0.05
 """Pairs of configurations whose measured times differ by less are not asked for their order."""
 NEEDS: Final = DATA / "profiles" / "needs.csv"
-"""ln(needed / usable memory) of every shipped run by constants that never saw its family."""
+"""ln(needed / usable memory) of every shipped run by constants that never saw its team."""
 NEEDS_HEAD: Final = ("id", "log_need")
 CLOSE, FAR = 0.03, 0.10
 """Shares of the usable memory by which a false "fits" is distinguished."""
@@ -132,6 +132,37 @@ def verdicts_of(predictions: Sequence[Prediction]) -> Verdicts:
         false_fits_beyond_10_percent=int(np.sum(np.asarray(false_fits) > FAR)),
         false_misfits=false_misfits,
     )
+
+
+Z95: Final = 1.96
+"""Standard deviations on either side of which 95 % of a normal distribution lie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inside:
+    """How many of some measurements lie inside their band, as a share with its uncertainty."""
+
+    n: int
+    """Measurements; those of rows that cannot be predicted are misses."""
+    share: float
+    """Of them inside."""
+    low: float
+    """Of the 95 % interval of the share, were the runs independent (Wilson's)."""
+    high: float
+
+
+def inside_of(hits: Sequence[bool]) -> Inside | None:
+    r"""Share of ``hits`` with Wilson's interval; None where there are none.
+
+    .. math:: \frac{p + z^2 / 2n \pm z \sqrt{p (1 - p) / n + z^2 / 4 n^2}}{1 + z^2 / n}
+    """
+    n = len(hits)
+    if not n:
+        return None
+    share, spread = sum(hits) / n, Z95**2 / n
+    half = Z95 * np.sqrt(share * (1 - share) / n + spread / (4 * n))
+    low, high = ((share + spread / 2 + sign * half) / (1 + spread) for sign in (-1, 1))
+    return Inside(n=n, share=share, low=max(float(low), 0.0), high=min(float(high), 1.0))
 
 
 @cache

@@ -1,4 +1,4 @@
-r"""Maximum a posteriori fit of the free constants to measured runs: to all, and with each family left out, at once.
+r"""Maximum a posteriori fit of the free constants to measured runs: to all, and with each team left out, at once.
 
 .. math:: \min_\theta \sum_i w_i\,\rho(r_i(\theta) / s) + \frac12 \sum_j \theta_j^2 / \sigma_j^2
 

@@ -20,6 +20,7 @@ from shardplan.base.fields import dataclass
 from shardplan.calibrate.constants import profiles_at
 from shardplan.calibrate.fit import Fit
 from shardplan.calibrate.predict import PosedRun, log_ratios
+from shardplan.calibrate.runs.families import first_errors, team_of
 from shardplan.calibrate.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
 from shardplan.estimation.evidence import NEIGHBOURHOOD, KnownRuns
@@ -125,6 +126,7 @@ def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitt
     """
     run = case.asked.run
     exact = features_of(case.asked.question, plan=case.asked.plan)._replace(shares=shares)
+    first = first_errors(run.id)
     time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
     return Residual(
         id=run.id,
@@ -136,6 +138,9 @@ def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitt
         measured_step_time=run.step_time,
         predicted_step_time=None if run.step_time is None else run.step_time * math.exp(fitted),
         tier=run.tier or DESCRIBED,
+        team=team_of(run.family),
+        first_time=first.get("first_time"),
+        first_memory=first.get("first_memory"),
     )
 
 

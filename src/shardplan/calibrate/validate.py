@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -15,12 +16,15 @@ from shardplan.base.fields import dataclass
 from shardplan.base.records import plain
 from shardplan.calibrate.errors import (
     GROUPINGS,
+    UNSTATED,
     Errors,
+    Inside,
     Sweep,
     Verdicts,
     errors_by,
     errors_of_each,
     grouped,
+    inside_of,
     sweeps_of,
     verdicts_of,
 )
@@ -117,6 +121,22 @@ class Validation:
         ]
         return float(np.mean(inside)) if inside else None
 
+    def coverage_by(self, group: str) -> dict[str, Inside]:
+        """Measured step times inside their band by one of ``GROUPINGS``, and those of all runs under ``all``.
+
+        Rows that cannot be predicted are misses, of their family and tier as far as these can be read.
+        """
+        hits: dict[str, list[bool]] = {}
+        for one in self.counted:
+            if one.run.step_time is not None:
+                name = GROUPINGS[group](one) or UNSTATED
+                hits.setdefault(name, []).append(one.step_time_p10 <= one.run.step_time <= one.step_time_p90)
+        for row in self.skipped:
+            if row.run.step_time is not None:
+                hits.setdefault(str(getattr(row.run, group, "") or UNSTATED), []).append(False)
+        found = {name: inside_of(hits[name]) for name in sorted(hits)} | {"all": inside_of([*chain(*hits.values())])}
+        return {name: inside for name, inside in found.items() if inside is not None}
+
     def to_record(self) -> dict[str, Any]:
         """Plain record: a row for every run in the order of the file, errors by every grouping, order within sweeps.
 
@@ -145,6 +165,7 @@ class Validation:
             "ranking": [asdict(sweep) for sweep in self.sweeps],
             "ranking_summary": self.ranking(),
             "coverage": self.coverage(),
+            "coverage_by": {group: plain(self.coverage_by(group)) for group in GROUPINGS},
         }
 
     def _summary(self, group: str) -> dict[str, Any]:

@@ -194,6 +194,20 @@ class CorrectedCommand(PlainCommand):
         return super().parse_args(ctx, given)
 
 
+ARGUMENTS: Final = "arguments of the script"
+"""Where they are in the context of a command."""
+
+
+class ScriptCommand(PlainCommand):
+    """A command on a script, whose words after ``--`` are those of the script."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's, which would take them for files."""
+        place = args.index("--") if "--" in args else len(args)
+        ctx.meta[ARGUMENTS] = args[place + 1 :]
+        return super().parse_args(ctx, args[:place])
+
+
 def _paths(texts: Iterable[str]) -> list[Path]:
     return [Path(text) for text in texts]
 

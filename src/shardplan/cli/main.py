@@ -24,7 +24,7 @@ from shardplan.cli.failures import (
     refuse,
     unwritable,
 )
-from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand
+from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand, ScriptCommand
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
@@ -53,6 +53,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             'shardplan audit examples/launch.sh --cluster dgx-h100 --observed "step 30s"',
         ),
         "launch.audit",
+        ScriptCommand,
     ),
     "resume": CommandEntry(
         "Say whether NEW can load the checkpoint that OLD saved, and what is not kept.",

@@ -44,7 +44,7 @@ def plan(
 
     launch = None if export is None else asked_export(export, output, stack=flags.stack, method=method)
     if launch is not None:
-        launch.files.check(*flags.reads, output.json)
+        launch.files.check(*flags.reads, target.path)
         flags = replace(flags, stack=flags.stack or launch.stack)
     if method not in (None, OURS):
         of_none = replace(flags, stack=flags.stack or ANY)

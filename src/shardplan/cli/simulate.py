@@ -14,8 +14,8 @@ from shardplan.base.errors import InputError, shown
 from shardplan.base.outputs import JsonTarget
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 from shardplan.cli.pick import picked_from
-from shardplan.inputs.job import MOST_IMBALANCE
 from shardplan.inputs.readers.typed import number, whole
+from shardplan.inputs.routing import MOST_RATIO
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
@@ -63,7 +63,7 @@ def simulate(
         _refuse_imbalance("--stages", uneven)
     imbalance = None
     if uneven is not None:
-        imbalance = number(uneven, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
+        imbalance = number(uneven, "--expert-imbalance", least=1.0, most=MOST_RATIO)
     simulated = plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
     from shardplan.answers.timeline import simulated_plan_document
     from shardplan.cli.show.document import show_document
@@ -185,4 +185,4 @@ def _imbalanced(question: Question, ratio: float) -> Question:
             rule="imbalance of experts is that of a mixture of experts",
             hint="leave --expert-imbalance out",
         )
-    return replace(question, job=replace(question.job, moe_imbalance=ratio))
+    return replace(question, job=replace(question.job, routing=f"{ratio:g}"))

@@ -123,7 +123,8 @@ def measured_timeline(
     """
     _check(files, flags, step, others)
     stages = JsonTarget(flags.stages_out, "--stages-out", kind=CSV, is_forced=target.is_forced)
-    stages.check(flags.against, *files, other=target)
+    check_one_on_stdout((target, *drawn, stages))
+    stages.check(flags.against, *files, *(each.path for each in (target, *drawn)))
     from shardplan.answers.measured import measured_document
     from shardplan.render.record import document_record
     from shardplan.simulation.measured.answer import measured_answer

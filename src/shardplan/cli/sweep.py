@@ -49,7 +49,7 @@ def sweep(
     """Run a grid of searches: thousands of models, clusters, sizes and networks.
 
     Each is an exhaustive search, as `shardplan plan` makes it. Rows are kept as they come: a sweep that was killed goes
-    on with --resume, and ends with the same table.
+    on with --resume, and ends with the same table. Exits with 1 if questions failed, which --resume asks again.
     """
     if out is None:
         raise InputError("missing: the folder of the results", rule="a sweep has a folder", hint="add --out results")
@@ -58,6 +58,7 @@ def sweep(
         return _status(out)
     from shardplan.decide.sweeps.folder import check_free, open_folder
     from shardplan.decide.sweeps.grid import read_grid
+    from shardplan.decide.sweeps.rows import FAILED
     from shardplan.decide.sweeps.run import sweep as run
 
     asked = None if grid is None else read_grid(grid)
@@ -76,7 +77,9 @@ def sweep(
         raise
     counts = dict(rows["outcome"].value_counts().rows())
     sys.stdout.write(f"{len(rows):,} rows in {out / 'results.parquet'}: {_counted(counts)}.\n")
-    return 0
+    if FAILED in counts:
+        sys.stderr.write(f"To ask the failed ones again: {_resume(out)}\n")
+    return 1 if FAILED in counts else 0
 
 
 def _say_size(grid: SweepGrid, num_workers: int, *, is_timed: bool) -> None:
@@ -112,7 +115,11 @@ def _say_how_to_go_on(out: Path) -> None:
     if (out / MANIFEST).exists():
         folder = open_folder(out)
         done = f"{folder.num_done:,} of {folder.grid.num_questions:,} questions are kept."
-        sys.stderr.write(f"{done} To go on: shardplan sweep --out {shown(str(out))} --resume\n")
+        sys.stderr.write(f"{done} To go on: {_resume(out)}\n")
+
+
+def _resume(out: Path) -> str:
+    return f"shardplan sweep --out {shown(str(out))} --resume"
 
 
 def _counted(counts: dict[str, int]) -> str:

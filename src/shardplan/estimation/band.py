@@ -1,13 +1,21 @@
 r"""How sure an estimate is: bands from the errors of comparable measured runs.
 
 ``data/profiles/residuals.csv`` holds for every published run the error of a prediction whose constants were fitted
-without that run's family. A band is made of weighted quantiles of these errors; a run weighs the more, the more alike
-it is,
+without that run's team, and, where it is on record, the error when the run was first predicted, before anything was
+mended with it in view: that is what a stranger meets, and it is taken instead. An error has a part that a team's
+machines, software and habits share, and a part of the run's own:
 
-.. math:: w_i = e^{-d_i^2 / 2 \ell^2} / \sqrt{n_{family}}, \quad d_i^2 = \sum_k w_k (x_{ik} - x_k)^2
+.. math:: z_{ti} = b_t + e_{ti}, \quad b_t \sim (0, \tau), \; e_{ti} \sim (0, \sigma)
+
+A band without runs of one's own has both: it is made of weighted quantiles of z. Once a profile is fitted to runs of
+one's own, the shared part is known, and the band is made of e and of the errors of these runs. A run weighs the more,
+the more alike it is, and a team as much as its centre tells of teams,
+
+.. math:: w_{ti} = e^{-d_i^2 / 2 \ell^2} \frac{1 + \rho}{n_t + \rho}, \quad \rho = \sigma^2 / \tau^2,
+          \quad d_i^2 = \sum_k w_k (x_{ik} - x_k)^2
 
 over accelerator, number format, kind of model and size, with a length :math:`\ell` for step times and another for
-memory (``LENGTHS``). Runs of one family share most of their error, so n of them weigh as the root of n, as in the fit.
+memory (``LENGTHS``).
 Likeness leaves the scale out: the interval score of left-out runs is the same with it (0.544) and without (0.543), and
 bands would narrow where runs of one scale happen to agree. A part that no run covers is taken as the worst of those
 that some do, of its generation if there are any: its band spans what each would have. Where little is alike the band is
@@ -30,7 +38,6 @@ host and attention in the predicted step.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -53,6 +60,7 @@ from shardplan.estimation.gaps import (
     total_factor,
 )
 from shardplan.estimation.question import Question
+from shardplan.estimation.ties import NORMAL_P90
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import EVEN, PLAIN, Features, Residual, Shares, read_residuals
 from shardplan.physics.frameworks.stage_layers import recurrent_share
@@ -92,6 +100,8 @@ class Band:
     """What the band says as text; where no run is comparable, of what it was guessed."""
     not_measured: str | None = None
     """In which respects no run covers the question or the plan; None where runs do."""
+    narrowed: tuple[float, float] | None = None
+    """The same two factors once a few runs of one's own have told what they share; None where the band has them."""
 
 
 def scale_of(features: Features, quantity: str) -> float:
@@ -175,9 +185,11 @@ def band_among(
         low_without, high_without = _ends(known, (), asked, usual)
         told = told_of(own, known.quantity, (high - low) / max(high_without - low_without, 1e-9))
     others = next((gap.others for gap in gaps if gap.others), None)
+    left = None if own else _ends(known, (), asked, gaps, is_own=True)
     return Band(
         low=math.exp(low),
         high=math.exp(high),
+        narrowed=None if left is None else (math.exp(left[0]), math.exp(left[1])),
         note=_note(gaps, told),
         basis=COMPARABLE if others is None else f"a guess from {others}",
         not_measured="; ".join(gap.reason for gap in of_runs if gap.factor >= OUTSIDE) or None,
@@ -186,8 +198,14 @@ def band_among(
 
 def band_of_run(run: Residual, known: KnownErrors) -> Band:
     """Band that ``known`` errors make for a measured run, as far as that is described."""
-    doubts = [Gap(reason="not all of it is described", factor=UNDESCRIBED[run.tier])] if run.tier in UNDESCRIBED else []
-    return band_among(run.features, run.features.accelerator, known, doubts=doubts if known.quantity == "time" else ())
+    doubts = described(run) if known.quantity == "time" else ()
+    return band_among(run.features, run.features.accelerator, known, doubts=doubts)
+
+
+def described(run: Residual) -> tuple[Gap, ...]:
+    """What widens the band of a run's step time where the run is not described in full."""
+    factor = UNDESCRIBED.get(run.tier)
+    return () if factor is None else (Gap(reason="not all of it is described", factor=factor),)
 
 
 def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
@@ -196,6 +214,21 @@ def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
         return told
     wider = f"{'; '.join(reasons)}: the band is wider"
     return wider if told is None else f"{told}. {wider} than where runs cover this"
+
+
+TELLING = 3
+"""Runs from which a team's median is what its runs share rather than their own part."""
+EQUAL = 1e-3
+"""Least spread, in units of what is expected, of teams or runs whose errors are equal."""
+
+
+def parts_of(errors: NDArray[np.float64], teams: NDArray[np.intp]) -> tuple[float, float]:
+    """Standard deviations of what teams share, and of what a run has of its own (by the tenths of each team)."""
+    of_teams = [errors[teams == team] for team in range(teams.max(initial=-1) + 1)]
+    centres = np.asarray([np.median(each) for each in of_teams])
+    spreads = [np.subtract(*np.quantile(each, (0.9, 0.1))) / (2 * NORMAL_P90) for each in of_teams if len(each) > 1]
+    within = float(np.median(spreads)) if spreads else 0.0
+    return max(float(np.sqrt(np.mean(centres**2))), EQUAL), max(within, EQUAL)
 
 
 class KnownErrors:
@@ -215,10 +248,28 @@ class KnownErrors:
         return _scaled(self.runs, self.quantity)
 
     @cached_property
-    def of_families(self) -> NDArray[np.float64]:
-        """Weight of every run for its family: many runs of one family share what they err by."""
-        counts = Counter(run.family for run in self.runs)
-        return np.asarray([1 / math.sqrt(counts[run.family]) for run in self.runs])
+    def teams(self) -> NDArray[np.intp]:
+        """Number of every run's team."""
+        return np.unique([run.team or run.family for run in self.runs], return_inverse=True)[1]
+
+    @cached_property
+    def own_part(self) -> NDArray[np.float64]:
+        """What is left of :attr:`scaled` without what a team's runs share, their median; all of it of few runs."""
+        of_teams = [self.scaled[self.teams == team] for team in range(self.teams.max(initial=-1) + 1)]
+        centres = [np.median(each) if len(each) >= TELLING else 0.0 for each in of_teams]
+        return np.asarray(self.scaled - np.asarray(centres)[self.teams])
+
+    @cached_property
+    def of_teams(self) -> NDArray[np.float64]:
+        r"""Weight of every run for its team, one where it is alone.
+
+        A team's centre tells of teams as far as its runs make it known: n of them weigh as
+        :math:`(1 + \rho) / (1 + \rho / n)`, :math:`\rho = \sigma^2 / \tau^2`.
+        """
+        counts = np.bincount(self.teams)
+        between, within = parts_of(self.scaled, self.teams)
+        ratio = (within / between) ** 2
+        return np.asarray(((1 + ratio) / (counts + ratio))[self.teams])
 
     @cached_property
     def are_moe(self) -> NDArray[np.bool_]:
@@ -277,17 +328,27 @@ def _gap_of_plan(known: KnownErrors, own: Sequence[Residual], asked: Features) -
     return (gap_of_plan(asked, known.table, KnownRuns(own) if own else None),)
 
 
-def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:
-    """Logarithms of the ends of the band: never above zero, and never below."""
+def _ends(
+    known: KnownErrors,
+    own: Sequence[Residual],
+    asked: Features,
+    gaps: Sequence[Gap],
+    *,
+    is_own: bool = False,
+) -> tuple[float, float]:
+    """Logarithms of the ends of the band: never above zero, and never below. ``is_own``: without what teams share."""
     factor = total_factor(gaps) * scale_of(asked, known.quantity)
-    low, high = _ends_with(known, own, asked) if own else _ends_of_published(known, asked)
+    low, high = _ends_with(known, own, asked) if own else _ends_of_published(known, asked, is_own=is_own)
     return min(low, 0.0) * factor, max(high, 0.0) * factor
 
 
-def _ends_of_published(known: KnownErrors, asked: Features) -> tuple[float, float]:
+def _ends_of_published(known: KnownErrors, asked: Features, *, is_own: bool = False) -> tuple[float, float]:
     """Quantiles of the published errors; of a part without runs the furthest of those of the parts that have some."""
     like = asked._replace(**ANYWHERE)  # none of these is likeness
-    ends = [_quantiles(known, like._replace(generation=each[0], accelerator=each[1])) for each in _parts(known, asked)]
+    ends = [
+        _quantiles(known, like._replace(generation=each[0], accelerator=each[1]), is_own=is_own)
+        for each in _parts(known, asked)
+    ]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
@@ -308,27 +369,28 @@ def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1024)
-def _quantiles(known: KnownErrors, like: Features) -> tuple[float, float]:
-    return _both(known.scaled, _weights(known, like))
+def _quantiles(known: KnownErrors, like: Features, *, is_own: bool = False) -> tuple[float, float]:
+    """Of the errors of strangers, or of the part that is a run's own."""
+    return _both(known.own_part if is_own else known.scaled, _weights(known, like))
 
 
 def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
-    """Quantiles of published errors and of one's ``own`` together."""
+    """Quantiles of the part that is a run's own in published errors, and of the errors of one's ``own`` runs."""
     runs, weights = (*known.runs, *own), _weights(known, asked)
     scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
     of_own = np.exp(-_distance_of_own(KnownRuns(own), asked, scale) / 2)
     of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)
-    errors = np.concatenate([known.scaled, _scaled(own, known.quantity)])
+    errors = np.concatenate([known.own_part, _scaled(own, known.quantity)])
     return _both(errors, np.concatenate([of_published, of_own]))
 
 
 def _scaled(runs: Sequence[Residual], quantity: str) -> NDArray[np.float64]:
     """What was measured over what was predicted (logarithm), in units of the size of errors to be expected."""
-    return np.asarray([-getattr(run, quantity) / _size_of_errors(run, quantity) for run in runs])
+    return np.asarray([-run.error(quantity) / _size_of_errors(run, quantity) for run in runs])
 
 
 def _size_of_errors(run: Residual, quantity: str) -> float:
-    """Size of the errors to be expected of a run that was predicted without its family."""
+    """Size of the errors to be expected of a run that was predicted without its team."""
     if quantity == "memory":
         return 1.0
     return scale_of(run.features, quantity) * run.gap_factor * UNDESCRIBED.get(run.tier, 1.0)
@@ -351,7 +413,7 @@ def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     alike = np.exp(-known.table.squared(asked, LIKELY) / (2 * LENGTHS[known.quantity] ** 2))
     same_kind = np.where(known.are_moe == asked.moe, 1.0, 0.1)
     mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 1e-300)
-    return known.of_families * (alike + mixed_in * same_kind)
+    return known.of_teams * (alike + mixed_in * same_kind)
 
 
 def weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:

@@ -30,6 +30,7 @@ from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.memory import knobs
 from shardplan.physics.validity import check_plans
 from shardplan.physics.workload.attention import slowest_rank
+from shardplan.physics.workload.routing import most_loaded_of
 
 SECONDS_PER_HOUR: Final = 3600
 
@@ -52,6 +53,9 @@ class Estimate:
     """A tenth of comparable measured runs were faster than this. [s]"""
     step_time_p90: float = field(metadata=in_files("step_time_p90_s"))
     """A tenth were slower. [s]"""
+    step_time_own_p10: float | None = field(metadata=in_files("step_time_own_p10_s"))
+    """What these two would be about once a few measured runs of one's own are fitted; None where they are. [s]"""
+    step_time_own_p90: float | None = field(metadata=in_files("step_time_own_p90_s"))
     breakdown: dict[str, float] = field(metadata=in_files("breakdown_s"))
     """Seconds of the step by what they are spent on, on the slowest stage; they sum to the step time."""
     tokens_per_second_per_accelerator: float = field(metadata=in_files("tokens_per_s_per_accelerator"))
@@ -235,6 +239,8 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         step_time=step_time,
         step_time_p10=step_time * sure.low,
         step_time_p90=step_time * sure.high,
+        step_time_own_p10=None if sure.narrowed is None else step_time * sure.narrowed[0],
+        step_time_own_p90=None if sure.narrowed is None else step_time * sure.narrowed[1],
         breakdown=priced.breakdown,
         tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_given),
         model_flops_per_token=per_token,
@@ -322,7 +328,7 @@ def _assumptions(question: Question, plan: Plan) -> tuple[str, ...]:
     texts.extend(unfilled_domains(question.network, question.num_given))
     texts.extend(_packing(question.job, plan))
     if question.model.is_moe:
-        texts.append(_routing(question.job))
+        texts.append(_routing(question.job, float(most_loaded_of(question.model, question.job, plan.ep))))
         texts.append(
             "every copy of a token crosses the network by itself (moe_dispatcher alltoall)"
             if question.job.software.moe_dispatcher == "alltoall"
@@ -364,11 +370,11 @@ def _documents(lengths: tuple[int, ...]) -> str:
     return f"{spread}, follow each other; every sequence cuts the first and the last one"
 
 
-def _routing(job: Job) -> str:
+def _routing(job: Job, load: float) -> str:
     """How tokens are taken to be shared out among the ranks that hold experts."""
-    if job.moe_imbalance == 1 or job.software.moe_capacity:
+    if job.routed.is_balanced or job.software.moe_capacity:
         return "tokens are routed evenly to the experts"
-    return f"the most loaded rank of experts gets up to {job.moe_imbalance:g} times the mean (moe_imbalance)"
+    return f"the most loaded rank of experts gets up to {load:.3g} times the mean (routing {job.routing})"
 
 
 def _parts(memory: StageMemory) -> dict[str, float]:

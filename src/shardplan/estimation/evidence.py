@@ -277,7 +277,7 @@ class NearRun:
     error: float
     """Predicted over measured, less one."""
     left_out_error: float | None
-    """The same by constants that have not seen its family; of a run of a profile's own, not this run."""
+    """The same by constants that have not seen its team; of a run of a profile's own, not this run."""
 
 
 def near_runs(

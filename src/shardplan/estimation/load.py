@@ -39,6 +39,8 @@ class BlockLoad:
     """The part of them that recomputation frees."""
     core_gradient_bytes: Numbers
     """Gradients that live at once in the backward pass of unfused attention."""
+    fleeting_bytes: Numbers = 0.0
+    """What exists while one of its passes runs alone."""
 
     @property
     def memory(self) -> BlockLoad:
@@ -58,6 +60,7 @@ class BlockLoad:
             free_recomputed=cost.recomputed.free,
             kept_bytes=cost.kept_bytes,
             freed_bytes=cost.freed_bytes,
+            fleeting_bytes=cost.fleeting_bytes,
             core_gradient_bytes=cost.core_gradient_bytes,
         )
 
@@ -140,6 +143,8 @@ class StageWork:
     """Bytes that one layer keeps without recomputation, at most."""
     freed_of_part: Numbers
     """Bytes that recomputation brings back for one part, at most."""
+    fleeting_of_layer: Numbers = 0.0
+    """Bytes that exist while one pass of a layer runs alone, at most."""
     gradients_of_core: Numbers = 0.0
     """Gradients of the scores of one layer, at most. [bytes]"""
     kept_of_ends: Numbers = 0.0
@@ -163,6 +168,7 @@ class StageWork:
             sum=BlockLoad(**{name: parts.total(stage, attrgetter(name)) for name in BLOCK_FIELDS}),
             kept_of_layer=largest([*parts.held_layers(stage)], "kept_bytes"),
             freed_of_part=largest(parts.held(stage), "freed_bytes"),
+            fleeting_of_layer=largest([*parts.held_layers(stage)], "fleeting_bytes"),
             gradients_of_core=largest([*parts.held_layers(stage)], "core_gradient_bytes"),
             kept_of_ends=_of_ends(stage, parts, "kept_bytes"),
             freed_of_ends=_of_ends(stage, parts, "freed_bytes"),

@@ -173,7 +173,7 @@ def price_handover(question: Question, numbers: PlanNumbers, groups: Groups) -> 
 def output_bytes(question: Question, numbers: PlanNumbers) -> Numbers:
     """Output of a stage for one micro-batch. [bytes]"""
     shard = Shard.of(question.model.hidden_size, question.job, numbers)
-    return shard.split_tokens * (question.model.hidden_size * shard.element)
+    return shard.split_tokens * (question.model.residual_size * shard.element)
 
 
 def num_logits(question: Question, numbers: PlanNumbers) -> Numbers:
@@ -183,7 +183,7 @@ def num_logits(question: Question, numbers: PlanNumbers) -> Numbers:
 
 def mtp_block(model: ModelConfig, shard: Shard) -> Block:
     """One multi-token-prediction block with its head."""
-    joined = mtp_projection(shard)
+    joined = mtp_projection(shard, model.mtp_layer.streams)
     joined = frozen(joined, shard) if shard.job.train == "lora" else joined
     return layer_block(model.mtp_layer, shard) + joined + head_block(model, shard)
 
@@ -202,7 +202,7 @@ def head_block(model: ModelConfig, shard: Shard) -> Block:
 
 def _stage_output(question: Question, shard: Shard, tensor_parallel: Group) -> tuple[Numbers, Numbers]:
     """Bytes that a rank sends to the next stage, and the time to gather them among tensor-parallel ranks there."""
-    hidden = question.model.hidden_size * shard.element
+    hidden = question.model.residual_size * shard.element
     output = shard.split_tokens * hidden
     if not question.job.software.split_transfers:
         return output, 0.0

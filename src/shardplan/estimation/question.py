@@ -38,6 +38,7 @@ from shardplan.physics.frameworks.usual_stack import (
     without_prediction_blocks,
 )
 from shardplan.physics.workload.layer import check_adapters
+from shardplan.physics.workload.routing import check_routing
 
 GROUPED_WORKSPACES: Final = 4 * 32 * 2**20
 """Workspaces of the streams that run grouped products on NVIDIA parts (Transformer Engine, module/base.py,
@@ -96,6 +97,7 @@ class Question:
         )
         check_positions(self.model, self.job.sequence_length)
         check_adapters(self.model, self.job)
+        check_routing(self.model, self.job)
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)
 

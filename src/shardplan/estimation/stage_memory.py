@@ -180,6 +180,8 @@ def activation_memory(
     recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
     waiting = waiting_bytes(question, work, share, present) - _not_at_ends(question, numbers, stage, work, in_flight)
     passing = backward_set(work.kept_of_layer, work.gradients_of_core, profile)
+    if any_holds(work.fleeting_of_layer):  # of one layer's passes, whose gradients come when these are gone
+        passing = np.maximum(passing, work.fleeting_of_layer)
     outputs = kept_outputs(question, numbers, around, num_chunks=numbers.vp - stage.has_head, in_flight=in_flight)
     return ActivationMemory(
         activations=plus(waiting + recomputed, outputs) + mask_bytes(question.job, numbers),

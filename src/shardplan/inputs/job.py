@@ -10,6 +10,7 @@ from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import about, check, dataclass, described
 from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.routing import Routing, routing_of
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import embedding_is_frozen, frozen_parts, head_is_frozen, lora_targets, targets_meant
 from shardplan.inputs.words import ATTENTION_KERNELS, BASE_WEIGHTS, DTYPES, OPTIMIZERS, TRAINED
@@ -25,8 +26,6 @@ BaseWeights = Literal["same", "nf4", "nf4-dq"]
 MOST_COUNT = 2**31
 MOST_RANK = 65_536
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-MOST_IMBALANCE = 1000.0
-"""Largest load of a rank of experts relative to the mean that is accepted; none is above experts / top_k."""
 MOMENTS = {"adam": 2, "sgd": 1, "muon": 1}
 """State tensors per parameter: Adam keeps two moments, SGD with momentum and Muon one."""
 
@@ -168,15 +167,17 @@ class Job:
     """Number format of the optimizer's moments."""
     dropout: bool = field(default=False, metadata=about("Run dropout.", is_rare=True))
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
-    moe_imbalance: float = field(
-        default=1.0,
+    routing: str = field(
+        default="learned",
         metadata=about(
-            "Tokens of the most loaded rank of experts relative to the mean: 1.2.",
-            least=1, most=1000, includes_least=True, metavar="RATIO", is_rare=True,
+            "How tokens are shared among experts: balanced, early, learned, a ratio (1.25), or shares of all experts.",
+            metavar="STATE",
+            is_rare=True,
         ),
-    )  # fmt: skip
-    """Tokens of the most loaded expert-parallel rank relative to the mean. 1: balanced routing, as benchmarks force it.
-    No rank gets more than all copies that its experts can take."""
+    )
+    """How the router shares tokens among experts: ``balanced``, as benchmarks force it; a router in training, ``early``
+    or ``learned``; tokens of the most loaded expert-parallel rank relative to the mean; or the shares of all experts of
+    a layer (``0.3,0.2,0.3,0.2``, or ``0:0.6,3:0.4``; layers apart by semicolons)."""
     tokens: float | None = field(
         default=None,
         metadata=about("Tokens to train on, for days and accelerator-hours: 15.6T.", least=0, most=1e18, is_count=True),
@@ -232,6 +233,8 @@ class Job:
         if self.documents is not None:
             object.__setattr__(self, "documents", tuple(self.documents))
             check_documents(self.documents, self.sequence_length)
+        object.__setattr__(self, "routing", self.routing.strip().lower())
+        routing_of(self.routing)
         object.__setattr__(self, "lora_targets", targets_meant(self.lora_targets))
         lora_targets(self.lora_targets)
         object.__setattr__(self, "freeze", self.freeze.lower())
@@ -293,6 +296,11 @@ class Job:
         """The documents of a sequence; None where one fills it."""
         documents = None if self.documents is None else documents_of(self.documents)
         return None if documents is None or documents.fill(self.sequence_length) else documents
+
+    @property
+    def routed(self) -> Routing:
+        """How the router shares tokens among experts."""
+        return routing_of(self.routing)
 
     @property
     def recipe(self) -> Recipe:

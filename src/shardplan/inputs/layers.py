@@ -9,21 +9,16 @@ Symbols of the equations: :math:`h` hidden size, :math:`n` query heads, :math:`g
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
+from shardplan.inputs.compressed import CompressedAttention, connection_parameters
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    MixerFacts,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
+from shardplan.inputs.recurrent import MixerFacts, Recurrent
 
+MAX_STREAMS = 64
 Gradients = Literal["all", "input", "none"]
 """Gradients that training computes of a layer."""
 QKNorm = Literal["none", "head", "full", "l2"]
@@ -129,13 +124,16 @@ class LatentAttention(MixerFacts):
     """Heads of the indexer; 0: the layer reuses the keys that an earlier one selected."""
     index_head_dim: int = 0
     """Size of one indexer head."""
+    index_pool: int = 1
+    """Tokens that make one key of the indexer, pooled by a gate (GLM-5.3); 1: each makes its own."""
     causal: bool = True
     """Each query sees the keys up to its own position."""
     rotary: bool = True
     """Rotary position embedding on the rotary channels (Kimi Linear: none)."""
 
     def __post_init__(self) -> None:
-        check_counts(self, "num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        check_counts(self, "num_heads", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "index_pool")
+        check_counts(self, "qk_rope_head_dim", minimum=0)
         if self.q_lora_rank is not None:
             check_counts(self, "q_lora_rank")
         if self.index_topk is not None:
@@ -163,11 +161,15 @@ class LatentAttention(MixerFacts):
         return query + key_value + n * self.v_head_dim * h + h * bias + self.indexer_parameters(h)
 
     def indexer_parameters(self, hidden_size: int) -> int:
-        r"""Parameters of the indexer: :math:`r_q n_i d_i + h d_i + 2 d_i + h n_i`; 0 without one."""
+        r"""Parameters of the indexer: :math:`r_q n_i d_i + h d_i + 2 d_i + h n_i`; 0 without one.
+
+        Keys that are pooled over p tokens have a gate and biases by position besides: :math:`h d_i + p d_i`.
+        """
         if self.index_topk is None or self.q_lora_rank is None:
             return 0
         n, d = self.index_num_heads, self.index_head_dim
-        return self.q_lora_rank * n * d + hidden_size * d + 2 * d + hidden_size * n
+        pooling = (hidden_size + self.index_pool) * d if n and self.index_pool > 1 else 0
+        return self.q_lora_rank * n * d + hidden_size * d + 2 * d + hidden_size * n + pooling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +236,8 @@ class MixtureOfExperts:
     """Groups into which the routed experts fall, in order; 1: none."""
     topk_group: int = 1
     """Groups that a token may visit (group-limited routing: DeepSeek-V3, arXiv 2412.19437, section 2.1.2)."""
+    balanced_by_bias: bool = field(default=False, compare=False)
+    """Biases that are moved against the load choose the experts (DeepSeek-V3); else a loss of its own balances them."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_experts", "top_k", "intermediate_size", "n_group", "topk_group")
@@ -304,16 +308,7 @@ class MixtureOfExperts:
         return MLP(intermediate_size=width, gated=self.gated, bias=self.bias)
 
 
-Mixer = (
-    Attention
-    | LatentAttention
-    | SelectiveScan
-    | StateSpace
-    | LinearAttention
-    | DeltaAttention
-    | LightningAttention
-    | ShortConvolution
-)
+Mixer = Attention | LatentAttention | CompressedAttention | Recurrent
 """What moves information between tokens."""
 
 
@@ -334,11 +329,14 @@ class Layer:
     """Mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
     parallel_mixer: Mixer | None = None
     """Another mixer that reads the same input as ``mixer``, and whose output is added to it (Falcon-H1)."""
+    streams: int = 1
+    """Residual streams that its blocks read and write through hyper-connections (DeepSeek-V4); 1: one residual."""
     layer_scale: bool = False
     """The outputs of mixer and MLP are scaled per channel before they are added to the residual (DINOv2)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_norms", minimum=0, maximum=MAX_NUM_NORMS)
+        check_counts(self, "streams", maximum=MAX_STREAMS)
         if self.mixer is None and self.mlp is None:
             raise InputError("a layer has neither mixer nor mlp", rule="a layer does something", hint="give one")
         if self.mixer is None and self.parallel_mixer is not None:
@@ -359,13 +357,23 @@ class Layer:
         return self.parallel_residual and self.num_norms == 1 and self.mixer is not None and self.mlp is not None
 
     @property
+    def num_blocks(self) -> int:
+        """Blocks behind a residual connection: mixer and MLP."""
+        return (self.mixer is not None) + (self.mlp is not None)
+
+    @property
     def num_scales(self) -> int:
         """Vectors over the hidden size that scale the outputs of mixer and MLP."""
-        return ((self.mixer is not None) + (self.mlp is not None)) * self.layer_scale
+        return self.num_blocks * self.layer_scale
+
+    def connection_parameters(self, hidden_size: int) -> int:
+        """Hyper-connections around its blocks; 0 with one residual."""
+        return self.num_blocks * connection_parameters(hidden_size, self.streams)
 
     def num_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:
-        """Mixers, MLP, scales and norms."""
+        """Mixers, MLP, hyper-connections, scales and norms."""
         parts = sum(part.num_parameters(hidden_size) for part in (*self.mixers, self.mlp) if part)
+        parts += self.connection_parameters(hidden_size)
         return parts + (self.num_norms * (norm_weight + norm_bias) + self.num_scales) * hidden_size
 
     def num_active_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_count
+from shardplan.inputs.compressed import CompressedAttention, collapse_parameters
 from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
 from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOfExperts
 
@@ -36,6 +37,8 @@ class ModelDetails:
     """How the router turns its outputs into scores: ``softmax`` or ``sigmoid``."""
     routed_scaling_factor: float | None = None
     """Factor of the routed experts' outputs."""
+    norm_topk_prob: bool | None = None
+    """Whether the weights of a token's experts are made to add up to one."""
 
     @property
     def scaling_kind(self) -> str:
@@ -144,6 +147,8 @@ class ModelConfig:
     """That dense layer has a bias (ModernBERT: none)."""
     num_label_inputs: int = 1
     """Hidden states that the classification head reads (DINOv2: class token and mean patch, 2)."""
+    averages_streams: bool = False
+    """Behind the last layer several residual streams are averaged, not weighed (GLM-5.3)."""
     mtp_block: Layer | None = None
     """Layer inside a multi-token-prediction block where it is not of the last layer's kind."""
     details: ModelDetails = field(default=ModelDetails(), compare=False)
@@ -221,6 +226,22 @@ class ModelConfig:
         labels = (self.num_label_inputs * h + 1) * self.num_labels
         return tokens + transform + self.vocab_size * self.head_bias + labels
 
+    @property
+    def streams(self) -> int:
+        """Residual streams between its layers."""
+        return self.layers[-1].streams
+
+    @property
+    def residual_size(self) -> int:
+        """Channels of all residual streams, which a stage of a pipeline hands to the next."""
+        return self.streams * self.hidden_size
+
+    @property
+    def final_parameters(self) -> int:
+        """Behind the last layer and before the head: the norm, and what makes one stream of several."""
+        weights = 0 if self.averages_streams else collapse_parameters(self.hidden_size, self.streams)
+        return self.norm_parameters * self.has_final_norm + weights
+
     def __repr__(self) -> str:
         size = f"{format_count(self.num_parameters)} parameters"
         return f"<ModelConfig {self.name}: {size}, {self.num_hidden_layers} layers, hidden size {self.hidden_size:,}>"
@@ -248,8 +269,13 @@ class ModelConfig:
         Each holds a layer, a projection of two hidden states to one, :math:`2 h^2`, and three norms
         (DeepSeek-V3, arXiv 2412.19437, section 2.2).
         """
-        block = self.num_layer_parameters(self.mtp_layer) + 2 * self.hidden_size**2 + 3 * self.norm_parameters
-        return self.num_mtp_layers * block
+        return self.num_mtp_layers * (self.num_layer_parameters(self.mtp_layer) + self.joining_parameters)
+
+    @property
+    def joining_parameters(self) -> int:
+        """What a multi-token-prediction block has besides its layer; of several streams it makes one."""
+        own = 2 * self.hidden_size**2 + 3 * self.norm_parameters
+        return own + collapse_parameters(self.hidden_size, self.mtp_layer.streams)
 
     def num_layer_parameters(self, layer: Layer, *, active: bool = False) -> int:
         """Parameters of one layer of this model; ``active``: routed experts cut to those that a token visits."""
@@ -259,8 +285,7 @@ class ModelConfig:
     def _count(self, *, active: bool) -> int:
         counts = [self.num_layer_parameters(kind, active=active) for kind in self.layer_kinds]
         layers = sum(counts[i] for i in self.layer_pattern)
-        final_norm = self.norm_parameters * self.has_final_norm
-        return self.num_input_parameters + layers + final_norm + self.num_head_parameters
+        return self.num_input_parameters + layers + self.final_parameters + self.num_head_parameters
 
 
 def check_positions(model: ModelConfig, sequence_length: int) -> None:
@@ -280,7 +305,10 @@ def check_positions(model: ModelConfig, sequence_length: int) -> None:
 def beyond_positions(model: ModelConfig, sequence_length: int) -> str:
     """What to say of sequences longer than a model with rotary positions is made for; empty where they are not."""
     mixers = (mixer for kind in model.layer_kinds for mixer in kind.mixers)
-    rotates = any(isinstance(mixer, Attention | LatentAttention) and mixer.rotary for mixer in mixers)
+    rotates = any(
+        isinstance(mixer, CompressedAttention) or (isinstance(mixer, Attention | LatentAttention) and mixer.rotary)
+        for mixer in mixers
+    )
     if not rotates or sequence_length <= model.max_position_embeddings:
         return ""
     return (

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import about, check, dataclass, described
-from shardplan.base.words import folded
+from shardplan.base.words import folded, joined
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import CudaGraphs, MoeDispatcher
 from shardplan.inputs.words import (
     CP_COMMS,
@@ -30,7 +31,7 @@ Offload = Literal["none", "optimizer", "activations"]
 DEFAULT_PLACEMENT = "tp-cp-ep-dp-pp"
 """Megatron's order of the parallel dimensions, innermost (fastest network) first."""
 
-RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts")
+RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts", "mhc")
 """Parts of a layer whose saved activations can be dropped and computed again.
 
 Names as in Megatron, where ``activation`` is ``moe_act`` and for experts only.
@@ -95,8 +96,7 @@ class Plan:
     schedule: str | None = field(
         default=None,
         metadata=about(
-            "Pipeline schedule, which follows from vp where not given: 1f1b, interleaved, gpipe, breadth-first, zb-h1, "
-            "zb-h2, zb-v, dualpipe or dualpipe-v.",
+            f"Pipeline schedule, which follows from vp where not given: {joined(BUILT_IN, last='or')}.",
             metavar="NAME",
             is_rare=True,
         ),

@@ -26,12 +26,8 @@ class MixerFacts:
     """False: tensor parallelism shares single channels."""
 
 
-class Recurrent(MixerFacts):
-    """Mixers of this file."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class StateSpace(Recurrent):
+class StateSpace(MixerFacts):
     r"""Mamba-2 mixer. Dao and Gu 2024, arXiv 2405.21060.
 
     With inner size :math:`i = n d` and convolved channels :math:`c = i + 2 G S` (G groups, S states): parameters
@@ -95,7 +91,7 @@ class StateSpace(Recurrent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectiveScan(Recurrent):
+class SelectiveScan(MixerFacts):
     r"""Mamba-1 mixer. Gu and Dao 2023, arXiv 2312.00752.
 
     With :math:`i` inner channels, :math:`S` states and the rank :math:`r` of the step size: parameters
@@ -145,7 +141,7 @@ class SelectiveScan(Recurrent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearAttention(Recurrent):
+class LinearAttention(MixerFacts):
     r"""Gated delta network (Qwen3-Next, Qwen3.5). Yang et al. 2024, arXiv 2412.06464.
 
     With :math:`K = n_k d_k` and :math:`W = n_v d_v`: parameters
@@ -195,7 +191,7 @@ class LinearAttention(Recurrent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaAttention(Recurrent):
+class DeltaAttention(MixerFacts):
     r"""Kimi delta attention: a delta network whose decay is per channel. Moonshot AI 2025, arXiv 2510.26692.
 
     With :math:`W = n d` channels of queries, keys and values each: parameters :math:`4 h W + 3 k W + h n`
@@ -230,7 +226,7 @@ class DeltaAttention(Recurrent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LightningAttention(Recurrent):
+class LightningAttention(MixerFacts):
     r"""Linear attention with a fixed decay per head and a gated, normalised output. MiniMax-01, arXiv 2501.08313.
 
     Parameters, with :math:`W = n d`: :math:`5 h W + W` (queries, keys, values, gate, output and the norm).
@@ -258,7 +254,7 @@ class LightningAttention(Recurrent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortConvolution(Recurrent):
+class ShortConvolution(MixerFacts):
     r"""Gated short convolution: :math:`C \odot conv(B \odot x)`, B, C and x projected together. LFM2, arXiv 2511.23404.
 
     Parameters, with :math:`c` channels: :math:`3 h c + k c + c h`, plus biases.
@@ -284,3 +280,7 @@ class ShortConvolution(Recurrent):
         channels = self.num_channels
         input_projection = 3 * (hidden_size + self.bias) * channels
         return input_projection + (self.conv_kernel + self.bias) * channels + (channels + self.bias) * hidden_size
+
+
+Recurrent = SelectiveScan | StateSpace | LinearAttention | DeltaAttention | LightningAttention | ShortConvolution
+"""The mixers of this file."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.base.words import folded, words
+from shardplan.inputs.schedule_names import BUILT_IN
 
 DTYPES: Final = words(
     {
@@ -117,6 +118,7 @@ RECOMPUTE_WORDS: Final = words(
         "mlp": "mlp ffn",
         "moe": "moe",
         "shared_experts": "shared-experts shared-expert",
+        "mhc": "mhc hyper-connections",
     }
 )
 """Policies, then modules. ``block`` and ``uniform`` are methods of Megatron's full recomputation, and elsewhere
@@ -129,22 +131,7 @@ OFFLOADS: Final = words(
         "activations": "activations activation act",
     }
 )
-SCHEDULES: Final = words(
-    {
-        "1f1b": "1f1b pipedream-flush non-interleaved non-interleaved-1f1b 1f1b-non-interleaved",
-        "interleaved": "interleaved interleaved-1f1b 1f1b-interleaved vpp interleaved-vpp",
-        "gpipe": "gpipe",
-        "breadth-first": "breadth-first looped-bfs",
-        "zb-h1": "zb-h1 zb-1p",
-        "zb-h2": "zb-h2 zb-2p",
-        "zb-v": "zb-v zbv zbv-zero-bubble",
-        "dualpipe": "dualpipe",
-        "dualpipe-v": "dualpipe-v",
-    }
-)
-"""ZB-1p and ZB-2p are what the authors' scheduler finds within the memory of ZB-H1 and ZB-H2 (arXiv 2401.10241,
-section 3)."""
-
+SCHEDULES: Final = words({name: schedule.words for name, schedule in BUILT_IN.items()})
 CP_COMMS: Final = words(
     {
         "p2p": "p2p ring ring-attention a2a+p2p",

@@ -14,6 +14,7 @@ from shardplan.base.arrays import Flags, Numbers, all_hold
 from shardplan.base.errors import PlanError, nearest_names
 from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.compressed import CompressedAttention
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -322,7 +323,8 @@ RULES: tuple[Rule, ...] = (
         lambda s, d: _modules_exist(s, d.plan),
         lambda s, p: f"recompute {p.recompute} for {s.model.name}",
         lambda _s, _p: (
-            "moe and shared_experts are for mixtures of experts, mla_up_proj for latent attention, mlp for dense layers"
+            "moe and shared_experts are for mixtures of experts, mla_up_proj for latent attention, mlp for dense "
+            "layers, mhc for hyper-connections"
         ),
     ),
 )
@@ -336,7 +338,8 @@ def _modules_exist(s: Setting, plan: Plan) -> bool:
     exists = {
         "moe": bool(s.num_experts),
         "shared_experts": any(isinstance(k.mlp, MixtureOfExperts) and k.mlp.shared_intermediate_size for k in kinds),
-        "mla_up_proj": any(isinstance(mixer, LatentAttention) for k in kinds for mixer in k.mixers),
+        "mla_up_proj": any(isinstance(each, LatentAttention | CompressedAttention) for k in kinds for each in k.mixers),
+        "mhc": any(k.streams > 1 for k in kinds),
         "mlp": any(isinstance(k.mlp, MLP) for k in kinds),
     }
     return all(exists.get(module, True) for module in recompute_modules(plan.recompute))

@@ -12,6 +12,7 @@ from shardplan.base.arrays import Numbers, different, divisors
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.question import Question
+from shardplan.inputs.compressed import CompressedAttention
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT
@@ -294,9 +295,9 @@ def _most_heads(model: ModelConfig) -> int:
 def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
     """Recomputation in the order of what it costs: cheap passes, latent projections, whole MLPs, whole layers."""
     kinds = model.layer_kinds
-    cheap = "layernorm,activation"
+    cheap = "layernorm,activation" + (",mhc" if any(kind.streams > 1 for kind in kinds) else "")
     policies = ["none", cheap] if fused else ["none", "selective", f"core_attn,{cheap}"]
-    if any(isinstance(mixer, LatentAttention) for kind in kinds for mixer in kind.mixers):
+    if any(isinstance(mixer, LatentAttention | CompressedAttention) for kind in kinds for mixer in kind.mixers):
         policies.append(f"{policies[-1]},mla_up_proj")
     experts = any(isinstance(kind.mlp, MixtureOfExperts) for kind in kinds)
     dense = any(isinstance(kind.mlp, MLP) for kind in kinds)

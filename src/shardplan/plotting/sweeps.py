@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import dataclass
-from shardplan.decide.sweeps.folder import RESULTS, open_folder
-from shardplan.decide.sweeps.rows import read_frame
+from shardplan.decide.sweeps.folder import open_folder
 from shardplan.inputs.words import field_meant
 from shardplan.plotting.chart import PALETTE, SECOND_PALETTE, Axis, Chart, Marker, Panel, Scale, Series
 
@@ -49,7 +48,7 @@ def read_results(path: Path) -> tuple[list[Row], tuple[str, ...]]:
         )
     varied = {name for axis in folder.grid.axes if len(axis.values) > 1 for name in axis.fields}
     columns = tuple(field.column for field in folder.grid.fields if field.name in varied)
-    return read_frame(path / RESULTS).to_dicts(), columns
+    return folder.table().to_dicts(), columns
 
 
 def column_meant(name: str, columns: Sequence[str]) -> str:

@@ -7,7 +7,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.base.fields import dataclass
+from shardplan.base.units import format_bytes
 from shardplan.estimation.parts.terms import MEMORY
+from shardplan.reports.texts.answer import band_name
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
@@ -63,6 +65,22 @@ def memory_bar(estimate: Estimate) -> MemoryBar:
         used_bytes=estimate.peak_memory_bytes,
         usable_bytes=usable,
     )
+
+
+def memory_use(estimate: Estimate) -> str:
+    """Memory of the fullest stage against what can be used, and what is missing."""
+    bar = memory_bar(estimate)
+    stage = f"; stage {bar.stage}" if bar.num_stages > 1 else ""
+    missing = f", {format_bytes(-bar.free_bytes)} too much" if bar.free_bytes < 0 else ""
+    used = f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable{_memory_band(estimate)}"
+    return f"{used}{missing}{stage}"
+
+
+def _memory_band(estimate: Estimate) -> str:
+    """The two ends of the memory's band."""
+    low, high = estimate.peak_memory_p10_bytes, estimate.peak_memory_p90_bytes
+    basis = band_name(estimate.peak_memory_basis)
+    return f" ({format_bytes(low)} to {format_bytes(high)}, {basis})" if low < high else ""
 
 
 Rows = Sequence[Sequence[str]]

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shardplan.base.fields import dataclass
-from shardplan.base.units import format_bytes, format_time
+from shardplan.base.units import format_bytes
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.planner.result import Offer, SearchResult
-from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of
 from shardplan.reports.texts.answer import percent, signed_time
 
@@ -84,6 +83,11 @@ def listed_plans(result: SearchResult, most: int | None = None) -> ListedPlans:
     )
 
 
+def num_that_fit(result: SearchResult) -> str:
+    """How many plans fit; of a pruned search at least how many."""
+    return f"{'at least ' if result.num_plans_pruned else ''}{result.num_plans_feasible:,}"
+
+
 def lost_text(estimate: Estimate, fastest: Estimate, ties: Ties) -> str:
     """The time by which a step is longer than the fastest."""
     time, least = ties.time_of(estimate), ties.time_of(fastest)
@@ -132,27 +136,6 @@ def recommendation(ties: Ties, estimates: Sequence[Estimate]) -> Recommendation:
 
 def _lost(ties: Ties, estimate: Estimate, group: str) -> float:
     return ties.robustness[estimate.plan].lost_time[group] / ties.time_of(estimate)
-
-
-def simulated_text(retimed: Retimed, estimate: Estimate) -> str:
-    """The simulated step time of a plan; "no" where it was not simulated."""
-    time = retimed.step_time.get(estimate.plan)
-    return "no" if time is None else format_time(time)
-
-
-def simulated_sentences(ties: Ties, estimates: Sequence[Estimate]) -> list[str]:
-    """Which plans were simulated, and why others of the list were not."""
-    retimed = ties.retimed
-    if retimed is None:
-        return []
-    near = f"{100 * CLOSED_FORM_ERROR:.0f} %"
-    text = (
-        f"{retimed.num_plans:,} plans were simulated, which ranks them: those listed and those whose closed form is "
-        f"within {near} of the best, {retimed.most:,} at most."
-    )
-    places = {each.plan: f"plan {number}" for number, each in enumerate(estimates, start=1)}
-    kept = [f"{places.get(plan, 'the recommended plan')} ({why})" for plan, why in retimed.not_simulated.items()]
-    return [text, f"Not simulated, and with the time of the closed form: {'; '.join(kept)}."] if kept else [text]
 
 
 def simulated_record(ties: Ties, estimate: Estimate) -> Record:

@@ -66,7 +66,7 @@ def run(settings: ServerSettings, *, ready: Callable[[str, str], None]) -> int:
     address = address_of(settings)
     shown = address if hidden is None else address_of(replace(settings, token=HIDDEN))
     _when_started(server, lambda: ready(shown, address))
-    with _signals_end_it():
+    with _signals_end_it(server):
         server.run(sockets=[listening])
     _end_threads()
     return 0
@@ -154,10 +154,17 @@ def _when_started(server: Server, call: Callable[[], None]) -> None:
 
 
 @contextmanager
-def _signals_end_it() -> Iterator[None]:
-    """Signals that end the server end it alone: uvicorn sends itself the signal again when it has ended."""
+def _signals_end_it(server: Server) -> Iterator[None]:
+    """Signals end the server, and it alone: uvicorn sends itself the signal again when it has ended.
+
+    One that comes before uvicorn has its own handlers is kept: the server ends as soon as it has started.
+    """
+
+    def ends(*_: object) -> None:
+        server.should_exit = True
+
     kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.signal(kind, lambda *_: None) for kind in kinds}
+    before = {kind: signal.signal(kind, ends) for kind in kinds}
     try:
         yield
     finally:

@@ -179,3 +179,21 @@ def test_every_shipped_run_is_a_question() -> None:
 def test_data_parallelism_that_contradicts_the_other_degrees(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dp is 4; 16 accelerators with tp 2, cp 1 and pp 1 leave dp 8"):
         asked(tmp_path, dp="4")
+
+
+def test_software_is_that_of_its_month(tmp_path: Path) -> None:
+    """What the run states stays; a month before the first release is taken as that release."""
+    dated = asked(tmp_path, framework="torchtitan", software_date="2024-12")
+    assert dated.question.job.software.attention_generation == "flash2"
+    (told,) = (each for each in dated.assumed if each.startswith("torchtitan of 2024-12: "))
+    assert "attention_generation" in told
+    for cells in ({"software_date": ""}, {"software_date": "2024-12", "options": "attention_generation=current"}):
+        given = asked(tmp_path, framework="torchtitan", **cells)
+        assert given.question.job.software.attention_generation == "current"
+    assert asked(tmp_path, framework="torchtitan", software_date="2021-01-31").plan.tp == 2
+
+
+@pytest.mark.parametrize("date", ["2024", "12/2024", "2024-13", "yesterday"])
+def test_a_software_date_is_a_month(tmp_path: Path, date: str) -> None:
+    with pytest.raises(InputError, match="a year and a month"):
+        asked(tmp_path, software_date=date)

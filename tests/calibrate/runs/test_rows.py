@@ -353,7 +353,7 @@ def test_too_large_a_file(tmp_path: Path) -> None:
 
 def test_shipped_runs_have_sources_and_models() -> None:
     runs = shipped_runs()
-    assert len(runs) == 1494
+    assert len(runs) == 1709
     assert all(one.source and one.family and one.tier in ("A", "A-", "B") and one.framework for one in runs)
     assert all(not one.unknown for one in runs)
     files = {one.model for one in runs if "/" in one.model}

@@ -19,8 +19,8 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides
 from shardplan.inputs.readers.typed import values_of
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import Software
-from shardplan.physics.schedules.names import BUILT_IN
 
 
 def options(command: str) -> dict[str, Any]:
@@ -101,14 +101,3 @@ def test_flags_are_read_by_the_type_of_their_field() -> None:
     for wrong in ({"tp": "2.5"}, {"stage_layers": "3;4"}, {"sharding_degree": "0"}):
         with pytest.raises(InputError):
             values_of(Plan, wrong)
-
-
-@pytest.mark.parametrize(("text", "wanted"), [("1", 1.0), ("1.2", 1.2)])
-def test_a_ratio_need_not_be_whole(text: str, wanted: float) -> None:
-    assert values_of(Job, {"moe_imbalance": text}) == {"moe_imbalance": wanted}
-
-
-@pytest.mark.parametrize("text", ["0.5", "nan", "abc", "1e9"])
-def test_a_ratio_out_of_bounds_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="a number from 1 to 1000"):
-        values_of(Job, {"moe_imbalance": text})

@@ -8,8 +8,8 @@ import pytest
 
 from shardplan.base.errors import InputError
 from shardplan.base.files import DATA
-from shardplan.inputs.readers.catalog import list_accelerators, list_models, load_accelerator
-from shardplan.inputs.readers.names import model_sources, name_meant, taken_as
+from shardplan.inputs.readers.catalog import list_accelerators, list_models, load_accelerator, load_model
+from shardplan.inputs.readers.names import model_sources, name_meant, relatives, taken_as
 
 ACCELERATORS = [
     ("mi300x", "mi300x-192gb"), ("AMD Instinct MI300X", "mi300x-192gb"), ("h200", "h200-sxm-141gb"),
@@ -88,3 +88,24 @@ def test_the_table_of_names_leads_to_accelerators() -> None:
     assert {row["name"] for row in rows} <= {*list_accelerators()}
     assert [name_meant("accelerator", row["written"]) for row in rows] == [row["name"] for row in rows]
     assert all(row["source"] for row in rows)
+
+
+@pytest.mark.parametrize("name", sorted(relatives()))
+def test_relatives_have_as_many_parameters_as_their_makers_publish(name: str) -> None:
+    assert load_model(name).num_parameters == relatives()[name].num_parameters
+
+
+@pytest.mark.parametrize(
+    ("repository", "name"),
+    [
+        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"), ("Qwen/Qwen3-30B-A3B-Thinking-2507", "qwen3-30b-a3b"),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"), ("allenai/OLMo-2-1124-7B-SFT", "olmo-2-1124-7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"), ("lmsys/vicuna-7b-v1.5", "llama-2-7b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "deepseek-r1-distill-qwen-1.5b"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"), ("Qwen/Qwen2.5-1.5B", "qwen2-1.5b"),
+    ],
+)  # fmt: skip
+def test_repositories_with_other_weights_are_the_model_of_their_shape(repository: str, name: str) -> None:
+    assert load_model(repository).name == name
+    with pytest.raises(InputError):
+        load_model(f"{repository}-of-none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from tests.launch.scripts import ask
 
 import shardplan
+from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit.improve import Improvement
 from shardplan.launch.audit.nearby import changes
@@ -89,3 +91,45 @@ def test_files_of_other_names_than_the_record_are_changed_by_their_own(tmp_path:
     words = {each for one in found.improvements for each in (*one.removed, *one.added)}
     assert any(each.startswith("model.tensor_model_parallel_size: ") for each in words)
     assert all(each.startswith("model.") for each in words)
+
+
+def test_a_default_that_the_file_may_contradict_is_not_changed(tmp_path: Path) -> None:
+    """Nobody knows whether an option of a fork overlaps already: that overlapping would save time is not known."""
+    assert any("overlap_dp" in each.change for each in proposed(tmp_path))
+    assert not any("overlap_dp" in each.change for each in proposed(tmp_path, more="--overlap-my-shards"))
+
+
+def test_what_is_given_stays(tmp_path: Path) -> None:
+    question = ask(tmp_path, "launch.sh", SCRIPT.format(more=""))
+    assert any("recompute" in each.change for each in proposed(tmp_path))
+    found = shardplan.audit(question.path, cluster="dgx-h100", given={"recompute": "selective"})
+    assert found.improvements
+    assert not any("recompute" in each.change for each in found.improvements)
+
+
+def test_a_gain_has_a_range(tmp_path: Path) -> None:
+    """8 in 10 pairs of measured configurations: the range of a ratio that ties have too."""
+    for each in proposed(tmp_path):
+        low, high = each.gain_band or (0.0, 0.0)
+        assert (1 - low) / (1 - (each.gain or 0)) == pytest.approx(tie_factor())
+        assert (1 - (each.gain or 0)) / (1 - high) == pytest.approx(tie_factor())
+        assert f"({100 * low:.0f} to {100 * high:.0f} %)".replace("-0 ", "0 ") in each.gain_text
+
+
+def test_an_option_of_the_line_goes_where_it_stands(tmp_path: Path) -> None:
+    """A value of a file beside the script is changed in that file, and the batch stays where the trainer multiplies."""
+    zero = {"stage": 3, "overlap_comm": True}
+    (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": zero, "bf16": {"enabled": True}}))
+    line = """
+        torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B --deepspeed ds.json \\
+          --bf16 True --model_max_length 4096 --per_device_train_batch_size 1 --gradient_accumulation_steps 8 \\
+          --gradient_checkpointing True
+    """
+    path = ask(tmp_path, "run.sh", line).path
+    keeps = ((), ("recompute", "micro_batch_size"))
+    found = [each for keep in keeps for each in shardplan.audit(path, cluster="dgx-b200", keep=keep).improvements]
+    for each in found:
+        batch = [text for text in each.added if "gradient_accumulation_steps" in text]
+        assert bool(batch) == ("micro_batch_size" in each.change)
+        assert all(text.endswith("(ds.json)") for text in each.added if text.startswith("zero_optimization"))
+    assert {name for each in found for name in each.change} >= {"micro_batch_size", "sharding"}

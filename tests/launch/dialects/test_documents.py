@@ -8,6 +8,7 @@ import pytest
 from tests.launch.scripts import read, values
 
 from shardplan.base.errors import InputError
+from shardplan.launch.dialects.ask import frameworks_read
 
 TITAN = """
 [model]
@@ -33,6 +34,18 @@ enable = false
 [job]
 description = "64 GPUs"
 """
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "audit-a-launch-script.md"
+
+
+def test_what_is_read_is_in_the_documentation_and_named_where_a_file_is_of_nothing_known(tmp_path: Path) -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split()).lower()
+    titles = frameworks_read()
+    assert all(title.lower().removeprefix("the ").removeprefix("recipes of ") in page for title in titles)
+    with pytest.raises(InputError) as refusal:
+        read(tmp_path, "job.yaml", "colour: blue\n")
+    assert all(title in refusal.value.hint for title in titles)
 
 
 def test_torchtitan(tmp_path: Path) -> None:

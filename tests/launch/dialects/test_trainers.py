@@ -130,7 +130,7 @@ def test_options_that_a_script_reads_from_a_command_are_open(tmp_path: Path) -> 
     read -ra MODEL_ARGS <<< "$(python args.py)"
     torchrun --nproc_per_node 8 pretrain.py --tensor-model-parallel-size 2 --colocate ${MODEL_ARGS[@]}
     """
-    assert read(tmp_path, "run.sh", text).missing["vp"] == ("cmd:read MODEL_ARGS",)
+    assert read(tmp_path, "run.sh", text).missing["vp"] == ("cmd:read MODEL_ARGS", "cmd:python args.py")
 
 
 def test_a_file_of_accelerate_that_is_not_at_hand_decides(tmp_path: Path) -> None:

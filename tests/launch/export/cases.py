@@ -95,10 +95,10 @@ LAUNCHES: Final = {
     "deepspeed-offload": Launch(
         "deepspeed", "llama-3.1-70b", "dgx-h100", 64, {"offload": "optimizer", "recompute": "full", "cp": 2}
     ),
-    "deepspeed-pipeline": Launch("deepspeed", "llama-3.1-8b", "dgx-h100", 64, {"pp": 4, "vp": 1, "sharding": "zero1"}),
+    "deepspeed-tensors": Launch("deepspeed", "llama-3.1-8b", "dgx-h100", 64, {"tp": 4, "sharding": "zero1"}),
     "accelerate-hsdp": Launch(
         "accelerate", "llama-3.1-8b", "dgx-h100", 64,
-        {"tp": 2, "sharding": "hsdp", "sharding_degree": 8, "recompute": "full"},
+        {"cp": 2, "sharding": "hsdp", "sharding_degree": 8, "recompute": "full"},
     ),
     "accelerate-one-node": Launch("accelerate", "llama-3.2-1b", "dgx-h100", 8, {"sharding": "ddp"}),
     "nanotron-dense": Launch(

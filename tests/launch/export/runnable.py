@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from hypothesis import assume, reject
-from hypothesis import strategies as st
+from tests.launch.export.cases import Launch
 from tests.strategies import divisors
 
 from shardplan import load_cluster, load_model
@@ -17,13 +17,19 @@ from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Setting
-from shardplan.launch.export.targets import stack_of, target_named
+from shardplan.launch.export.targets import export_plan, stack_of, target_named
+from shardplan.launch.export.written import Export
 from shardplan.physics.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.physics.frameworks.runnable import refusals
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.validity import check_plans
 
-MODELS: Final = ("llama-3.1-8b", "qwen3-30b-a3b", "llama-3.2-1b", "qwen3-32b", "deepseek-v3")
+MODELS: Final = (
+    "llama-3.1-8b", "qwen3-30b-a3b", "llama-3.2-1b", "qwen3-32b", "deepseek-v3", "llama-3.1-70b", "mixtral-8x7b",
+    "qwen2.5-7b", "gpt-oss-20b", "gemma-2-9b", "mistral-7b",
+)  # fmt: skip
+CLUSTERS: Final[Mapping[str, tuple[str, ...]]] = {"maxtext": ("dgx-h100", "tpu-v5p-pod", "tpu-v5e-pod")}
+"""Where plans of a framework run, if not on ``dgx-h100`` alone."""
 SOMETIMES: Final[Mapping[str, tuple[Any, ...]]] = {
     "sequence_parallel": (True, False),
     "recompute_num_layers": (2, 4),
@@ -44,6 +50,8 @@ OF_JOB: Final[Mapping[str, tuple[Any, ...]]] = {
     "optimizer": ("sgd", "muon"),
     "grad_dtype": ("bf16", "fp32"),
 }
+MOST_MENDED: Final = 4
+"""Times that fields are left out which a framework refuses."""
 REPLICAS: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp", "hpz")
 POLICIES: Final = ("none", "full", "selective", "op_sac", "layernorm", "layernorm,activation", "core_attn,mlp", "moe")
 
@@ -55,62 +63,87 @@ class Runnable(NamedTuple):
     plan: Plan
     stack: Stack
 
+    @classmethod
+    def of(cls, launch: Launch) -> Runnable:
+        """A plan of the cases."""
+        job, plan = launch.question()
+        question = Question(
+            model=load_model(launch.model), cluster=load_cluster(launch.cluster),
+            num_accelerators=launch.num_accelerators, job=job,
+        )  # fmt: skip
+        return cls(question, plan, stack_of(target_named(launch.to), launch.version))
 
-@st.composite
-def runnable(draw: st.DrawFn, to: str, version: str | None = None, models: tuple[str, ...] = MODELS) -> Runnable:
-    """A plan that the framework ``to`` runs."""
+    def export(self) -> Export:
+        """Its launch files."""
+        q, can = self.question, self.stack.can_run
+        return export_plan(
+            self.stack.name, model=q.model, cluster=q.cluster, num_accelerators=q.num_accelerators, job=q.job,
+            plan=self.plan, version=None if can is None else can.version,
+        )  # fmt: skip
+
+
+def varied(to: str, version: str | None, number: int) -> Iterator[Runnable]:
+    """Plans that the framework ``to`` runs, the same at every call, and no two alike."""
+    rng = random.Random(f"{to} {version}")  # noqa: S311  # a sample, no secret
+    known = set[object]()
+    while len(known) < number:
+        found = _drawn(rng, to, version)
+        if found is not None and (key := (found.question.model.name, found.plan, found.question.job)) not in known:
+            known.add(key)
+            yield found
+
+
+def _drawn(rng: random.Random, to: str, version: str | None) -> Runnable | None:
+    """A plan that the framework runs: what was drawn, without the fields that it refuses; None where it has none."""
     stack = stack_of(target_named(to), version)
-    model, cluster = load_model(draw(st.sampled_from(models))), load_cluster("dgx-h100")
-    total = draw(st.sampled_from((8, 16, 64, 512)))
-    fields = draw(_degrees(stack, model, total))
-    replicas = total // (fields["tp"] * fields["cp"] * fields["pp"])
-    batch = fields["micro_batch_size"] * replicas * fields["pp"] * draw(st.sampled_from((1, 2, 4)))
-    given = {"sequence_length": draw(st.sampled_from((4096, 8192))), "global_batch_size": batch}
-    given |= draw(_some(OF_JOB, one_in=5))
-    try:
-        job, _ = job_in_stack(Job(**given), stack, given)
-        plan, _ = plan_in_stack(Plan(**fields), stack, model=model, job=job, num_accelerators=total, given=fields)
-        question = Question(model=model, cluster=cluster, num_accelerators=total, job=job)
-        setting = Setting.of(model, cluster, total, job)
-        check_plans((plan,), setting)
-    except ShardplanError:
-        reject()
-    assume(not any(True for _ in refusals(stack, plan, setting)))
-    return Runnable(question, plan, stack)
+    model, cluster = load_model(rng.choice(MODELS)), load_cluster(rng.choice(CLUSTERS.get(to, ("dgx-h100",))))
+    total, rounds = rng.choice((8, 16, 64, 512)), rng.choice((1, 2, 4))
+    of_plan = _degrees(rng, stack, model, total)
+    of_job = {"sequence_length": rng.choice((4096, 8192)), **_some(rng, OF_JOB, one_in=5)}
+    for _ in range(MOST_MENDED):
+        ranks = of_plan.get("tp", 1) * of_plan.get("cp", 1)
+        given = {"global_batch_size": of_plan["micro_batch_size"] * total // ranks * rounds, **of_job}
+        try:
+            job, _ = job_in_stack(Job(**given), stack, given)
+            plan, _ = plan_in_stack(Plan(**of_plan), stack, model=model, job=job, num_accelerators=total, given=of_plan)
+            question = Question(model=model, cluster=cluster, num_accelerators=total, job=job)
+            setting = Setting.of(model, cluster, total, job)
+            check_plans((plan,), setting)
+        except ShardplanError:
+            return None
+        refused = {each.field for each in refusals(stack, plan, setting)}
+        if not refused:
+            return Runnable(question, plan, stack)
+        of_plan = {name: value for name, value in of_plan.items() if name not in refused}
+        of_job = {name: value for name, value in of_job.items() if name not in refused}
+    return None
 
 
-@st.composite
-def _some(draw: st.DrawFn, candidates: Mapping[str, tuple[Any, ...]], one_in: int) -> dict[str, Any]:
-    chosen = [name for name in candidates if draw(st.integers(1, one_in)) == 1]
-    return {name: draw(st.sampled_from(candidates[name])) for name in chosen}
+def _some(rng: random.Random, candidates: Mapping[str, tuple[Any, ...]], one_in: int) -> dict[str, Any]:
+    return {name: rng.choice(values) for name, values in candidates.items() if rng.randrange(one_in) == 0}
 
 
-@st.composite
-def _degrees(draw: st.DrawFn, stack: Stack, model: ModelConfig, total: int) -> dict[str, Any]:
+def _degrees(rng: random.Random, stack: Stack, model: ModelConfig, total: int) -> dict[str, Any]:
     """Degrees that divide the accelerators; kinds of sharding and recomputation that the framework has."""
     can = stack.can_run
     assert can is not None
     small = [each for each in divisors(total) if each <= 16]
-    tp = draw(st.sampled_from([each for each in small if each <= 8]))
-    cp = draw(st.sampled_from([each for each in (1, 1, 1, 2, 4) if total // tp % each == 0]))
-    pp = draw(st.sampled_from([1, 1, *(each for each in small if total // (tp * cp) % each == 0)]))
-    vp = draw(st.sampled_from((1, 1, 2, 4))) if pp > 1 else 1
+    tp = rng.choice([each for each in small if each <= 8])
+    cp = rng.choice([each for each in (1, 1, 1, 2, 4) if total // tp % each == 0])
+    pp = rng.choice([1, 1, *(each for each in small if total // (tp * cp) % each == 0)])
     found: dict[str, Any] = {
         "tp": tp,
         "cp": cp,
         "pp": pp,
-        "vp": vp,
-        "micro_batch_size": draw(st.sampled_from((1, 2, 4))),
+        "vp": rng.choice((1, 1, 2, 4)) if pp > 1 else 1,
+        "micro_batch_size": rng.choice((1, 2, 4)),
     }
     experts = [kind.mlp for kind in model.layer_kinds if isinstance(kind.mlp, MixtureOfExperts)]
     if experts:
-        found["ep"] = draw(
-            st.sampled_from([each for each in divisors(total // pp) if experts[0].num_experts % each == 0])
-        )
-    found["sharding"] = draw(st.sampled_from(can.shardings or REPLICAS))
-    replicas = total // (tp * pp)
-    smaller = [each for each in divisors(replicas) if 1 < each < replicas]
-    if found["sharding"] in (can.partial_shardings or ()) and smaller and draw(st.booleans()):
-        found["sharding_degree"] = draw(st.sampled_from(smaller))
-    found["recompute"] = draw(st.sampled_from(POLICIES))
-    return found | draw(_some(SOMETIMES, one_in=8))
+        found["ep"] = rng.choice([each for each in divisors(total // pp) if experts[0].num_experts % each == 0])
+    found["sharding"] = rng.choice(can.shardings or REPLICAS)
+    smaller = [each for each in divisors(total // (tp * pp)) if 1 < each < total // (tp * pp)]
+    if found["sharding"] in (can.partial_shardings or ()) and smaller and rng.random() < 0.5:
+        found["sharding_degree"] = rng.choice(smaller)
+    found["recompute"] = rng.choice(POLICIES)
+    return found | _some(rng, SOMETIMES, one_in=8)

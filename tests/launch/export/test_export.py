@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -55,6 +56,12 @@ def test_files_are_what_they_were(name: str) -> None:
         assert text == kept, "look at it, then run python -m tests.launch.export.write"
 
 
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_the_files_are_those_that_are_checked_before(name: str) -> None:
+    beside = target_named(LAUNCHES[name].to).beside
+    assert [*MADE[name].files] == [f"launch{end}" for end in (".sh", beside) if end]
+
+
 def test_no_snapshot_is_left_over() -> None:
     made = {path_of(name, file) for name, export in MADE.items() for file in export.files}
     assert {*FOLDER.iterdir()} == made
@@ -77,6 +84,8 @@ def _check_syntax(made: Export, folder: Path) -> None:
             assert "$((" not in text
         elif name.endswith(".json"):
             json.loads(text)
+        elif name.endswith(".py"):
+            ast.parse(text)
         else:
             yaml.safe_load(text)
 

@@ -10,8 +10,8 @@ FOLDER = Path(__file__).parent / "answers"
 
 
 def path_of(name: str, file: str) -> Path:
-    """Where the snapshot of a file is kept."""
-    return FOLDER / f"{name}{Path(file).suffix}"
+    """Where the snapshot of a file is kept: Python as text, which is no module of ours."""
+    return FOLDER / f"{name}{Path(file).suffix.replace('.py', '.py.txt')}"
 
 
 if __name__ == "__main__":

@@ -60,6 +60,23 @@ N=3; while [ $N -gt 0 ]; do run $N; N=$((N-1)); done; until (( N >= 2 )); do ((N
     "comments": "A=1 # B=2\nrun $A#x # y\n# run no\nrun a#b '#c'\n",
     "marks": r"""run a=b --x=y "--z=$UNSET_" 1,2 [a]; run '([0]*3+[1]*58)' a:b @x %y ^z x~""",
     "redirections": "run a > out.txt --tp 8 2>&1\nrun b 2>/dev/null c\n",
+    "here-strings": r"""X="a,b c,d,e"; IFS=, read -r A B <<< "$X"; run "$A" "$B"; read -r A B C <<< " x  y z  w "; run "$A" "$B" "$C"
+IFS=, read A B <<< "1,2,"; run "$A" "$B"; IFS=, read A B <<< "1,2,3,"; run "$A" "$B"; IFS=x read -r P Q <<< 8x16; run $P $Q; read A <<< ""; run "$A"
+IFS=',' read -ra L <<< "$X"; run "${#L[@]}" "${L[@]}"; IFS=: read -r -a L <<< "4:8"; run ${L[1]} ${L[0]}; read -r W _ <<< "64 rest"; run $W; run "$(cat <<< no)" ok""",
+    "here-documents that are read": "T=8\nread -r -d '' O <<EOF\n  --tp $T\n  --name 'a b'\nEOF\nrun $O\nread -d '' -r Q <<'EOF' || true\n$T \\n\nEOF\nrun \"$Q\"\nIFS= read -r L <<EOF\n  x y \nEOF\nrun \"$L\"\nread -r A B <<EOF\n1 2 3\n4\nEOF\nrun $A \"$B\"\n",
+    "lines": r"""mapfile -t L < <(printf '%s\n' "a b"); run "${L[@]}"; readarray -t M <<< "x y"; run "${#M[@]}" "${M[@]}"; mapfile N <<< z; run "${N[0]}"
+while read -r A B; do run "$A" "$B"; done <<< "1 2 3"; while IFS=, read -r A B; do run "$A-$B"; done <<EOF
+a,b
+c,d,e
+EOF
+echo "p q" | while read -r A B; do run $B $A; done; while read -r L || [[ -n $L ]]; do run "$L"; done < <(echo one)""",
+    "pipelines": r"""D=0,1,2,3; run $(echo $D | tr ',' '\n' | wc -l) "$(echo $D | cut -d, -f2)" $(echo $D | tr -d ,) $(echo "$D" | tr , ' ' | wc -w)
+run $(echo "a-b-c" | cut -d '-' -f 2-) "$(echo "x y" | tr a-z A-Z)" "$(echo $D | tr ',' '\n' | head -n 1)" "$(echo $D | tr , '\n' | tail -1)"
+if echo "llama 70B" | grep -q 70B; then run big; else run small; fi; echo gpt | grep -qi GPT && run yes; N=$(wc -l <<< "$D"); run $N""",
+    "loops that wait": r"""N=0; until [ $N -ge 1 ]; do sleep 0; N=1; done; while true; do run a; break; sleep 1; done; while true; do M=4; sleep 0; [ $M = 4 ] && break; done; run $M
+for i in 1 2; do run $i; sleep 0; done; until false; do run b; break; done""",
+    "backslashes behind quotes": r"""N=1; export C="a "\$N" b"; run "$C"; D="a "\$N" b"; run "$D"; G="v "\$N run "a "\$N" b"; declare H="q"\"r; run "$H" """,
+    "arrays by index": r"""A=([0]=x [1]="y z"); run "${A[@]}"; N=(4 8 16); I=1; run ${N[I]} ${N[$I+1]} ${N[$((I-1))]} ${#N[@]}; N[3]=32; run "${N[@]:2}"; declare -a E=(); E+=("q r"); run "${E[@]}" """,
 }
 
 
@@ -107,9 +124,12 @@ TESTS = st.one_of(
 )
 
 
+IFS = st.sampled_from(["", "IFS=, ", "IFS= ", "IFS=: ", "IFS=' ,' "])
+
+
 @st.composite
 def statements(draw: st.DrawFn, depth: int = 0) -> str:
-    kinds = ["assign", "add", "number", "array", "append", "run", "run", "set", "export"]
+    kinds = ["assign", "add", "number", "array", "append", "run", "run", "set", "export", "read", "list", "lines"]
     kind = draw(st.sampled_from(kinds if depth > 1 else [*kinds, "if", "case", "for", "function", "and"]))
     name, words = draw(NAMES), draw(st.lists(WORDS, max_size=3))
     inner = ("; ".join(draw(st.lists(statements(depth + 1), min_size=1, max_size=2)))) if depth < 2 else "run x"
@@ -122,6 +142,9 @@ def statements(draw: st.DrawFn, depth: int = 0) -> str:
         "run": f"run {' '.join(words)}",
         "set": f"set -- {' '.join(words)}",
         "export": f"export {name}={words[0] if words else ''}",
+        "read": f"{draw(IFS)}read -r {name} {draw(NAMES)} <<< {words[0] if words else 'x'}",
+        "list": f"{draw(IFS)}read -ra L <<< {words[0] if words else 'x'}",
+        "lines": f'while {draw(IFS)}read -r {name} _d; do run ${name} "$_d"; done <<< {words[0] if words else "x"}',
         "if": f"if {draw(TESTS)}; then {inner}; else {name}=e; run else; fi",
         "case": f"case ${name} in a*|'') {inner};; *[0-9]) run digit;; *) {name}=c; esac",
         "for": f"for {name} in {' '.join(words)}; do {inner}; done",

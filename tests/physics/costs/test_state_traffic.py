@@ -47,9 +47,10 @@ def traffic(
     experts: float = 0.0,
     grad_dtype: Any = "bf16",
     reduces_whole: bool = False,
+    keeps_weights: Any = "never",
     **fields: Any,
 ) -> StateTraffic:
-    software = Software(reduces_whole=reduces_whole)
+    software = Software(reduces_whole=reduces_whole, keeps_weights=keeps_weights)
     job = Job(sequence_length=1024, global_batch_size=num_accelerators, grad_dtype=grad_dtype, software=software)
     numbers = PlanNumbers.of(Plan(**fields), num_accelerators, job)
     network = Network.of(cluster(), num_accelerators, ideal_profile())
@@ -108,6 +109,13 @@ def test_sharded_gradients_are_reduced_in_every_micro_batch() -> None:
     assert sent(traffic(sharding="zero1"), 10) == pytest.approx(2 * one)
     assert sent(traffic(sharding="zero2"), 10) == pytest.approx(11 * one)
     assert sent(traffic(sharding="zero3"), 10) == pytest.approx(30 * one)
+
+
+def test_weights_that_stay_through_a_step_are_gathered_once_whatever_copy_is_near() -> None:
+    """As stage 2: gradients in every micro-batch, weights once (FSDP's SHARD_GRAD_OP)."""
+    one = 2 * PSI * 63 / 64
+    for fields in ({"sharding": "zero3"}, {"sharding": "hpz", "sharding_degree": 8}):
+        assert sent(traffic(keeps_weights="always", **fields), 10) == pytest.approx(11 * one)
 
 
 def test_hybrid_sharding_leaves_a_shard_for_the_network() -> None:

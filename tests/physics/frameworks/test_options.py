@@ -110,7 +110,7 @@ def test_zero3_with_offload_on_deepspeed() -> None:
     plan = Plan(sharding="zero3", micro_batch_size=4, recompute="full", offload="optimizer")
     found = _options("deepspeed", setting, plan)
     assert found.options == (
-        "train_batch_size: 128",
+        "train_batch_size: auto",
         "train_micro_batch_size_per_gpu: 4",
         "gradient_accumulation_steps: 2",
         "zero_optimization.stage: 3",
@@ -118,7 +118,7 @@ def test_zero3_with_offload_on_deepspeed() -> None:
         "zero_optimization.offload_optimizer.device: cpu",
         "bf16.enabled: true",
         "optimizer.type: AdamW",
-        "model.gradient_checkpointing_enable()",
+        "gradient_checkpointing: true",
     )
     assert found.unsaid == ("sequence_length",)  # the tokenizer's business
 

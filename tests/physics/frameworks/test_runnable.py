@@ -102,11 +102,6 @@ PUBLISHED: dict[str, tuple[str, Setting, dict[str, Any]]] = {
         _setting("llama-3.1-8b", 64, 64, 131_072),
         {"cp": 8, "cp_comm": "a2a"},
     ),
-    "a pipeline with ZeRO-1 on DeepSpeed": (
-        "deepspeed",
-        _setting("llama-2-13b", 64, 512),
-        {"pp": 4, "sharding": "zero1", "recompute": "full"},
-    ),
     "BLOOM-like plan on Megatron-DeepSpeed": (
         "megatron-deepspeed",
         _setting("gpt3-175b", 384, 2048, 2048),
@@ -141,6 +136,19 @@ PUBLISHED: dict[str, tuple[str, Setting, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", PUBLISHED)
 def test_published_and_usual_plans_run(case: str) -> None:
     assert _refused(*PUBLISHED[case]) == ()
+
+
+OWN_SCRIPTS: list[tuple[str, dict[str, Any]]] = [
+    ("deepspeed", {"pp": 4, "sharding": "zero1", "recompute": "full"}),
+    ("deepspeed", {"sharding": "hsdp", "sharding_degree": 8}),
+    ("torchtitan", {"sharding": "zero3"}),
+]
+
+
+@pytest.mark.parametrize(("stack", "plan"), OWN_SCRIPTS)
+def test_a_script_of_ones_own_runs_what_launch_files_cannot_ask_for(stack: str, plan: dict[str, Any]) -> None:
+    setting = _setting("llama-2-13b", 64, 512, optimizer="muon" if stack == "torchtitan" else "adam")
+    assert [each.own_script for each in _refused(stack, setting, plan)] == [True]
 
 
 DENSE, MOE = _setting("llama-3.1-70b", 64, 512, 8192), _setting("qwen3-30b-a3b", 64, 512)

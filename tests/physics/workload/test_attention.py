@@ -323,26 +323,27 @@ def test_a_rank_s_share_of_sparse_latent_attention_by_hand(cp_comm: Any) -> None
         "kv_up": (T, 512, 64 * (128 + 128), 1), "index_q": (T, 1536, 32 * 128, 1),
         "index_k": (T / 2, 7168, 128 + 64, 1), "proj": (T, 64 * 128, 7168, 1),
     }  # fmt: skip
-    assert passes(block) == [TRAFFIC["rope"].at("rope", ("mla_up_proj",), T * 2 * 64 * 192, 2)]
+    matrix = TRAFFIC["index scores"].at("index_scores", ("core_attn",), T * LENGTH, 4)
+    assert passes(block) == [
+        TRAFFIC["rope"].at("rope", ("mla_up_proj",), T * 2 * 64 * 192, 2), replace(matrix, held=4 * T * LENGTH)
+    ]  # fmt: skip
     (index,) = (op for op in block.operators if op.name == "index")
     assert index == AttentionCore(
         name="index", modules=("core_attn",), tokens=T, num_heads=32, qk_head_dim=128, v_head_dim=0,
         keys=LENGTH / 2, scored_keys=LENGTH, rate_length=LENGTH,
     )  # fmt: skip
-    ring = cp_comm == "p2p"
     assert core(block) == AttentionCore(
         name="core", modules=("core_attn",), tokens=T, num_heads=64, qk_head_dim=192, v_head_dim=128,
-        keys=2048 - 2048**2 / (2 * LENGTH), scored_keys=LENGTH, rate_length=2048, steps=2 if ring else 1,
-        merged_elements=0.75 * T * 64 * 128 if ring else 0,
+        keys=2048 - 2048**2 / (2 * LENGTH), scored_keys=LENGTH, rate_length=LENGTH,
     )  # fmt: skip
     assert kept(block) == {
         "latents": (1536 + 512 + 64) / 2 * (2 + 1), "qkv": 2 * 64 * (192 + 192 + 128),
         "core_output": (2 + 1) * 64 * 128, "softmax_statistics": 4 * 64,
     }  # fmt: skip
-    around = 64 * (192 + 128)
+    latents = 512 + 64 + 128  # and keys of the indexer
     assert exchanged(block) == (
-        [("ring", "p2p", around, 1), ("ring_back", "p2p", 2 * around, 1)]
-        if ring
+        [("ring", "p2p", latents, 1), ("ring_back", "p2p", 2 * latents, 1)]
+        if cp_comm == "p2p"
         else [(name, "all_to_all", 64 * 2 * (192 + 128), 1) for name in ("heads", "heads_back")]
     )
     tensor = {each.name: each.bytes / T / 2 for each in block.collectives if each.name.startswith("attention")}

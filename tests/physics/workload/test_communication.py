@@ -29,7 +29,7 @@ TOKENS = LENGTH * MICRO
 def collectives(model: ModelConfig, dimension: str, *, layer: int = 0, **fields: Any) -> list[Collective]:
     plan = Plan(micro_batch_size=MICRO, **fields)
     n = plan.tp * plan.cp * max(plan.ep * plan.etp, 1)
-    job = Job(sequence_length=LENGTH, global_batch_size=n * MICRO)
+    job = Job(sequence_length=LENGTH, global_batch_size=n * MICRO, routing="balanced")
     shard = Shard.of(model.hidden_size, job, PlanNumbers.of(plan, n, job))
     block = layer_block(model.layers[layer], shard)
     return [item for item in block.collectives if item.dimension == dimension]
@@ -139,7 +139,7 @@ def with_linear(
     model: ModelConfig, *, asynchronous: bool, sequence_parallel: bool, gathered_inputs: bool = False
 ) -> list[Collective]:
     software = Software(async_tp_backward=asynchronous, gathered_inputs=gathered_inputs)
-    job = Job(sequence_length=LENGTH, global_batch_size=8, software=software)
+    job = Job(sequence_length=LENGTH, global_batch_size=8, routing="balanced", software=software)
     numbers = PlanNumbers.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
     block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, numbers))
     return [item for item in block.collectives if item.dimension == "tp" and np.all(np.asarray(item.count) > 0)]
@@ -154,6 +154,15 @@ def test_asynchronous_linear_layers_exchange_beside_their_backward_products() ->
     }
     reduced = with_linear(LLAMA_70B, asynchronous=True, sequence_parallel=False)
     assert all(bool(item.asynchronous) == (item.direction == "backward") for item in reduced)
+
+
+@pytest.mark.parametrize("overlap_tp", [False, True])
+def test_a_layer_lists_whole_products(overlap_tp: bool) -> None:  # noqa: FBT001
+    """A product is one call of cuBLAS; the price of an exchange that overlaps with it is what cuts it into panels."""
+    job = Job(sequence_length=LENGTH, global_batch_size=8)
+    numbers = PlanNumbers.of(Plan(tp=8, overlap_tp=overlap_tp), 8, job)
+    products = layer_block(LLAMA_70B.layers[0], Shard.of(LLAMA_70B.hidden_size, job, numbers)).operators
+    assert {item.panels for item in products if isinstance(item, Matmul)} == {1}
 
 
 @pytest.mark.parametrize(("sequence_parallel", "gathered_inputs"), [(True, True), (True, False), (False, False)])
@@ -179,7 +188,7 @@ def test_linear_inputs_are_gathered_in_fp8_and_sums_scattered_in_16_bits(sequenc
     """Half the bytes where an input or an output gradient is gathered; all-reduces stay whole."""
     sizes = {}
     for precision in ("bf16", "fp8"):
-        job = Job(sequence_length=LENGTH, global_batch_size=8, precision=precision)
+        job = Job(sequence_length=LENGTH, global_batch_size=8, routing="balanced", precision=precision)
         numbers = PlanNumbers.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
         block = layer_block(LLAMA_70B.layers[0], Shard.of(8192, job, numbers))
         sizes[precision] = {item.name: item.bytes for item in block.collectives if item.dimension == "tp"}
@@ -191,7 +200,7 @@ def test_linear_inputs_are_gathered_in_fp8_and_sums_scattered_in_16_bits(sequenc
 
 def test_broadcasts_of_a_grid_by_hand() -> None:
     """Three products of (10, 64) by (64, 48) at once: inputs of four columns of a row where these are rows' shares."""
-    job = Job(sequence_length=LENGTH, global_batch_size=8)
+    job = Job(sequence_length=LENGTH, global_batch_size=8, routing="balanced")
     at = Shard.of(64, job, PlanNumbers.of(Plan(tp=8, tp_kind="summa", tp_rows=2), 8, job))
     one = Matmul(name="qkv", modules=("m",), m=10, k=64, n=48, count=3)
     scores = replace(one, name="scores", weight=False)
@@ -217,7 +226,7 @@ def test_exchanges_around_products_by_hand(
 ) -> None:
     """In eight bits of a byte where linear inputs or gradients are gathered; sums of two; of 48 and 64 channels."""
     software = Software(async_tp_backward=beside, gathered_inputs=gathered)
-    job = Job(sequence_length=LENGTH, global_batch_size=8, precision="fp8", software=software)
+    job = Job(sequence_length=LENGTH, global_batch_size=8, routing="balanced", precision="fp8", software=software)
     at = Shard.of(64, job, PlanNumbers.of(Plan(tp=8, sequence_parallel=split), 8, job))
     found = tensor_exchange(at, "x", ("m",), 48, quantised_inputs=inputs, quantised_gradients=gradients)
     there, back = 48 * LENGTH * (1 if split and inputs else 2), 64 * LENGTH * (1 if split and gradients else 2)

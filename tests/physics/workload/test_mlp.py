@@ -169,9 +169,14 @@ def test_a_scale_per_channel_keeps_what_it_multiplies() -> None:
 MOE_LENGTH = 4096
 
 
+def even(**fields: Any) -> Job:
+    """A job whose tokens are shared evenly among the experts."""
+    return Job(sequence_length=MOE_LENGTH, routing="balanced", **fields)
+
+
 def block(model: ModelConfig, num_accelerators: int = 64, **fields: Any) -> Block:
     plan = Plan(**fields)
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=num_accelerators)
+    job = even(global_batch_size=num_accelerators)
     config = model.layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
     return mixture_of_experts(config, Shard.of(model.hidden_size, job, PlanNumbers.of(plan, num_accelerators, job)))
@@ -220,7 +225,7 @@ def test_shared_experts_are_a_dense_mlp_over_tensor_ranks() -> None:
 
 def test_latent_experts_work_on_latent_channels() -> None:
     config = MixtureOfExperts(num_experts=8, top_k=2, intermediate_size=512, gated=False, latent_size=256)
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=1)
+    job = even(global_batch_size=1)
     products = matmuls(mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(), 1, job))))
     assert products["expert_fc1"].k == products["expert_fc2"].n == 256
     flops = sum(float(op.flops) for op in products.values())
@@ -228,7 +233,7 @@ def test_latent_experts_work_on_latent_channels() -> None:
 
 
 def exchanged(**software: Any) -> dict[str, float]:
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, precision="fp8", software=Software(**software))
+    job = even(global_batch_size=64, precision="fp8", software=Software(**software))
     config = deepseek_v3().layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
     of = mixture_of_experts(config, Shard.of(7168, job, PlanNumbers.of(Plan(ep=8), 64, job)))
@@ -246,7 +251,7 @@ def test_dispatch_in_eight_bits_and_combination_in_sixteen() -> None:
 
 def permuted(precision: Precision = "bf16", *, ep: int = 8, etp: int = 1, **software: Any) -> float:
     """Elements that permutations read and write for each token of Mixtral."""
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, precision=precision, software=Software(**software))
+    job = even(global_batch_size=64, precision=precision, software=Software(**software))
     config = mixtral().layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
     of = mixture_of_experts(config, Shard.of(4096, job, PlanNumbers.of(Plan(ep=ep, etp=etp), 64, job)))
@@ -278,7 +283,7 @@ def test_a_row_for_each_rank_is_permuted_where_it_arrives() -> None:
 
 def in_graph(precision: Precision = "mxfp8", **software: Any) -> Block:
     fields = {"cuda_graphs": "full", "moe_dispatcher": "hybridep"} | software
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, precision=precision, software=Software(**fields))
+    job = even(global_batch_size=64, precision=precision, software=Software(**fields))
     config = mixtral().layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
     return mixture_of_experts(config, Shard.of(4096, job, PlanNumbers.of(Plan(ep=4), 64, job)))
@@ -316,7 +321,7 @@ def test_biases_of_experts_are_added_by_kernels_of_their_own() -> None:
     """One element for each of a rank's token copies and channels; none where one kernel runs all experts."""
     cases: tuple[tuple[CudaGraphs, int], ...] = ("none", 1), ("full", 0)
     for graphs, number in cases:
-        job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, software=Software(cuda_graphs=graphs))
+        job = even(global_batch_size=64, software=Software(cuda_graphs=graphs))
         config = MixtureOfExperts(num_experts=8, top_k=2, intermediate_size=512, gated=True, bias=True)
         of = mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(ep=4), 64, job)))
         found = [op for op in of.operators if op.name == "expert_bias" and isinstance(op, StreamPass)]
@@ -326,7 +331,7 @@ def test_biases_of_experts_are_added_by_kernels_of_their_own() -> None:
 
 def uneven(ratio: float, *, ep: int = 8, etp: int = 1, capacity: bool = False) -> Block:
     software = Software(moe_capacity=capacity)
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, moe_imbalance=ratio, software=software)
+    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, routing=f"{ratio:g}", software=software)
     config = mixtral().layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
     return mixture_of_experts(config, Shard.of(4096, job, PlanNumbers.of(Plan(ep=ep, etp=etp), 64, job)))
@@ -396,7 +401,7 @@ def test_copies_of_a_token_go_one_by_one_unless_the_dispatcher_knows_them(
     dispatcher: Any, model: ModelConfig, copies: tuple[int, int, int]
 ) -> None:
     """DeepSeek-V3: eight experts in at most four of eight groups (arXiv 2412.19437, section 2.1.2); Mixtral: two."""
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, software=Software(moe_dispatcher=dispatcher))
+    job = even(global_batch_size=64, software=Software(moe_dispatcher=dispatcher))
     config = model.layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
     of = mixture_of_experts(config, Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(ep=8), 64, job)))
@@ -417,7 +422,7 @@ def test_a_rank_s_share_of_a_mixture_by_hand() -> None:
         num_experts=8, top_k=3, intermediate_size=256, gated=True, shared_intermediate_size=384, latent_size=512
     )
     software = Software(moe_dispatcher="alltoall", moe_dispatch_format="fp8", cuda_graphs="none")
-    job = Job(sequence_length=MOE_LENGTH, global_batch_size=8, precision="fp8", moe_imbalance=1.5, software=software)
+    job = Job(sequence_length=MOE_LENGTH, global_batch_size=8, precision="fp8", routing="1.5", software=software)
     of = mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(tp=2, cp=2, ep=4, etp=2), 8, job)))
     tokens, split = MOE_LENGTH // 2, MOE_LENGTH // 4
     sent = split * 3 * 1.5

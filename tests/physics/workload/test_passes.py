@@ -99,6 +99,17 @@ EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
         (COPY, BACK, read(1, write=1), *(read(1, write=1, size=FULL), read(1, size=FULL)) * 2),
     ),
     "permute": ((read(1),), (read(1),)),
+    "index scores": ((read(1, write=1, size=FULL),), ()),
+    "index scores of several kernels": (
+        (read(0, write=1, size=FULL), *(read(1, write=1, size=FULL),) * 2, read(1, size=FULL)),
+        (),
+    ),
+    "pooling": ((read(2),), (read(2, write=2),)),
+    "streams": (
+        (read(1), read(1), read(1, write=1)),
+        (read(2, write=1), read(2, write=1), read(2)),
+    ),
+    "collapse": ((read(1), read(1)), (read(2, write=1),)),
     "stash": ((Kernel((1,), (1,)),), (Kernel((1,), (1,)),)),
 }
 """Kernels forward and backward."""
@@ -155,7 +166,7 @@ def test_twice_the_elements_or_their_size_are_twice_the_bytes() -> None:
 
 
 def _is_counted(kind: str) -> bool:
-    return kind.startswith(("softmax", "loss", "permute", "expert bias", "stash")) or kind.endswith(
+    return kind.startswith(("softmax", "loss", "permute", "expert bias", "stash", "index scores")) or kind.endswith(
         "of several kernels"
     )
 

@@ -14,6 +14,7 @@ from shardplan.base.units import comma_text, parse_whole
 from shardplan.base.words import FLAGS, Words, folded, guess, one_of, words
 from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS
 from shardplan.inputs.words import ATTENTION_GENERATIONS, ATTENTIONS, RECOMPUTE_WORDS
+from shardplan.physics.frameworks.releases import month_of
 
 STEP_TIMES: Final = words(
     {"step": "step step-time iteration", "tokens": "tokens tokens/s token throughput", "flops": "flops tflops mfu"}
@@ -157,6 +158,14 @@ def quantity(least: float, most: float, unit: str, factor: float = 1.0, values: 
     return CellKind(values or unit, read)
 
 
+def _month(cell: RowCell) -> str:
+    """A year and a month, with or without a day."""
+    found = month_of(cell.text)
+    if found is None:
+        raise cell.wrong("a year and a month, such as 2024-12")
+    return found
+
+
 def _recompute(cell: RowCell) -> str | Taken:
     """A policy, or modules in the order given; ``moe_act`` is another name of the experts' ``activation``."""
     parts = [part.strip() for part in re.split(r"[,+]", cell.text)]
@@ -196,6 +205,7 @@ NAME: Final = TEXT._replace(values="name or path")
 COUNT: Final = CellKind("count", _count, allowed=f"a whole number from 1 to {MOST_COUNT:,}")
 DEGREE: Final = COUNT._replace(values="degree")
 SEQUENCES: Final = COUNT._replace(values="sequences")
+MONTH: Final = CellKind("`YYYY-MM`", _month, "")
 TIER: Final = CellKind(listed(TIERS.values()), _tier, "")
 ATTENTION: Final = CellKind(listed(ATTENTIONS.names), _attention)
 YES_OR_NO: Final = CellKind("`yes`, `no`", _yes_or_no)

@@ -15,6 +15,7 @@ from shardplan.calibrate.runs.cells import (
     COUNT,
     DEGREE,
     MEMORY_KINDS,
+    MONTH,
     NAME,
     OPTIONS,
     RECOMPUTE,
@@ -90,6 +91,13 @@ COLUMNS: Final[Mapping[str, RunColumn]] = {
             TEXT,
             "training framework; chooses the [stack](stacks.md) whose defaults fill empty cells. Where there is none, "
             "those of a job and a plan do, and the assumptions say so, with the frameworks that may have been meant",
+        ),
+        RunColumn(
+            "software_date",
+            MONTH,
+            "month of the software, where the run states it: the framework's defaults are those of that month (see "
+            "[releases](stacks.md#releases)), otherwise today's",
+            "software-date framework-date release-date",
         ),
         RunColumn("model", NAME, "a built-in model, or a `config.json` relative to the file", is_required=True),
         RunColumn(

@@ -24,9 +24,11 @@ from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf.file import config_path
 from shardplan.inputs.readers.hub import cached_model
 from shardplan.inputs.readers.names import name_meant, taken_as
+from shardplan.inputs.routing import BALANCED
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import ATTENTION_GENERATIONS
+from shardplan.physics.frameworks.releases import PARTS, in_month
 from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.physics.frameworks.usual_stack import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.physics.schedules.registry import SCHEDULES
@@ -67,7 +69,7 @@ def draft_of(run: MeasuredRun) -> Draft:
         sequence_length=run.sequence_length,
         global_batch_size=run.global_batch_size,
         software=software,
-        **choices.job,
+        **{"routing": BALANCED, **choices.job},
     )
     _settle_stages(choices, stack, model)
     return Draft(choices=choices, model=model, cluster=cluster, job=job, plan=Plan(**choices.plan))
@@ -106,7 +108,18 @@ def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
     """The stack of a run: the one that ``options`` names, or that of its framework whose conditions it meets."""
     choices = choices or Choices(run=run)
     named = _stack_named(run.options["stack"], choices) if "stack" in run.options else None
-    return named or _stack_of_framework(choices)
+    found = named or _stack_of_framework(choices)
+    return found if found is None or not run.software_date else _of_its_month(choices, found)
+
+
+def _of_its_month(choices: Choices, stack: Stack) -> Stack:
+    """The stack as it was in the month of the run's software, where that differs from today's."""
+    found = in_month(stack, choices.run.software_date)
+    values = ((name, value, getattr(stack, part)) for part in PARTS for name, value in getattr(found, part).items())
+    changed = [name for name, value, today in values if today.get(name) != value]
+    if changed:
+        choices.assumed.append(f"{stack.name} of {choices.run.software_date}: {', '.join(changed)} as then")
+    return found
 
 
 def _stack_named(name: str, choices: Choices) -> Stack | None:

@@ -71,6 +71,7 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
 OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "dp_grad": {"overlap_dp": True},
     "dp_param": {"overlap_dp": True},
+    "dp": {"overlap_dp": True},
     "fsdp": {"overlap_dp": True},
     "fsdp_prefetch": {"overlap_dp": True},
     "tp": {"overlap_tp": True},
@@ -78,6 +79,7 @@ OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "async_tp": {"overlap_tp": True},
     "no_tp": {"overlap_tp": False},
     "p2p": {"overlap_pp": True},
+    "pp": {"overlap_pp": True},
     "moe_a2a": {"overlap_ep": True},
     "moe_a2a_1f1b": {"overlap_ep": True},
     "none": {"overlap_dp": False, "overlap_tp": False, "overlap_pp": False, "overlap_ep": False},
@@ -98,11 +100,15 @@ MODULES: Final = {
     "layernorm,activation,core_attn,mlp": "qkv_proj_offloaded save_qkv_proj save_dot_except_mlp",
     "layernorm,activation,mlp": "save_dot_with_context_except_mlp",
     "layernorm,activation": "minimal_with_context",
+    "op_sac": "per-op-sac",
 }
-"""Modules that MaxText's policies compute again (a policy is named after what it keeps)."""
+"""Modules that MaxText's policies compute again (a policy is named after what it keeps), and torchtitan's policy by
+operator."""
 POLICIES: Final[Mapping[str, str]] = words(MODULES)
 POLICY_NAMES: Final = {folded(name): name for listed in MODULES.values() for name in listed.split()}
 PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})
+SHORT_TENSORS: Final = {"q": "query_proj", "k": "key_proj", "v": "value_proj"}
+"""Tensors of MaxText's policies as recipes call them in short."""
 
 FEATURES: Final[Mapping[str, Mapping[str, object]]] = {
     r"\bliger kernels\b": {"fused_loss": True, "kernels": "fused"},
@@ -123,6 +129,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "pack_sample_into_one": "packing of samples",
     "post_validation": "schedules are priced without a wait of all ranks before the optimizer step",
     "quantization": "the precision says what is computed",
+    "fsdp_transpose": "order of the mesh axes",
     "slices": "scale_up_size is the slice",
     "stack": "chosen",
     "weights": "the fp32 copy is the optimizer's",

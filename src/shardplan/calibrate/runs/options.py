@@ -31,13 +31,15 @@ from shardplan.calibrate.runs.option_words import (
     PROJECTIONS,
     RESHARDED,
     ROUTER_PARTS,
+    SHORT_TENSORS,
     SOFTWARE_OVERLAPS,
     SOFTWARE_WORDS,
     WITHOUT_EFFECT,
 )
 from shardplan.inputs.cluster import LinkType
-from shardplan.inputs.job import MOST_IMBALANCE, MOST_RANK, qlora_in_full
+from shardplan.inputs.job import MOST_RANK, qlora_in_full
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
+from shardplan.inputs.routing import BALANCED, WORDS, routing_of
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import LORA_TARGETS, lora_targets
 from shardplan.inputs.words import (
@@ -234,10 +236,14 @@ def _capacity(value: str) -> Settings | None:
     return {"moe_capacity": not none} if none or 0 < _number(value) < math.inf else None
 
 
-def _imbalance(value: str) -> Settings | None:
-    """Load of the most loaded rank of experts; balanced routing is 1."""
-    ratio = {"no": 1.0, "none": 1.0, "balanced": 1.0, "forced": 1.0}.get(folded(value), _number(value))
-    return {"moe_imbalance": ratio} if 1 <= ratio <= MOST_IMBALANCE else None
+def _routing(value: str) -> Settings | None:
+    """How tokens are shared among experts."""
+    said = {"no": BALANCED, "none": BALANCED, "forced": BALANCED, "natural": "learned"}.get(folded(value), value)
+    try:
+        routing_of(said)
+    except InputError:
+        return None
+    return {"routing": said}
 
 
 def _primary_weights(value: str) -> Settings | None:
@@ -305,9 +311,21 @@ def _offloaded_layers(value: str) -> Settings | None:
 
 
 def _remat_policy(value: str) -> Settings | None:
-    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``."""
+    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``, or listed behind a colon."""
+    name, _, listed = value.partition(":")
+    if folded(name) == "custom" and listed:
+        return _listed_tensors(listed)
     policy = POLICIES.get(folded(value))
     return {} if folded(value) == "custom" else None if policy is None else {"recompute": policy}
+
+
+def _listed_tensors(text: str) -> Settings | None:
+    """Tensors that share a place: ``context, q, k, v kept on device``, ``decoder_layer_input & out_proj offload``."""
+    found = re.fullmatch(r"(.+?) *(?:kept )?(?:on )?(device|offload)(?:ed)?", text.strip())
+    if found is None:
+        return None
+    names = [name.strip() for name in re.split(r"[,&]", found[1])]
+    return _remat_tensors(",".join(f"{SHORT_TENSORS.get(name, name)}:{found[2]}" for name in names))
 
 
 def _remat_tensors(value: str) -> Settings | None:
@@ -341,6 +359,7 @@ LAYERS: Final = "a whole number of layers of each stage"
 COMPILES: Final = _word("software", "kernels", COMPILED, {True: "fused", False: "eager"})
 RECOMPUTES: Final = _sets("plan", _recompute_layers, LAYERS)
 OFFLOADS: Final = _sets("plan", _offloaded_layers, LAYERS)
+ROUTES: Final = _sets("job", _routing, f"{', '.join(WORDS)}, a ratio from 1, or shares of all experts")
 OPTIONS: Final[Mapping[str, Apply]] = {
     "features": _features,
     "overlap": _overlap,
@@ -348,7 +367,8 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "cuda_graph": _cuda_graph,
     "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
     "moe_capacity_factor": _sets("software", _capacity, "a number above zero, or no"),
-    "moe_imbalance": _sets("job", _imbalance, f"a number from 1 to {MOST_IMBALANCE:g}, or balanced"),
+    "routing": ROUTES,
+    "moe_imbalance": ROUTES,
     "optimizer_moments": _word("job", "moment_dtype", DTYPES),
     "optimizer": _word("job", "optimizer", OPTIMIZERS),
     "primary_weights": _sets("software", _primary_weights, one_of(WEIGHTS)),

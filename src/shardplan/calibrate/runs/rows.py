@@ -107,6 +107,8 @@ class MeasuredRun:
     """What that counts: ``allocated``, ``reserved`` or ``process``."""
     notes: str = field(repr=False)
     """Remarks."""
+    software_date: str = ""
+    """Month of the software; empty: not stated, today's is taken."""
     result: str = ""
     """``oom``: it ended because memory was full, so that it has neither time nor memory; ``ran``, or empty: it ran."""
     dp: int | None = None

@@ -60,7 +60,7 @@ TemplateFlag = Annotated[
 DefaultsFlag = Annotated[
     bool,
     flag(
-        "For developers: fit all shipped constants again from the published runs, with every family left out once. "
+        "For developers: fit all shipped constants again from the published runs, with every team left out once. "
         "Takes two or three minutes on one core.",
         "--defaults",
         panel="Shipped constants",

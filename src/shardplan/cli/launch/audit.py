@@ -10,22 +10,36 @@ import typer
 
 from shardplan.ask.task_forms import LaunchForm
 from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, with_flags
+from shardplan.cli.groups import ARGUMENTS
 from shardplan.inputs.readers.typed import model_argument
 
-FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Script or configuration. It is read, never run.", show_default=False)
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE",
+        help="Script or configuration, then files that it names or that hold with it. They are read, never run. "
+        "Arguments of the script come after --.",
+        show_default=False,
+    ),
 ]
-ArgsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script, after --.", show_default=False),
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="Folder that the script is launched from. Without it, the root of its repository is tried.",
+        rich_help_panel=LaunchForm.PANEL,
+        show_default=False,
+    ),
 ]
 
 
 @with_flags
 def audit(
     *,
-    file: FileArgument,
-    args: ArgsArgument = None,
+    context: typer.Context,
+    files: FilesArgument,
+    root: RootOption = None,
     asked: LaunchForm,
     output: OutputFlags,
     details: DetailFlags,
@@ -34,16 +48,17 @@ def audit(
 
     Nothing of the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
     """
-    target = output.checked_target(file, asked.model, asked.cluster)
+    target = output.checked_target(*files, asked.model, asked.cluster)
     from shardplan.api.audits import audit as audited
 
     found = audited(
-        file,
+        *files,
+        root=root,
         model=None if asked.model is None else model_argument(asked.model),
         cluster=asked.cluster,
         num_accelerators=asked.num_accelerators,
         env=dict(pairs("--env", asked.env)),
-        arguments=tuple(args or ()),
+        arguments=tuple(context.meta[ARGUMENTS]),
         entry=asked.entry,
         given=dict(pairs("--given", asked.given)),
         keep=tuple(name.strip() for name in (asked.keep or "").split(",") if name.strip()),

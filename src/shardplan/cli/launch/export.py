@@ -70,10 +70,10 @@ def export(
     from shardplan.reports.plan_file import read_plan_file
 
     target = output.checked_target(plan)
-    files = None if out is None else ExportTarget(out, "--out", is_forced=output.force)
-    target_named(to)
+    beside = target_named(to).beside
+    files = None if out is None else ExportTarget(out, "--out", beside=beside, is_forced=output.force)
     if files is not None:
-        files.check(plan)
+        files.check(plan, target.path)
     found = read_plan_file(plan)
     answer = picked_from(found, pick)
     made = export_estimate(to, found.question, answer, version=version, stem="launch" if files is None else files.stem)
@@ -125,9 +125,10 @@ def asked_export(flag: str, output: OutputFlags, *, stack: str | None, method: s
             hint="leave one of the two out",
         )
     name, _, where = flag.partition("=")
-    to = target_named(name).name
-    files = ExportTarget(where if "=" in flag else f"{to}.sh", "--export", is_forced=output.force)
-    return AskedExport(to=to, files=files)
+    to = target_named(name)
+    where = where if "=" in flag else f"{to.name}.sh"
+    files = ExportTarget(where, "--export", beside=to.beside, is_forced=output.force)
+    return AskedExport(to=to.name, files=files)
 
 
 def _show(made: Export, written: tuple[Path, ...]) -> None:

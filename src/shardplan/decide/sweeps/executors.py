@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError, ShardplanError, shown
 from shardplan.decide.sweeps.grid import TOGETHER, PutPoint, SweepGrid, put
-from shardplan.decide.sweeps.rows import Row, answered_row, asked_row, failed_row
+from shardplan.decide.sweeps.rows import FAILED, Row, answered_row, asked_row, failed_row
 from shardplan.inputs.job import Job
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import best_of_alike, estimates_of
@@ -168,4 +168,4 @@ def _answers(puts: Sequence[PutPoint]) -> Iterable[Row]:
 def _failed(error: Exception) -> Row:
     if isinstance(error, ShardplanError):
         return failed_row("refused", f"{error.message} ({error.hint})" if error.hint else error.message)
-    return failed_row("failed", f"{type(error).__name__}: {error}"[:500])
+    return failed_row(FAILED, f"{type(error).__name__}: {error}"[:500])

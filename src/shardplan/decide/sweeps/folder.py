@@ -1,6 +1,7 @@
 """The folder of a sweep: a manifest, chunks of rows that are written whole, and the final table.
 
-One sweep at a time writes into a folder: it holds a lock that names its process and host.
+Each has a checksum. That of a chunk is of its number and its sweep too: none takes the place of another. One sweep at a
+time writes into a folder: it holds a lock that names its process and host.
 """
 
 from __future__ import annotations
@@ -20,18 +21,24 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
-from shardplan.base.files import FileKind, read_document, read_text
+from shardplan.base.files import FileKind, bytes_of, read_document, read_text
 from shardplan.base.outputs import json_text
 from shardplan.base.records import plain
 from shardplan.base.version import VERSION
 from shardplan.decide.sweeps.grid import SweepGrid, cluster_named, model_named, profile_named
-from shardplan.decide.sweeps.rows import Row, frame_of, joined, parquet_of
+from shardplan.decide.sweeps.rows import FAILED, Row, frame_in, frame_of, joined, parquet_of
 from shardplan.inputs.profile import generations, load_profile
 
 SCHEMA: Final = "shardplan/sweep/1"
 MANIFEST: Final = "manifest.json"
 RESULTS: Final = "results.parquet"
 CHUNKS: Final = "chunks"
+CHECKSUM: Final = "checksum"
+"""Of what the manifest says besides; under the name of the final table is that of the table."""
+ALL_ANSWERED, SOME_FAILED = b"A", b"F"
+"""Kinds of a chunk."""
+SEAL_BYTES: Final = 33
+"""Of the kind and the checksum."""
 MANIFEST_FILE: Final = FileKind(
     "the manifest", 256 * 1024 * 1024, "the folder of a sweep has a manifest", "give the folder of a sweep"
 )
@@ -46,6 +53,13 @@ class SweepFolder:
     grid: SweepGrid
     chunk_size: int
     """Questions of a chunk."""
+    manifest: Record
+    """What the sweep began with."""
+
+    @property
+    def checksum(self) -> str:
+        """Of what the sweep began with."""
+        return _digest(self.manifest)
 
     @property
     def results(self) -> Path:
@@ -59,7 +73,7 @@ class SweepFolder:
 
     def chunk(self, number: int) -> Path:
         """File of a chunk."""
-        return self.path / CHUNKS / f"{number:07d}.parquet"
+        return self.path / CHUNKS / f"{number:07d}.chunk"
 
     def missing(self) -> list[int]:
         """Numbers of the chunks that are not there."""
@@ -77,25 +91,72 @@ class SweepFolder:
 
     def write_chunk(self, number: int, rows: list[Row]) -> None:
         """Keeps the rows of a chunk: all of them or none. Raises InputError where they cannot be written."""
-        write_whole(self.chunk(number), parquet_of(frame_of(self.grid, rows)))
+        kind = SOME_FAILED if any(row["outcome"] == FAILED for row in rows) else ALL_ANSWERED
+        content = parquet_of(frame_of(self.grid, rows))
+        write_whole(self.chunk(number), self._seal(number, kind, content) + content)
+
+    def _seal(self, number: int, kind: bytes, content: bytes) -> bytes:
+        """The first bytes of a chunk: its kind, and a checksum of all that it is."""
+        return kind + hashlib.sha256(f"{self.checksum} {number} ".encode() + kind + content).digest()
+
+    def _kept(self, number: int) -> tuple[bytes, bytes]:
+        """Kind and content of a chunk; of no kind where it is damaged."""
+        whole = bytes_of(self.chunk(number))
+        kind, content = whole[:1], whole[SEAL_BYTES:]
+        return (kind, content) if whole[:SEAL_BYTES] == self._seal(number, kind, content) else (b"", b"")
+
+    def reopen(self) -> None:
+        """Removes what is asked again: chunks that are damaged, and those with rows that failed. Raises InputError."""
+        if self.results.exists() and not (self.table()["outcome"] == FAILED).any():
+            shutil.rmtree(self.path / CHUNKS, ignore_errors=True)
+            return
+        _make(self.path / CHUNKS)
+        for number in range(self.num_chunks):
+            if self.chunk(number).exists() and self._kept(number)[0] != ALL_ANSWERED:
+                self.chunk(number).unlink()
+        self.results.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Joins the chunks to the final table, and removes them. Does nothing to a table that is there."""
-        if not self.results.exists():
-            paths = [self.chunk(number) for number in range(self.num_chunks)]
-            write_whole(self.results, parquet_of(joined(paths)))
-        shutil.rmtree(self.path / CHUNKS, ignore_errors=True)
+        """Joins the chunks to the final table; they stay if some rows failed. Raises InputError."""
+        kept = [self._kept(number) for number in range(self.num_chunks)]
+        if not all(kind for kind, _ in kept):
+            raise self._damaged("a chunk", "its questions are asked again with --resume")
+        content = parquet_of(joined([content for _, content in kept]))
+        _write_manifest(self, hashlib.sha256(content).hexdigest())
+        write_whole(self.results, content)
+        if all(kind == ALL_ANSWERED for kind, _ in kept):
+            shutil.rmtree(self.path / CHUNKS, ignore_errors=True)
+
+    def table(self) -> Any:
+        """The final table. Raises InputError."""
+        content = bytes_of(self.results)
+        if hashlib.sha256(content).hexdigest() != read_document(self.path / MANIFEST, MANIFEST_FILE).get(RESULTS):
+            raise self._damaged(RESULTS, "restore it, or delete it and have its questions asked again with --resume")
+        return frame_in(content)
+
+    def _damaged(self, what: str, hint: str) -> InputError:
+        return InputError(
+            f"{what} in '{self.path}' is not as the sweep wrote it",
+            rule="the files of a sweep have their checksums",
+            hint=hint,
+        )
 
 
 def new_folder(path: Path, grid: SweepGrid, chunk_size: int) -> SweepFolder:
     """A folder for a new sweep, which is empty or does not exist yet. Raises InputError."""
     check_free(path)
-    folder = SweepFolder(path=path, grid=grid, chunk_size=chunk_size)
     record = {"schema": SCHEMA, "num_questions": grid.num_questions, "chunk_size": chunk_size, "grid": grid.record()}
     record |= {"versions": versions(), "inputs": inputs_of(grid)}
-    write_whole(path / MANIFEST, (json_text(record) + "\n").encode())
+    folder = SweepFolder(path=path, grid=grid, chunk_size=chunk_size, manifest=record)
+    _write_manifest(folder)
     _make(path / CHUNKS)
     return folder
+
+
+def _write_manifest(folder: SweepFolder, of_results: str | None = None) -> None:
+    """``of_results``: checksum of the final table."""
+    record = {**folder.manifest, CHECKSUM: folder.checksum} | ({RESULTS: of_results} if of_results else {})
+    write_whole(folder.path / MANIFEST, (json_text(record) + "\n").encode())
 
 
 def check_free(path: Path) -> None:
@@ -123,10 +184,15 @@ def open_folder(path: Path, grid: SweepGrid | None = None) -> SweepFolder:
         raise _foreign(path, "its manifest is not one of a sweep")
     try:
         folder = SweepFolder(
-            path=path, grid=SweepGrid.from_record(record["grid"]), chunk_size=int(record["chunk_size"])
+            path=path,
+            grid=SweepGrid.from_record(record["grid"]),
+            chunk_size=int(record["chunk_size"]),
+            manifest={name: value for name, value in record.items() if name not in (CHECKSUM, RESULTS)},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(path, f"its manifest cannot be read: {error}") from None
+    if folder.checksum != record.get(CHECKSUM):
+        raise _foreign(path, "its manifest is not as the sweep wrote it")
     if grid is not None and json.loads(json.dumps(grid.record())) != record["grid"]:
         raise InputError(
             f"'{path}' holds the sweep of another grid",
@@ -138,9 +204,8 @@ def open_folder(path: Path, grid: SweepGrid | None = None) -> SweepFolder:
 
 def check_inputs(folder: SweepFolder) -> None:
     """Refuses to go on where the inputs or shardplan have changed, as the rows would not agree. Raises InputError."""
-    record = read_document(folder.path / MANIFEST, MANIFEST_FILE)
     now = {"shardplan": VERSION} | inputs_of(folder.grid)
-    then = {"shardplan": record["versions"]["shardplan"]} | dict(record["inputs"])
+    then = {"shardplan": folder.manifest["versions"]["shardplan"]} | dict(folder.manifest["inputs"])
     changed = sorted(name for name in now if now[name] != then.get(name))
     if changed:
         raise InputError(
@@ -148,7 +213,6 @@ def check_inputs(folder: SweepFolder) -> None:
             rule="all rows of a sweep have the same inputs",
             hint="restore them, or begin again in another folder",
         )
-    _make(folder.path / CHUNKS)
     for left in (*folder.path.glob(f"*{TEMPORARY}"), *folder.path.glob(f"{CHUNKS}/*{TEMPORARY}")):
         left.unlink(missing_ok=True)
 

@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import described
-from shardplan.base.files import note_read
 from shardplan.base.records import keys, plain
 from shardplan.decide.sweeps.grid import PutPoint, SweepGrid
 from shardplan.estimation.estimate import Estimate
@@ -27,6 +25,7 @@ Row = dict[str, Any]
 Outcome = Literal["fits", "nothing fits", "refused", "failed"]
 """What became of a question: ``refused`` is a question that breaks a rule, ``failed`` a defect or a dead worker."""
 
+FAILED: Final[Outcome] = "failed"
 NUMBER: Final = "question"
 """The column with the number of a question, from 0, in the grid's order."""
 COUNTS_OF_QUESTION: Final = ("num_accelerators", "sequence_length", "global_batch_size")
@@ -165,22 +164,11 @@ def parquet_of(frame: Any) -> bytes:
     return written.getvalue()
 
 
-def joined(paths: Sequence[Path]) -> Any:
+def joined(contents: Sequence[bytes]) -> Any:
     """The rows of all chunks in the grid's order."""
-    library = polars()
-    return library.concat([read_frame(path) for path in paths]).sort(NUMBER)
+    return polars().concat([frame_in(content) for content in contents]).sort(NUMBER)
 
 
-def read_frame(path: Path) -> Any:
-    """The frame in a Parquet file. Raises InputError."""
-    library = polars()
-    try:
-        note_read(path)
-        return library.read_parquet(path, use_pyarrow=False)
-    except FileNotFoundError:
-        why = "it does not exist"
-    except (OSError, library.exceptions.PolarsError) as error:
-        why = str(error).partition("\n")[0][:200]
-    raise InputError(
-        f"cannot read '{path}': {why}", rule="results are a Parquet file of `shardplan sweep`", hint="correct the path"
-    )
+def frame_in(content: bytes) -> Any:
+    """The frame in the content of a Parquet file that is as it was written."""
+    return polars().read_parquet(io.BytesIO(content), use_pyarrow=False)

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from shardplan.base.errors import InputError
 from shardplan.decide.sweeps.executors import InProcess, WorkerProcesses, dask_executor, rows_of
 from shardplan.decide.sweeps.folder import (
-    RESULTS,
     SweepFolder,
     check_free,
     check_inputs,
@@ -23,7 +22,7 @@ from shardplan.decide.sweeps.folder import (
     open_folder,
 )
 from shardplan.decide.sweeps.grid import SweepGrid, check_names, grid_of, read_grid
-from shardplan.decide.sweeps.rows import Row, asked_row, failed_row, polars, read_frame
+from shardplan.decide.sweeps.rows import FAILED, Row, asked_row, failed_row, polars
 
 CHUNK: Final = 16
 """Questions of a chunk in a small grid: what a crash loses of each worker."""
@@ -63,7 +62,8 @@ def sweep(
 
     ``grid``: fields with their values, ``{"model": ["llama-3.1-8b"], "cluster": ["dgx-h100"], "gpus": [64, 128]}``, or
     the path of a file. Questions go to ``executor`` (any of ``concurrent.futures``), to a Dask ``scheduler``, or to
-    that number of ``workers``. ``resume`` goes on with the sweep in ``out``. Raises InputError; what was asked is kept.
+    that number of ``workers``. ``resume`` goes on with the sweep in ``out``, and asks again what failed or is damaged.
+    Raises InputError; what was asked is kept.
     """
     path, asked = Path(out), _grid(grid)
     polars()
@@ -73,18 +73,21 @@ def sweep(
             check_names(asked)
             check_free(path)
         folder = None if not resume else open_folder(path, asked)
+        if folder is not None:
+            stack.enter_context(locked(path))
+            check_inputs(folder)
+            folder.reopen()
         cluster = None
         if scheduler is not None and (folder is None or folder.missing()):  # before anything is begun in the folder
             cluster = stack.enter_context(dask_executor(scheduler))
-        stack.enter_context(locked(path))
         if folder is None:
+            stack.enter_context(locked(path))
             folder = new_folder(path, asked, chunk_size_of(asked))
-        else:
-            check_inputs(folder)
         if folder.missing():
             _ask(folder, executor=executor, workers=workers, cluster=cluster, progress=progress)
-        folder.finish()
-    return read_frame(path / RESULTS)
+        if not folder.results.exists():
+            folder.finish()
+        return folder.table()
 
 
 def chunk_size_of(grid: SweepGrid) -> int:
@@ -222,14 +225,14 @@ class Dispatch:
 
     def _given_up(self, chunk: int) -> list[Row]:
         """Rows of a chunk that kills every worker that is asked it."""
-        why = failed_row("failed", "the worker process ended while it worked on this chunk: killed, or out of memory")
+        why = failed_row(FAILED, "the worker process ended while it worked on this chunk: killed, or out of memory")
         grid = self.folder.grid
         return [asked_row(grid, number, grid.point(number)) | why for number in self._numbers(chunk)]
 
     def _keep(self, chunk: int, rows: list[Row]) -> None:
         self.folder.write_chunk(chunk, rows)
         self.num_done += len(rows)
-        self.num_failed += sum(row["outcome"] in ("refused", "failed") for row in rows)
+        self.num_failed += sum(row["outcome"] in ("refused", FAILED) for row in rows)
         self._say()
 
     def _numbers(self, chunk: int) -> list[int]:

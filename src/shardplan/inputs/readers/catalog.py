@@ -19,7 +19,15 @@ from shardplan.base.files import DATA, Document, looks_like_path, printable, rea
 from shardplan.base.units import format_rate
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_around, cluster_from, scale_up_from
-from shardplan.inputs.readers.names import FOLDERS, name_meant, names_meant, shipped_names, taken_as
+from shardplan.inputs.readers.names import (
+    FOLDERS,
+    Relative,
+    name_meant,
+    names_meant,
+    relative_meant,
+    shipped_names,
+    taken_as,
+)
 from shardplan.inputs.readers.overrides import Overrides, override
 
 if TYPE_CHECKING:
@@ -58,8 +66,12 @@ def load_model(name_or_path: NameOrPath | Mapping[str, Any]) -> ModelConfig:
 
     if isinstance(name_or_path, Mapping):
         return model_from_config(name_or_path, name=_name_in(name_or_path))
-    path, taken = _find("model", name_or_path)
-    model = read_model_file(config_path(path))
+    path, taken, relative = _find("model", name_or_path)
+    if relative is None:
+        model = read_model_file(config_path(path))
+    else:
+        own = {key: value for key, value in shipped_document(path).items() if key != "architectures"}
+        model = model_from_config({**own, **relative.changes}, name=relative.name)
     return replace(model, notes=(*taken, *model.notes)) if taken else model
 
 
@@ -181,7 +193,7 @@ def _in_network_of(cluster: Cluster, accelerator: Accelerator) -> Cluster:
 
 def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str, tuple[str, ...]]:
     """The fields of a shipped or a user's file, its name for messages, and what was assumed. Raises InputError."""
-    path, taken = _find(what, name_or_path)
+    path, taken, _ = _find(what, name_or_path)
     if path.parent == DATA / FOLDERS[what][0]:
         return shipped_document(path), path.stem, taken
     from shardplan.inputs.readers.hardware_schema import check_document
@@ -198,6 +210,9 @@ def shipped_name(what: str, name: str) -> str:
     """
     known = shipped_names(what)
     found = known.get(name.lower()) or name_meant(what, name)
+    relative = relative_meant(name) if found is None and what == "model" else None
+    if relative is not None:
+        return relative.name
     if found is None:
         shown = name[:100] if name.isprintable() else repr(name[:100])[1:-1]
         meant = names_meant(what, name)
@@ -211,6 +226,8 @@ class NamedFile(NamedTuple):
     path: Path
     taken: tuple[str, ...] = ()
     """What was taken as what, if the name is not that of the file."""
+    relative: Relative | None = None
+    """The model with other dimensions than the file's that is meant."""
 
 
 def _find(what: str, name_or_path: NameOrPath) -> NamedFile:
@@ -253,6 +270,10 @@ def _named_otherwise(what: str, text: str) -> NamedFile | None:
     """The shipped file that is meant by another name, or a model of the hub cache; None where there is none."""
     from shardplan.inputs.readers.hub import cached_model
 
+    relative = relative_meant(text) if what == "model" else None
+    if relative is not None:
+        said = () if text.lower() == relative.name else (f"model {text[:80]} is taken as {relative.name}",)
+        return NamedFile(_shipped(what, relative.like), said, relative)
     exact = name_meant(what, text)
     if exact is not None:
         return NamedFile(_shipped(what, exact), (f"{what} {taken_as(what, text)}",))
@@ -312,4 +333,6 @@ def _where_to_look(what: str, text: str, meant: Sequence[str]) -> str:
 
 
 def _is_one(what: str, text: str) -> bool:
-    return text.lower() in shipped_names(what) or name_meant(what, text) is not None
+    if text.lower() in shipped_names(what) or name_meant(what, text) is not None:
+        return True
+    return what == "model" and relative_meant(text) is not None

@@ -159,15 +159,76 @@ def _form(parts: set[str]) -> set[str]:
     return {_FORM.sub("sxm", part) for part in parts if not _NO_PART.match(part)}
 
 
-SAME_SHAPE: Final[Mapping[str, str]] = {
-    "llama-3-8b": "llama-3.1-8b",
-    "llama-3-70b": "llama-3.1-70b",
-    "llama-3.3-70b": "llama-3.1-70b",
-    "deepseek-r1": "deepseek-v3",
-    "deepseek-v3.1": "deepseek-v3",
-}
-"""Models whose layers are those of another: they differ in weights, or in how positions are scaled."""
-VARIANTS: Final = re.compile(r"[-_](hf|instruct|base|chat|it|pt)$", flags=re.IGNORECASE)
+@dataclass(frozen=True, kw_only=True)
+class Relative:
+    """A model whose layers are those of a built-in one, or of its family with other dimensions."""
+
+    name: str
+    """What it is called."""
+    like: str
+    """The built-in model."""
+    changes: Mapping[str, object]
+    """Fields of the built-in model's ``config.json`` that differ."""
+    num_parameters: int
+    """As its maker's file of weights has them, without what is tied."""
+
+
+@cache
+def _relatives() -> Mapping[str, Relative]:
+    """Relatives by their bare names; models of other weights have further ones."""
+    found = {}
+    for row in _rows("relatives.csv"):
+        changes = dict(each.split("=") for each in row["changes"].split())
+        relative = Relative(
+            name=row["name"],
+            like=row["like"],
+            changes={
+                key: int(value) if value.isdigit() else _WORDS.get(value, value) for key, value in changes.items()
+            },
+            num_parameters=int(row["num_parameters"]),
+        )
+        found |= {_bare(name): relative for name in (row["name"], *row["also"].split())}
+    return found
+
+
+_WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
+
+
+def relatives() -> Mapping[str, Relative]:
+    """Models whose dimensions are those of a built-in one, with changes or without, by name."""
+    return {each.name: each for each in _relatives().values()}
+
+
+def relative_meant(name: str) -> Relative | None:
+    """The relative with dimensions of its own that ``name`` means, be it of a repository with other weights."""
+    found = _shape_of(name)
+    return found if isinstance(found, Relative) else None
+
+
+@lru_cache(maxsize=1024)
+def _shape_of(name: str) -> str | Relative | None:
+    """The built-in model or the relative of a name; without endings for other weights where it is none itself."""
+    if len(name) > LONGEST or name.lower().endswith(".json"):
+        return None
+    for form in map(_bare, _forms(name)):
+        relative = _relatives().get(form)
+        known = _known_models().get(form) or (relative.like if relative and not relative.changes else None)
+        if known or relative:
+            return known or relative
+    return None
+
+
+def _forms(name: str) -> list[str]:
+    """A name without its repository's owner, then without one ending for other weights after the other."""
+    forms = [name.rpartition("/")[2]]
+    while (shorter := VARIANTS.sub("", forms[-1])) != forms[-1]:
+        forms.append(shorter)
+    return [each for form in forms for each in (form, form.lower().removeprefix("meta-"))]
+
+
+VARIANTS: Final = re.compile(
+    r"[-_](hf|instruct|base|chat|it|pt|sft|dpo|thinking|preview|[0-2]\d[0-3]\d|v\d(?:\.\d)?)$", flags=re.IGNORECASE
+)
 """Endings of names for other weights of the same shape."""
 
 
@@ -175,12 +236,10 @@ VARIANTS: Final = re.compile(r"[-_](hf|instruct|base|chat|it|pt)$", flags=re.IGN
 def _models(name: str) -> tuple[str, ...]:
     if name.lower().endswith(".json"):
         return ()
-    own = name.rpartition("/")[2]
-    short = VARIANTS.sub("", own).lower().removeprefix("meta-")
-    for form in (own, short):
-        if _bare(form) in _known_models():
-            return (_known_models()[_bare(form)],)
-    parts = _parts(short)
+    found = _shape_of(name)
+    if found is not None:
+        return (found,) if isinstance(found, str) else ()
+    parts = _parts(_forms(name)[-1])
     named = {known: known.split("-") for known in shipped_names("model").values()}
     return tuple(known for known, own_parts in named.items() if own_parts[0] in parts and parts <= set(own_parts))
 
@@ -189,8 +248,7 @@ def _models(name: str) -> tuple[str, ...]:
 def _known_models() -> Mapping[str, str]:
     """Built-in models by their bare names, those of the Hugging Face hub among them."""
     hub = {_bare(source.hf_id.rpartition("/")[2]): name for name, source in model_sources().items() if source.hf_id}
-    alike = {_bare(name): known for name, known in SAME_SHAPE.items()}
-    return hub | alike | {_bare(name): name for name in shipped_names("model").values()}
+    return hub | {_bare(name): name for name in shipped_names("model").values()}
 
 
 def _bare(name: str) -> str:

@@ -92,6 +92,18 @@ class Residual(NamedTuple):
     that the prediction had seen (``estimation.gaps``)."""
     tier: str = DESCRIBED
     """How fully it is described: ``A``, ``A-`` (one minor field is inferred) or ``B`` (one that matters is missing)."""
+    team: str = ""
+    """Who published it, across families: a team's machines, software and habits are shared by its runs."""
+    first_time: float | None = None
+    """Error of its step time when it was first predicted, before anything was fitted or mended with it in view; None:
+    not on record."""
+    first_memory: float | None = None
+    """The same of its peak memory."""
+
+    def error(self, quantity: str) -> float:
+        """The error of ``time`` or ``memory`` that tells most of strangers: that at first sight, else left out."""
+        first = self.first_time if quantity == "time" else self.first_memory
+        return float(getattr(self, quantity) if first is None else first)
 
     def has(self, quantity: str) -> bool:
         """Whether it is evidence of ``time`` or ``memory``."""
@@ -161,6 +173,9 @@ def _known_cells() -> Mapping[str, _Cell]:
             Features, "recurrent", partial(_number, least=0, most=1), float, "{:.3g}".format, may_be_absent=True
         ),
         "tier": _Cell(Residual, "tier", partial(_choice, choices=TIERS), may_be_absent=True),
+        "team": _Cell(Residual, "team", _text, may_be_absent=True),
+        "first_log_time_ratio": _Cell(Residual, "first_time", _ratio, _measured, _believable, may_be_absent=True),
+        "first_log_memory_ratio": _Cell(Residual, "first_memory", _ratio, _measured, _believable, may_be_absent=True),
     }
 
 

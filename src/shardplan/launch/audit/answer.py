@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardplan.base.errors import ShardplanError
@@ -12,11 +13,12 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.launch.audit.question import Put, put, stops, violations
 from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.edits import Edits
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Break, Reading
 
 if TYPE_CHECKING:
-    from shardplan.launch.audit.improve import Improvement
+    from shardplan.launch.audit.improve import Improvement, Read
     from shardplan.launch.audit.observed import GapExplanation, Observed
     from shardplan.planner.stopping import Stop
 
@@ -59,12 +61,20 @@ def audit_launch(
     """
     measured = _measured(observed)
     kept = _kept(keep)
-    reading = read_launch(ask)
+    ask.places.check(ask.path)
+    reading = read_launch(ask if cluster is None else replace(ask, node=cluster.accelerators_per_node))
     asked = put(reading, model, cluster)
     found = violations(reading, asked)
     now = _estimate(asked)
     runs = not stops(each for each in found if each not in reading.breaks)  # the plan; the file may have to be mended
-    better = _better(asked, reading, now if runs else None, kept, stop)
+
+    def read_again(edits: Edits) -> Put | None:
+        try:
+            return put(read_launch(replace(ask, edits=edits)), model, cluster)
+        except ShardplanError:
+            return None
+
+    better = _better(asked, reading, now if runs else None, kept, read=read_again, stop=stop)
     explained = () if now is None else tuple(_explained(asked, now, each) for each in measured)
     return Audit(reading=reading, put=asked, violations=found, estimate=now, improvements=better, observed=explained)
 
@@ -88,15 +98,16 @@ def _measured(observed: Sequence[str]) -> list[Observed]:
 
 
 def _better(
-    asked: Put, reading: Reading, now: Estimate | None, kept: Sequence[str], stop: Stop | None
+    asked: Put, reading: Reading, now: Estimate | None, kept: Sequence[str], *, read: Read, stop: Stop | None
 ) -> tuple[Improvement, ...]:
     """What would be better than the plan as it is."""
     if asked.question is None or asked.plan is None:
         return ()
-    from shardplan.launch.audit.improve import improvements, wording_of
+    from shardplan.launch.audit.improve import improvements
+    from shardplan.launch.audit.wording import wording_of
 
     wording = wording_of(reading)
-    return improvements(asked.question, asked.plan, now, asked.stack, kept, wording=wording, stop=stop)
+    return improvements(asked.question, asked.plan, now, asked.stack, kept, wording=wording, read=read, stop=stop)
 
 
 def _explained(asked: Put, now: Estimate, measured: Observed) -> GapExplanation:

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from typing import Final, NamedTuple
 
-from shardplan.base.errors import InputError
+from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.estimation.band import band_of
-from shardplan.estimation.estimate import Estimate, estimates_of, in_framework, price_plans
+from shardplan.estimation.estimate import Estimate, estimate_plan, estimates_of, in_framework, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
+from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.launch.audit.nearby import Change, changes, nearby_plans
-from shardplan.launch.dialects import torchtitan
-from shardplan.launch.dialects.megatron_core import flagscale, forks, megatron, neox, swift
-from shardplan.launch.dialects.megatron_core.nemo import NEMO
-from shardplan.launch.dialects.reading import Reading, plain_name
-from shardplan.physics.frameworks.options import options_of
+from shardplan.launch.audit.question import Put
+from shardplan.launch.audit.wording import (
+    NO_CHANGE,
+    OPTION,
+    Batch,
+    StatedOptions,
+    WordedChange,
+    Wording,
+    by_own_names,
+    by_record,
+    field_of,
+    stated_options,
+)
+from shardplan.launch.dialects.edits import Edits
+from shardplan.launch.dialects.reading import PLAN_KEYS
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
 from shardplan.planner.stopping import Stop
 
+Read = Callable[[Edits], Put | None]
 MOST: Final = 3
 LEAST_GAIN: Final = 0.01
 """Gain in step time from which a change is worth a line."""
@@ -34,105 +44,11 @@ GAIN_OF_A_FIELD: Final = 0.02
 """Gain in step time for which one more field is worth changing."""
 SWITCHES: Final = frozenset({*CHOSEN, "overlap_tp", "overlap_ep"})
 """Fields of a plan that a search chooses together with the degrees, and that a framework may have no options for."""
+MOST_TRIED: Final = 12
+"""Changes that are made in the file to see what it states then."""
+SAME_TIME: Final = 0.01
+"""Share by which the step time of a changed file differs at most from the promised one."""
 KEEPABLE: Final = frozenset(each.name for each in fields(Plan))
-
-
-class StatedOptions(NamedTuple):
-    """A plan in the framework's words."""
-
-    says: Mapping[str, tuple[str, ...]]
-    """Every option, with the fields that it states."""
-    unsaid: tuple[str, ...]
-    """Fields that no option states."""
-
-
-class OptionsChange(NamedTuple):
-    """What a change takes out and puts in."""
-
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
-    unsaid: tuple[str, ...]
-
-
-class FileOption(NamedTuple):
-    """An option of the file that states a field."""
-
-    option: str
-    """As it is written: ``--num-layers-per-virtual-pipeline-stage``."""
-    place: str
-    """File and line."""
-
-    @property
-    def name(self) -> str:
-        """What names it however it is spelt."""
-        return self.option.lstrip("-").replace("-", "_")
-
-
-class Wording(NamedTuple):
-    """How a file states a plan."""
-
-    stated: Mapping[str, FileOption]
-    """The option of each field that the file states."""
-    defaults: frozenset[str]
-    """Fields that the file leaves at the framework's default."""
-    is_own: bool = False
-    """Whether the file's names are not those of the record that prices it: changes are said by its own names."""
-    names: frozenset[str] = frozenset()
-    """Options and keys of the file; none where they are not known."""
-    instead: Mapping[tuple[str, object], str] = MappingProxyType({})
-    """What the file has to say where leaving an option out gives another value than in the record."""
-    spell: Callable[[str], tuple[str, ...]] = lambda option: (option,)
-    """Options of the record as the file spells them."""
-    known: frozenset[str] = frozenset()
-    """Options of the record that the framework of the file has too; empty where it has all."""
-
-
-NO_WORDING: Final = Wording({}, frozenset())
-
-
-INSTEAD: Final[Mapping[tuple[str, str], Mapping[tuple[str, object], str]]] = {
-    (swift.NAME, swift.VERSION): swift.INSTEAD
-}
-"""Dialects whose defaults are not those of the record that prices them."""
-OWN_NAMES: Final = frozenset({("nemo", NEMO.version), (neox.NAME, neox.VERSION)})
-"""Dialects that are priced by the record of a framework with other names."""
-SPELLINGS: Final[Mapping[tuple[str, str], Callable[[str], tuple[str, ...]]]] = {
-    (flagscale.NAME, flagscale.VERSION): flagscale.as_settings,
-    (megatron.NAME, forks.EPFL): forks.with_underscores,
-    (swift.NAME, swift.VERSION): swift.as_options,
-    (torchtitan.NAME, torchtitan.TOML): torchtitan.as_keys,
-}
-"""How dialects spell the options of their record, where it is not the record's way."""
-KNOWN: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    (megatron.NAME, forks.EPFL): forks.EPFL_PLANS,
-    (swift.NAME, swift.VERSION): swift.OF_PLANS,
-}
-"""What forks have of the options of their record, where they lack some."""
-
-
-_PLACE: Final = re.compile(r"(.*?:\d+) (\S+)")
-"""The beginning of a reason: file and line, and the option as it is written."""
-
-
-def wording_of(reading: Reading) -> Wording:
-    """The options of a launch file."""
-    places = {key: _PLACE.match(fact.why) for key, fact in reading.facts.items() if fact.origin != "assumed"}
-    stated = {
-        _field(key): FileOption(found[2].removesuffix(":"), found[1])
-        for key, found in places.items()
-        if key in reading.options and found is not None
-    }
-    whose = reading.framework, reading.version
-    spell = SPELLINGS.get(whose, NO_WORDING.spell)
-    return Wording(
-        stated,
-        frozenset(map(_field, reading.assumed)),
-        whose in OWN_NAMES,
-        reading.names,
-        INSTEAD.get(whose, {}),
-        spell,
-        KNOWN.get(whose, NO_WORDING.known),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +61,26 @@ class Improvement:
     """Options to take out, as the framework calls them."""
     added: tuple[str, ...]
     """Options to put in."""
-    unsaid: tuple[str, ...]
-    """Fields of the change that no option of the framework states: its configuration in code does, or nothing."""
     estimate: Estimate
     """The changed plan."""
     gain: float | None
     """Share of the step time that is saved; None where the plan as it is does not run."""
+
+    @property
+    def gain_band(self) -> tuple[float, float] | None:
+        """Gain in 8 of 10 pairs of configurations that were measured, the lower end first (``estimation.ties``)."""
+        if self.gain is None:
+            return None
+        low, high = (1 - (1 - self.gain) * factor for factor in (tie_factor(), 1 / tie_factor()))
+        return low, high
+
+    @property
+    def gain_text(self) -> str:
+        """What is saved, with its band; a band from below zero says that it may be nothing."""
+        if self.gain is None or self.gain_band is None:
+            return "runs and fits"
+        gain, low, high = (round(100 * each) for each in (self.gain, *self.gain_band))
+        return f"{gain} % less time ({low} to {high} %)"
 
 
 def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
@@ -205,18 +135,20 @@ def improvements(
     stack: Stack | None,
     keep: Sequence[str],
     *,
-    wording: Wording = NO_WORDING,
+    wording: Wording,
+    read: Read,
     stop: Stop | None = None,
 ) -> tuple[Improvement, ...]:
     """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do.
 
-    ``wording``: how the file states the plan. Raises ``SearchStopped`` where ``stop`` says so.
+    ``wording``: how the file states the plan; ``read``: what it states once it is changed. Raises ``SearchStopped``
+    where ``stop`` says so.
     """
     base = now.step_time if now is not None and now.feasible else None
-    kept = {*keep, *_unsayable_switches(stack, wording)}
-    priced = price_plans(question, nearby_plans(question, plan, stack, sorted(kept), stop))
+    kept = _kept(keep, stack, wording)
+    priced = price_plans(question, nearby_plans(question, plan, stack, sorted(kept & PLAN_KEYS), stop))
     every = () if stack is None or now is None else other_software(question, now, stack)
-    others = [each for each in every if _field(each.key) not in kept]
+    others = [each for each in every if field_of(each.key) not in kept]
     most = _most_memory(question, now)
     worth = [each for each in (*priced, *(each.priced for each in others)) if _is_worth(each, base)]
     roomy = {id(each) for each in worth if each.peak_memory_bytes <= most} or set(map(id, worth))
@@ -224,30 +156,26 @@ def improvements(
         *(_change(question, plan, each) for each in priced if id(each) in roomy),
         *(_software_change(each) for each in others if id(each.priced) in roomy),
     ]
-    before = _options(question, plan, stack)
-    sayable = [each for each in found if _is_sayable(each, before, stack, wording)]
-    return tuple(_improvement(each, base, before, stack, wording) for each in _best(sayable))
+    before = stated_options(question, plan, stack)
+    best = _best_worded(found, lambda each: _word(each, question, before, stack, wording=wording, read=read))
+    return tuple(_improvement(each, difference, base, stack) for each, difference in best)
+
+
+def _kept(keep: Sequence[str], stack: Stack | None, wording: Wording) -> frozenset[str]:
+    """Fields that stay as they are: what the user keeps or has given, and what no option of the file's dialect states.
+
+    A default that the file seems to contradict stays too: nobody knows what is gained by changing it.
+    """
+    unsayable = PLAN_KEYS - wording.sayable if wording.is_own else frozenset(_unsayable_switches(stack, wording))
+    return frozenset({*keep, *unsayable, *wording.given, *wording.doubted})
 
 
 def _unsayable_switches(stack: Stack | None, wording: Wording) -> Iterator[str]:
-    """Switches that stay as they are, since the framework of the file has not all options that the record has for them.
-
-    Where its names are its own, no switch can be said.
-    """
-    if wording.is_own:
-        yield from SWITCHES
+    """Switches that stay as they are: the framework of the file lacks options that the record has for them."""
     can = None if stack is None or not wording.known else stack.can_run
     for entry in () if can is None or can.options is None else can.options.entries:
-        if not wording.known.issuperset(_NAME.findall(entry.text)):
+        if not wording.known.issuperset(OPTION.findall(entry.text)):
             yield from SWITCHES.intersection(entry.says)
-
-
-def _is_sayable(found: _Change, before: StatedOptions, stack: Stack | None, wording: Wording) -> bool:
-    """Whether the framework of the file has the options that a change puts in."""
-    if not wording.known:
-        return True
-    after = _options(found.priced.question, found.priced.plan, stack)
-    return all(wording.known.issuperset(_NAME.findall(each)) for each in after.says if each not in before.says)
 
 
 def _change(question: Question, plan: Plan, priced: PricedPlan) -> _Change:
@@ -258,14 +186,8 @@ def _change(question: Question, plan: Plan, priced: PricedPlan) -> _Change:
 
 
 def _software_change(other: OtherSoftware) -> _Change:
-    fields: Change = {_field(other.key): (other.old, other.new)}
+    fields: Change = {field_of(other.key): (other.old, other.new)}
     return _Change(fields, other.priced, makes_uneven=False)
-
-
-def _field(key: str) -> str:
-    """What a record names by ``key``: software that plans choose is a field of theirs."""
-    name = key.removeprefix("software.")
-    return name if name in CHOSEN else key
 
 
 def _is_worth(priced: PricedPlan, base: float | None) -> bool:
@@ -289,83 +211,57 @@ def _best(candidates: Sequence[_Change]) -> list[_Change]:
     return [each for each in found if each is found[0] or each in simple]
 
 
-def _improvement(
-    found: _Change, base: float | None, before: StatedOptions, stack: Stack | None, wording: Wording
-) -> Improvement:
-    """``before``: options of the plan as it is."""
+Worded = tuple[_Change, WordedChange]
+
+
+def _best_worded(candidates: Sequence[_Change], word: Callable[[_Change], WordedChange | None]) -> list[Worded]:
+    """The best of those that the file can state; at most so many are tried."""
+    left, known = [*candidates], dict[int, WordedChange | None]()
+    while True:
+        best = _best(left)
+        for each in best:
+            if id(each) not in known:
+                known[id(each)] = word(each) if len(known) < MOST_TRIED else None
+        if all(known[id(each)] is not None for each in best):
+            return [(each, difference) for each in best if (difference := known[id(each)]) is not None]
+        left = [each for each in left if known.get(id(each), NO_CHANGE) is not None]
+
+
+def _word(
+    found: _Change, question: Question, before: StatedOptions, stack: Stack | None, *, wording: Wording, read: Read
+) -> WordedChange | None:
+    """The change in the words of the file; None where the changed file does not state the plan and the same job."""
+    plan, batch = found.priced.plan, Batch(question.num_accelerators, question.job.global_batch_size)
+    ways = [by_own_names(found.fields, plan, batch, wording)]
+    if not wording.is_own:
+        after = stated_options(found.priced.question, plan, stack)
+        of_record = by_record(found.fields, before, after, wording)
+        ways = [*ways, of_record] if wording.has_others(found.fields, before) else [of_record, *ways]
+    return next((each for each in ways if each is not None and _states(read(each.edits), found)), None)
+
+
+def _states(again: Put | None, found: _Change) -> bool:
+    """Whether a changed file states the changed plan: for the same job, in the same time."""
+    if again is None or again.question is None or again.plan is None:
+        return False
+    asked, priced = again.question, found.priced
+    jobs = [replace(each.job, software=priced.question.job.software) for each in (asked, priced.question)]
+    if jobs[0] != jobs[1] or asked.num_accelerators != priced.question.num_accelerators:
+        return False
+    try:
+        time = in_framework(estimate_plan(asked, again.plan), again.stack, asked).step_time
+    except ShardplanError:
+        return False
+    return abs(time / priced.step_time - 1) < SAME_TIME
+
+
+def _improvement(found: _Change, difference: WordedChange, base: float | None, stack: Stack | None) -> Improvement:
     priced = found.priced
     estimate = in_framework(estimates_of(priced.question, [priced])[0], stack, priced.question)
-    difference = (
-        _by_own_names(found.fields, wording)
-        if wording.is_own or stack is None
-        else _difference(found.fields, before, _options(priced.question, priced.plan, stack), wording)
-    )
     return Improvement(
         change=found.fields,
         removed=difference.removed,
         added=difference.added,
-        unsaid=difference.unsaid,
         estimate=estimate,
         gain=None if base is None else 1 - estimate.step_time / base,
-    )
-
-
-def _difference(change: Change, before: StatedOptions, after: StatedOptions, wording: Wording) -> OptionsChange:
-    return OptionsChange(
-        removed=tuple(dict.fromkeys(_removed(before, after, change, wording))),
-        added=(*_added(before, after, wording), *_instead(change, wording)),
-        unsaid=tuple(name for name in after.unsaid if name in change),
-    )
-
-
-def _by_own_names(change: Change, wording: Wording) -> OptionsChange:
-    """Numbers that the file states, under its own names; how it says other fields is not known."""
-    numbers = {name: new for name, (_, new) in change.items() if name in wording.stated and type(new) is int}
-    own = {name: wording.stated[name] for name in numbers}
-    signs = {name: " " if each.option.startswith("--") else ": " for name, each in own.items()}
-    return OptionsChange(
-        removed=tuple(f"{each.option} ({each.place})" for each in own.values()),
-        added=tuple(f"{own[name].option}{signs[name]}{new}" for name, new in numbers.items()),
-        unsaid=tuple(name for name in change if name not in numbers and name != "schedule"),
-    )
-
-
-def _added(before: StatedOptions, after: StatedOptions, wording: Wording) -> Iterator[str]:
-    return (piece for each in after.says if each not in before.says for piece in wording.spell(each))
-
-
-def _instead(change: Change, wording: Wording) -> Iterator[str]:
-    found = (wording.instead.get((name, new)) for name, (_, new) in change.items())
-    return (each for each in found if each is not None)
-
-
-def _removed(before: StatedOptions, after: StatedOptions, change: Change, wording: Wording) -> Iterator[str]:
-    """Options to take out, in the words of the file; none that the file leaves at its default."""
-    known = " ".join(before.says).replace("-", "_")
-    for option, says in before.says.items():
-        if option in after.says or (says and wording.defaults.issuperset(says)):
-            continue
-        own = [wording.stated[name] for name in says if name in change and name in wording.stated]
-        others = [f"{each.option} ({each.place})" for each in own if each.name not in known]
-        yield from others or (spelt for piece in _pieces(option, wording) for spelt in wording.spell(piece))
-
-
-def _pieces(option: str, wording: Wording) -> Iterator[str]:
-    """What the file has of an option that the record writes in several pieces."""
-    pieces = [each for each in _PIECE.split(option) if not wording.names or plain_name(each) in wording.names]
-    if pieces:
-        yield " ".join(pieces)
-
-
-_NAME: Final = re.compile(r"--[a-z][a-z0-9-]*")
-_PIECE: Final = re.compile(r" (?=--|\w[\w.]*=)")
-
-
-def _options(question: Question, plan: Plan, stack: Stack | None) -> StatedOptions:
-    """Options of a plan, each with the fields that it states."""
-    found = None if stack is None else options_of(stack, question.setting, plan)
-    return (
-        StatedOptions({}, ())
-        if found is None
-        else StatedOptions(dict(zip(found.options, found.says, strict=True)), found.unsaid)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.inputs.plan_numbers import Degrees
 from shardplan.inputs.readers.names import names_meant
+from shardplan.launch.audit.hardware import hardware_of
 from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
@@ -73,6 +74,9 @@ class Put:
 def put(reading: Reading, model: ModelConfig | None, cluster: Cluster | None, others: tuple[Break, ...] = ()) -> Put:
     """The question that ``reading`` puts, on ``cluster``; ``model`` replaces what the file says of it."""
     found, broken = _model(reading, model)
+    if cluster is not None:
+        cluster, of_hardware = hardware_of(reading, cluster)
+        others = (*others, *of_hardware)
     job, plan = reading.of(JOB_KEYS), reading.of(PLAN_KEYS)
     missing = _missing(reading, found, cluster)
     stack = _stack(reading)
@@ -335,8 +339,9 @@ def _broken_rules(put: Put) -> Iterator[Break]:
 
 
 def _of_framework(put: Put) -> Iterator[Break]:
-    """What the framework refuses to run."""
+    """What the framework refuses to run; what a script of one's own can run is noted, since the file has one."""
     if put.question is None or put.plan is None or put.stack is None:
         return
     for each in refusals(put.stack, put.plan, put.question.setting):
-        yield Break(rule=each.rule, values=each.message, knob=each.hint)
+        severity: Literal["stops", "notice"] = "notice" if each.own_script else "stops"
+        yield Break(rule=each.rule, values=each.message, knob=each.hint, severity=severity)

@@ -126,8 +126,8 @@ def _fsdp(facts: Facts, config: Settings) -> None:
     checkpointing = section.first("fsdp_activation_checkpointing")
     state(facts, "recompute", checkpointing, on_off("full", "none"))
     offload = section.first("fsdp_offload_params", "fsdp_cpu_offload")
-    if offload is not None and switch(offload.value):
-        facts.state("offload", "optimizer", offload.place, offload.name)
+    state(facts, "offload", offload, on_off("optimizer", "none"))
+    if offload is not None and switch(offload.value) is not False:
         facts.doubt(f"{offload.place}: weights in host memory are not priced")
 
 

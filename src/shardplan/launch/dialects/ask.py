@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.errors import InputError, ShardplanError, shortened
 from shardplan.base.fields import dataclass
-from shardplan.base.files import DATA, shipped_document
-from shardplan.base.words import folded, guess
+from shardplan.base.files import DATA, printable, shipped_document
+from shardplan.base.words import folded, guess, joined
+from shardplan.launch.dialects.edits import NONE, Edits
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
 from shardplan.launch.read.facts import Command
+from shardplan.launch.read.places import Places, is_inside
+
+MOST_NAMED: Final = 8
+"""Variables, programs or keys that a notice or a refusal names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +37,23 @@ class Ask:
     """Options of the scheduler's command that starts the script; they count before those in it."""
     unset_is_open: bool = False
     """Whether a file that was not read may set variables that no other file sets."""
+    places: Places = field(default_factory=Places)
+    """Companions of the file, and where it is launched from."""
+    node: int | None = None
+    """Accelerators of a node of the cluster, which some launchers take where nothing says how many."""
+    world: Callable[[Facts], None] | None = None
+    """What the line that starts a configuration says of nodes and processes; it comes before the configuration."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
+    edits: Edits = NONE
+    """What is changed in the files before they are read."""
+
+    def changed(self, document: Document) -> Document:
+        """A configuration with what is changed in it."""
+        if self.edits == NONE:
+            return document
+        name = document.file.rpartition("/")[2]
+        return self.edits.in_document(document, name, is_named=name == self.path.name)
 
 
 class Environment(dict[str, str]):
@@ -47,13 +68,19 @@ class Environment(dict[str, str]):
         return super().__contains__(name)
 
 
-def unread(path: Path, what: str) -> InputError:
-    """What to say of a file that is no launch file."""
+def unread(path: Path, what: str, hint: str = "name the script or configuration that is launched") -> InputError:
+    """What to say of a file that is no launch file, and what would make it readable."""
     return InputError(
         f"{path} is {what}",
         rule="a launch file is a shell script, a configuration (YAML, JSON, TOML) or a Python configuration",
-        hint="name the script or configuration that is launched",
+        hint=hint,
     )
+
+
+def listed(names: Iterable[str], most: int = MOST_NAMED) -> str:
+    """``names``, each once, as far as they are listed."""
+    found = [shortened(each, 60) for each in dict.fromkeys(names)]
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def take_given(facts: Facts, ask: Ask) -> None:
@@ -61,10 +88,6 @@ def take_given(facts: Facts, ask: Ask) -> None:
     for key, text in ask.given.items():
         number = degree(text)
         facts.state(key, text if number is None else number, GIVEN)
-
-
-MOST_NAMED: Final = 8
-"""Variables that a notice names."""
 
 
 def unread_variables(facts: Facts, env: Mapping[str, str]) -> None:
@@ -86,6 +109,8 @@ def begin(ask: Ask, framework: str, version: str) -> Facts:
     facts = Facts(framework, version, str(ask.path))
     facts.unset_is_open = ask.unset_is_open
     take_given(facts, ask)
+    if ask.world is not None:
+        ask.world(facts)
     return facts
 
 
@@ -95,18 +120,17 @@ def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping
     if value is None:
         own = _written_as(named.shown, written)
         if own is not None:
-            return own
+            return ask.changed(own)
         facts.note(f"{named.place}: the file's name is not decidable")
         return None
     wanted = value.rsplit("/", 1)[-1]
     for name, document in written.items():
         if name == value or name.rsplit("/", 1)[-1] == wanted:
             facts.names |= set(map(plain_name, document.values))
-            return document
-    folder = ask.path.parent
-    for candidate in (folder / value, folder / wanted):
-        if ".." not in candidate.parts and is_inside(candidate, folder):
-            return _read_quietly(facts, candidate, ask)
+            return ask.changed(document)
+    found = ask.places.find(value, ask.path.parent)
+    if found is not None:
+        return _read_quietly(facts, found, ask)
     facts.note(f"{named.place}: {value} is not next to the script")
     return None
 
@@ -123,22 +147,16 @@ def _name_in(shown: str) -> str | None:
     return name if slash and name and not {"<", ">"} & set(name) else None
 
 
-def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a file is there, and in ``folder`` wherever links lead."""
-    try:
-        return path.is_file() and path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):
-        return False
-
-
 def _read_quietly(facts: Facts, path: Path, ask: Ask) -> Document | None:
     try:
-        document = read_document(path, env=Environment(ask.env, facts.asked))
+        document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
     except ShardplanError as error:
         facts.note(f"{path.name}: {error}")
         return None
     facts.names |= set(map(plain_name, document.values))
-    return document
+    if not is_inside(path, ask.path.parent):
+        facts.note(f"{path.name} is read at {printable(str(path))}")
+    return ask.changed(document)
 
 
 def take_notes(facts: Facts, document: Document) -> None:
@@ -146,13 +164,6 @@ def take_notes(facts: Facts, document: Document) -> None:
     for text in document.notes:
         facts.note(text)
 
-
-READ: Final = (
-    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
-    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, OLMo, InternEvo, recipes of "
-    "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp"
-)
-"""Frameworks whose files are read."""
 
 _REFUSED: Final = shipped_document(DATA / "dialects" / "refused.yaml")
 MARKS: Final[Mapping[str, Sequence[str]]] = _REFUSED["marks"]
@@ -167,16 +178,22 @@ def refused(settings: Settings) -> str | None:
     return next((name for name, marks in MARKS.items() if any(settings.has(mark) for mark in marks)), None)
 
 
-def refuse(path: Path, settings: Settings) -> InputError:
-    """What to say of a configuration that no dialect reads."""
-    return _error(path, refused(settings))
+def refuse(path: Path, settings: Settings, closest: str = "") -> InputError:
+    """What to say of a configuration that no dialect reads; ``closest``: of which one it has some keys."""
+    keys = listed(key.partition(".")[0] for key in settings)
+    return _error(path, refused(settings), f": its keys are {keys or 'none'}{closest}")
 
 
 def refused_command(program: str, launchers: Sequence[str]) -> str | None:
     """The framework of a line that is recognised but not read."""
     for mark, name in COMMANDS.items():
         lower = f"/{program.lower()}"
-        if mark in launchers or lower.startswith(f"/{mark}") or f"/{mark}/" in lower or lower.endswith(f"/{mark}"):
+        if (
+            mark in launchers
+            or re.match(rf"/{re.escape(mark)}(?!\w*\.py$)", lower)
+            or f"/{mark}/" in lower
+            or lower.endswith(f"/{mark}")
+        ):
             return name
     return None
 
@@ -200,11 +217,18 @@ def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
     return _error(path, name, f" (line {launch.command.line})")
 
 
-def _error(path: Path, name: str | None, where: str = "") -> InputError:
-    of_known = f"a launch file of {name}, which is recognised but not read{where}"
-    what = of_known if name else "not one that shardplan recognises"
+def frameworks_read() -> list[str]:
+    """Titles of the frameworks whose files are read."""
+    records = (shipped_document(each) for each in sorted((DATA / "dialects").glob("*.yaml")))
+    return [record["title"] for record in records if "title" in record]
+
+
+def _error(path: Path, name: str | None, seen: str = "") -> InputError:
+    of_known = f"a launch file of {name}, which is recognised but not read"
+    what = (of_known if name else "not one that shardplan recognises") + seen
     return InputError(
         f"{path} is {what}",
         rule="a launch file belongs to a framework that shardplan reads",
-        hint=f"shardplan reads files of {READ}; or describe the plan with flags of `shardplan estimate`",
+        hint=f"shardplan reads files of {joined(frameworks_read())}; or describe the plan with flags of "
+        "`shardplan estimate`",
     )

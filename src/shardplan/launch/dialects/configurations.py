@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
-from shardplan.launch.dialects.ask import Ask, begin, named_document, refuse, refused, unread
-from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox
+from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, refuse, refused, unread
+from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, primus
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.reading import Facts, plain_name
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import (
     NamedSetting,
     Option,
@@ -79,12 +81,31 @@ def _facts_of(ask: Ask, settings: Settings) -> Facts:
         facts = begin(ask, flagscale.NAME, flagscale.VERSION)
         flagscale.flagscale_facts(facts, settings)
         finish_batch(facts)
+    elif primus.is_primus(settings):
+        facts = _primus(ask, settings)
     elif deepspeed.is_deepspeed(settings):
         facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)
         deepspeed.file_facts(facts, settings)
         deepspeed.finish(facts)
     else:
         return _by_table(ask, settings)
+    return facts
+
+
+def _primus(ask: Ask, settings: Settings) -> Facts:
+    """An experiment of Primus, which starts one of several frameworks."""
+    framework = primus.framework_of(settings)
+    if framework is not None and framework.value not in ("megatron", "torchtitan"):
+        raise unread(ask.path, f"an experiment of Primus on {framework.value}, which is not read from its file")
+    is_titan = framework is not None and framework.value == "torchtitan"
+    facts = (
+        begin(ask, torchtitan.NAME, torchtitan.TOML)
+        if is_titan
+        else begin(ask, primus.RECORD.name, primus.RECORD.version)
+    )
+    primus.primus_facts(facts, settings)
+    if not is_titan:
+        finish_batch(facts)
     return facts
 
 
@@ -96,7 +117,7 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     """A framework that is a table alone. Raises InputError where none owns ``settings``."""
     dialect = next((each for each in TABLES if each.owns(settings)), None)
     if dialect is None:
-        raise refuse(ask.path, settings)
+        raise refuse(ask.path, settings, _closest(settings))
     if not dialect.trains(settings):
         raise unread(ask.path, f"a configuration of {dialect.name} that evaluates, predicts or exports alone")
     facts = begin(ask, dialect.name, dialect.version)
@@ -111,6 +132,14 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     else:
         dialect.read(facts, settings, lambda: deepspeed_file(facts, ask, named, {}))
     return facts
+
+
+def _closest(settings: Settings) -> str:
+    """The framework of whose keys a file has some, and those that it lacks."""
+    has = {each.name: [mark for mark in each.record["marks"] if settings.has(mark)] for each in TABLES}
+    best = max(TABLES, key=lambda each: len(has[each.name]))
+    lacks = [mark for mark in (*best.record.get("must", ()), *best.record["marks"]) if mark not in has[best.name]]
+    return f"; closest is {best.name}, whose files have {listed(lacks, 4)} too" if has[best.name] and lacks else ""
 
 
 def _expansion(facts: Facts, settings: Settings) -> None:
@@ -157,7 +186,8 @@ def finish_batch(facts: Facts) -> None:
     if size is not None and dp is not None and "global_batch_size" not in facts:
         facts.assume("global_batch_size", size * dp, "micro-batch x dp")
     facts.miss("global_batch_size", ("num_accelerators",))
-    facts.miss("num_accelerators", ("the launch line: --gpus",))
+    if "num_accelerators" not in facts:
+        facts.miss("num_accelerators", ("the launch line: --gpus",))
     batch_of(facts)
 
 
@@ -182,10 +212,34 @@ def accelerate_with_files(
         deepspeed.deepspeed_facts(facts, Settings({new: settings[old] for old, new in own.items() if old in settings}))
 
 
+def _shipped(framework: str, name: str) -> Settings | None:
+    """The configuration of DeepSpeed that a trainer ships under that name, where the file itself is not at hand."""
+    own = Dialect(name=framework).record.get("shipped") if framework in SHIPPING else None
+    folder, _, last = name.rpartition("/")
+    if own is None or last not in own["files"] or folder.rpartition("/")[2] not in own["folders"]:
+        return None
+    place = f"{last} as {framework} ships it"
+    return Settings(
+        {key: NamedSetting(name=key, value=value, place=place) for key, value in own["files"][last].items()}
+    )
+
+
+SHIPPING: Final = ("llama-factory", "axolotl")
+"""Trainers that ship configurations of DeepSpeed."""
+
+
 def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping[str, Document]) -> None:
     """The JSON that ``named`` names; all that it may state is open where it is not read."""
     document = named_document(facts, ask, named, written)
-    if document is None:
+    shipped = None if document is not None else _shipped(facts.framework, str(named.value or ""))
+    if shipped is not None:
+        facts.asked_places.add(named.place)
+        facts.note(f"{named.place}: {named.value} is taken as {facts.framework} ships it")
+        known = set(facts.facts)
+        deepspeed.file_facts(facts, shipped)
+        for key in set(facts.facts) - known:
+            facts.facts[key] = dataclasses.replace(facts.facts[key], origin="assumed")
+    elif document is None:
         facts.asked_places.add(named.place)
         for key in OF_DEEPSPEED:
             facts.miss(key, (f"file:{named.value or named.shown}",))

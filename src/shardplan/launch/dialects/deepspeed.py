@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from shardplan.launch.dialects.own_names import unsaid, without_effect
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
 from shardplan.launch.dialects.trainers import RANKS, adapter_facts, frozen_facts, packed_facts
@@ -15,11 +15,13 @@ from shardplan.launch.dialects.values import (
     attention,
     degree,
     number,
+    on_off,
     optimizer,
     precision,
     switch,
     text,
     whole,
+    words_of,
     zero_stage,
 )
 
@@ -61,16 +63,14 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     if weights is not None and weights.value != "auto":
         state(facts, "precision", weights, precision)
     checkpointing = options.first("gradient_checkpointing", "actor_gradient_checkpointing", "activation_checkpointing")
-    if checkpointing is not None and switch(checkpointing.value) is not None:
-        word = "full" if switch(checkpointing.value) else "none"
-        facts.state("recompute", word, checkpointing.place, checkpointing.name)
+    state(facts, "recompute", checkpointing, on_off("full", "none"))
     state(facts, "attention", options.first(*ATTENTION), attention)
     _fsdp(facts, options)
     offload = options.first("offload", "actor_offload", "offload_optimizer")
     if offload is not None and switch(offload.value) and offload.name == "offload" and not _has_stage(options):
         facts.miss("offload", (f"{offload.place}: what the program keeps in host memory",))
-    elif offload is not None and switch(offload.value):
-        facts.state("offload", "optimizer", offload.place, offload.name)
+    elif offload is not None and (switch(offload.value) or offload.needs):
+        state(facts, "offload", offload, on_off("optimizer", "none"))
         if facts.value("sharding") == "zero3":
             facts.doubt(f"{offload.place}: weights in host memory are not priced")
     _adapters(facts, options)
@@ -209,14 +209,24 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     state(facts, "grad_dtype", config.first("data_types.grad_accum_dtype"), precision)
     state(facts, "checkpoint.universal", config.first("checkpoint.load_universal"), switch)
     overlap = config.first("zero_optimization.overlap_comm")
-    if overlap is not None and switch(overlap.value) is not None:
-        facts.state("overlap_dp", switch(overlap.value), overlap.place, overlap.name)
+    state(facts, "overlap_dp", None if overlap is None or overlap.value == "auto" else overlap, switch)
     facts.assume("overlap_dp", facts.value("sharding") == "zero3", "overlap_comm")
     if config.has(TOPOLOGY):
         for key in ("tp", "pp"):
             facts.miss(key, (f"{TOPOLOGY}, which gdGPT alone reads (--given {key}=VALUE)",))
     for key in ("tp", "pp", "cp", "ep"):
         facts.assume(key, 1)
+
+
+def bf16_optimizer(facts: Facts) -> None:
+    """Stage 0 in bf16 on the pipeline engine: BF16_Optimizer shares the optimizer's states as stage 1 does.
+
+    ``_do_optimizer_sanity_check`` in ``deepspeed/runtime/engine.py`` at edaa7221, ``runtime/bf16_optimizer.py``.
+    """
+    stage = facts.facts.get("sharding")
+    if stage is not None and stage.value == "ddp" and facts.value("precision") == "bf16":
+        rule = f"{stage.why}; in bf16 the pipeline engine shares optimizer states (BF16_Optimizer)"
+        facts.replace("sharding", Fact(value="zero1", origin="derived", why=rule))
 
 
 def _pipeline(facts: Facts, config: Settings) -> None:
@@ -247,13 +257,15 @@ def finish(facts: Facts) -> None:
             f"{gbs} is not {mbs} x {accumulation} x {dp} = {mbs * accumulation * dp}",
             "leave one of the three out",
         )
+    counts = (*facts.missing.get("nodes", ()), *facts.missing.get("per_node", ()))
     for key, need in (
-        ("num_accelerators", "the launcher's host file: --gpus"),
+        ("num_accelerators", ", ".join(counts) or "the launcher's host file: --gpus"),
         ("micro_batch_size", "the training script"),
         ("sequence_length", "the training script"),
         ("model", "the training script: --model"),
     ):
-        facts.miss(key, (need,))
+        if key not in facts:
+            facts.miss(key, (need,))
     if "global_batch_size" not in facts:
         needs = [
             need
@@ -338,18 +350,26 @@ def _offload(facts: Facts, config: Settings) -> None:
     """Optimizer states in host memory; ``none`` is no offload. Offloaded weights are not priced."""
     optimizer_device = config.first("zero_optimization.offload_optimizer.device")
     weights = config.first("zero_optimization.offload_param.device")
-    if optimizer_device is not None and str(optimizer_device.value) in {"cpu", "nvme"}:
-        facts.state("offload", "optimizer", optimizer_device.place, optimizer_device.name)
-    elif switch(config.value("zero_optimization.cpu_offload")):
-        facts.state(
-            "offload", "optimizer", config["zero_optimization.cpu_offload"].place, "zero_optimization.cpu_offload"
-        )
-    if weights is not None and str(weights.value) in {"cpu", "nvme"}:
-        facts.doubt(f"{weights.place} = {weights.value}: weights in host memory are not priced")
+    old = config.first("zero_optimization.cpu_offload")
+    if optimizer_device is not None:
+        state(facts, "offload", optimizer_device, DEVICES)
+    elif old is not None:
+        state(facts, "offload", old, on_off("optimizer", "none"))
+    if weights is not None and DEVICES(weights.value) != "none":
+        facts.doubt(f"{weights.place} = {weights.value or weights.shown}: weights in host memory are not priced")
     checkpoints = config.first("activation_checkpointing.cpu_checkpointing")
-    if checkpoints is not None and switch(checkpoints.value):
-        facts.state("offload", "activations", checkpoints.place, checkpoints.name)
+    if checkpoints is not None and facts.value("offload") in (None, "none") and "offload" not in facts.missing:
+        on = on_off("activations", "none")(checkpoints.value)
+        if on == "activations":
+            facts.replace("offload", Fact(value=on, origin="stated", why=checkpoints.place))
+            facts.options["offload"] = checkpoints.name
+        elif on is None:
+            state(facts, "offload", checkpoints, lambda _: None)
     facts.assume("offload", "none")
+
+
+DEVICES: Final = words_of({"cpu": "optimizer", "nvme": "optimizer", "none": "none", "null": "none", "false": "none"})
+"""Where optimizer states stay."""
 
 
 def _partial(facts: Facts, config: Settings) -> None:

@@ -56,10 +56,17 @@ LAUNCHERS: Final = {
     "llamafactory-cli": "llamafactory",
     "axolotl": "axolotl",
     "flagscale": "flagscale",
+    "tune": "tune",
+    "oumi": "oumi",
+    "trl": "trl",
+    "automodel": "automodel",
+    "litgpt": "litgpt",
 }
 """Programs that start others, or that are a framework's own."""
 
-OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
+CONFIGURED: Final = frozenset({"llamafactory", "axolotl", "tune", "oumi", "trl", "automodel", "litgpt"})
+"""Commands that take a configuration."""
+OWN: Final = CONFIGURED | {"swift", "nemo", "flagscale", "composer", "colossalai"}
 COMMAND: Final = ("--command", "--COMMAND")
 """Options of xpk and gcloud that hold the line that runs on every host."""
 DEEPEST: Final = 2
@@ -160,6 +167,14 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
     )
 
 
+def open_words(words: Sequence[Word]) -> Iterator[str]:
+    """Variables in whose place a program or options may stand: whole words that are the value of no option."""
+    for place, word in enumerate(words):
+        is_value = place and words[place - 1].shown.startswith("-") and "=" not in words[place - 1].shown
+        if word.text is None and not is_value and (found := re.fullmatch(r"<env:(\w+)>[\w/.]*", word.shown)):
+            yield found[1]
+
+
 DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
 """Options of Megatron-LM that no launcher has."""
 
@@ -216,10 +231,12 @@ def _inner(words: Sequence[Word], command: Command) -> list[Word] | None:
                 each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"
             ]
             return _expanded(rest[0], command) or _split(rest[0]) if rest else None
-    for word in words:
+    for place, word in enumerate(words):
         name, _, value = (word.text if word.text is not None else word.shown).partition("=")
         if name in COMMAND and value:
             return _split(word._replace(text=None if word.text is None else value, shown=value))
+        if name in COMMAND and place + 1 < len(words):
+            return _split(words[place + 1])
     if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
         return [each for word in words[1:] for each in _split(word)]
     return None
@@ -299,6 +316,12 @@ TOOLS: Final = frozenset(
 """Commands whose arguments are files and not programs."""
 
 
+OF_UV: Final = frozenset(
+    {"--extra", "--with", "--group", "--package", "--project", "--env-file", "--job-name", "--name"}
+)
+"""Options whose value may be called like a command (``uv run --extra megatron``)."""
+
+
 def _program(words: Sequence[Word]) -> tuple[int, int] | None:
     """Place of the program's word, and how many words lead up to its arguments."""
     if words and words[0].text in TOOLS:
@@ -318,7 +341,8 @@ def _program(words: Sequence[Word]) -> tuple[int, int] | None:
             and _runs_python(words[: place - 1])
         ):
             return place, 1
-        if LAUNCHERS.get(text.rsplit("/", 1)[-1]) in OWN and (place == 0 or not text.startswith("/")):
+        is_own = LAUNCHERS.get(text.rsplit("/", 1)[-1]) in OWN and before not in OF_UV
+        if is_own and (place == 0 or not text.startswith("/")):
             if any(_program_text(each).endswith(".py") for each in words[place + 1 :]):
                 continue
             return place, 1
@@ -335,7 +359,10 @@ def _program_text(word: Word) -> str:
 
 
 def _launchers(words: Sequence[Word]) -> tuple[str, ...]:
-    names = [LAUNCHERS.get((word.text or "").rsplit("/", 1)[-1]) for word in words]
+    values = {place + 1 for place, word in enumerate(words) if word.text in OF_UV}
+    names = [
+        LAUNCHERS.get((word.text or "").rsplit("/", 1)[-1]) for place, word in enumerate(words) if place not in values
+    ]
     return tuple(name for name in names if name)
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
-from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
-from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
-from shardplan.launch.dialects.launches import Launch
-from shardplan.launch.dialects.megatron_core import overrides, swift
+from shardplan.base.errors import InputError, ShardplanError
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, olmo_core, torchtitan
+from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, unread
+from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
+from shardplan.launch.dialects.configured import accelerate_line, configuration_of, configured_facts
+from shardplan.launch.dialects.launches import Launch, open_words
+from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.programs import take_defaults
+from shardplan.launch.dialects.reading import ONE_NODE, Facts
 from shardplan.launch.dialects.settings import (
     NamedSetting,
     Option,
@@ -23,11 +27,12 @@ from shardplan.launch.dialects.settings import (
     options_of,
     take_open,
 )
-from shardplan.launch.dialects.small_frameworks import FMS_FSDP
-from shardplan.launch.dialects.trainers import copy_facts, objective_facts
+from shardplan.launch.dialects.small_frameworks import FMS_FSDP, PYTORCH_FSDP
+from shardplan.launch.dialects.trainers import copy_facts, fsdp_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
 from shardplan.launch.read import Script
+from shardplan.launch.read.places import is_inside
 
 KNOWN_TRAINER: Final = (
     "model_name_or_path",
@@ -62,15 +67,43 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         facts = _torchtitan(ask, script, launch, options)
     elif NEMO.owns(pairs) or re.fullmatch(OF_NEMO, name):
         facts = _nemo(ask, script, launch, options)
+    elif is_of_fsdp(launch, options):
+        facts = begin(ask, PYTORCH_FSDP.name, PYTORCH_FSDP.version)
+        parsed = launch.parsed(fold=True)
+        take_open(facts, parsed)
+        world(facts, launch, script)
+        PYTORCH_FSDP.read(facts, Settings.of_options(parsed))
     elif name.startswith("main_training"):
         facts = begin(ask, FMS_FSDP.name, FMS_FSDP.version)
         world(facts, launch, script)
         FMS_FSDP.read(facts, Settings.of_options(options))
     elif launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(pairs):
         facts = _maxtext(ask, script, launch)
+    elif (program := _olmo_core(ask, launch)) is not None:
+        inner = replace(ask, path=program)
+        facts = olmo_core.olmo_core_facts(inner, Settings.of_options(options), lambda each: world(each, launch, script))
     else:
         facts = _trainer(ask, script, launch)
     return facts
+
+
+OF_MEGATRON_FSDP: Final = ("use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2")
+"""Options by which Megatron-LM itself trains with FSDP."""
+
+
+def is_of_fsdp(launch: Launch, options: Options) -> bool:
+    """Whether a program trains by FSDP of PyTorch behind options that look like those of Megatron-LM."""
+    if not megatron.is_megatron(launch.parsed(fold=True)) or any(name in options for name in OF_MEGATRON_FSDP):
+        return False
+    is_named = re.search(r"(?:^|[_-])fsdp\d?(?:[_-]|\.py$|$)", launch.program.rpartition("/")[2].lower())
+    given = Settings.of_options(launch.parsed(fold=True))
+    return is_named is not None or PYTORCH_FSDP.owns(given)
+
+
+def _olmo_core(ask: Ask, launch: Launch) -> Path | None:
+    """The program of a line where it is at hand and one of OLMo-core's."""
+    path = ask.places.find(launch.program, ask.path.parent) if launch.program.endswith(".py") else None
+    return path if path is not None and olmo_core.is_olmo_core(path) else None
 
 
 OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py"
@@ -201,7 +234,11 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
             name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
         )
     known = configuration_named(module, config)
-    if known is None:
+    written = _written_configuration(ask, settings, facts)
+    if written is not None:
+        facts.note(f"the configuration is {function}, which stands next to the line")
+        settings = torchtitan.over_written(facts, settings, written)
+    elif known is None:
         facts.note(f"the configuration is {function}: what the line does not state is asked for")
         facts.open = (function,)
         facts.miss("precision", (f"{function}, whose converters decide it",))
@@ -213,6 +250,22 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         settings = torchtitan.over_configuration(settings, known, function)
     torchtitan.torchtitan_facts(facts, settings)
     return facts
+
+
+def _written_configuration(ask: Ask, settings: Settings, facts: Facts) -> Settings | None:
+    """Constants of a configuration that ``shardplan export`` wrote next to the line; None where there is none."""
+    from shardplan.launch.read.python import read_python  # here: it is read for configurations in Python alone
+
+    module, config = settings.value("module"), settings.value("config")
+    path = ask.path.parent / f"{module}.py"
+    if config != torchtitan.WRITTEN or not is_inside(path, ask.path.parent):
+        return None
+    try:
+        constants = Settings.of(read_python(path, None))
+    except ShardplanError as error:
+        facts.note(f"{path.name}: {error}")
+        return None
+    return constants if "BASE" in constants else None
 
 
 def _torchtitan_version(options: Options) -> str:
@@ -250,19 +303,6 @@ def _leave_open(facts: Facts, key: str, settings: Settings, text: str) -> None:
         facts.miss(key, (f"file:{text}",))
 
 
-def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, program: str) -> None:
-    """Options of ``accelerate launch``, over the file that they may name."""
-    settings, config = accelerate.line_settings(front), front.first("config_file", "config-file")
-    document = None if config is None else named_document(facts, ask, config, script.documents)
-    if config is not None and document is None:
-        own = {"precision": "mixed_precision", "sharding": "distributed_type", "num_accelerators": "num_processes"}
-        for key, name in own.items():
-            if name not in settings:
-                facts.miss(key, (f"file:{config.value or config.shown}",))
-    settings = settings if document is None else settings.over(Settings.of(document))
-    accelerate_with_files(facts, ask, settings, script.documents, program)
-
-
 OF_ANSWERS: Final = ("max_new_tokens", "max_length_generation", "gen_len")
 """Options of programs that generate text."""
 OF_ADAPTERS: Final = r"(?:^|[_/.-])q?lora(?:[_.-]|$)"
@@ -291,14 +331,67 @@ def _own_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None
         deepspeed.file_facts(facts, settings)
 
 
+def _of_no_framework(ask: Ask, launch: Launch, options: Options) -> InputError:
+    """What to say of a program of one's own: its options, and what of them or beside them would be read."""
+    names = listed(f"--{name}" for name in options.given) or listed(word.shown for word in launch.words) or "nothing"
+    values = (word.shown.rpartition("=")[2] for word in launch.words if word.text is not None)
+    files = [each for each in values if each.endswith((".yaml", ".yml", ".json", ".toml", ".py"))]
+    variables = listed(f"--env {name}=VALUE" for name in open_words(launch.words))
+    own = f"give {listed(files)}, which it reads; " if files else ""
+    if variables:
+        own += f"give {variables}, which may hold its options; "
+    usual = ", ".join(f"--{name}" for name in KNOWN_TRAINER[:3])
+    return unread(
+        ask.path,
+        f"a script that starts {launch.program} (line {launch.command.line}) with {names}: options of no framework "
+        "that is read",
+        f"{own}a line is read by options of Megatron-LM or of Hugging Face's Trainer ({usual}); or describe the plan "
+        "with flags of `shardplan estimate`",
+    )
+
+
+def _fsdp_file(facts: Facts, ask: Ask, script: Script, options: Settings) -> None:
+    """The file of ``--fsdp_config``; what it may state is open where it is not read."""
+    named = options.first("fsdp_config")
+    if named is None or not str(named.value or named.shown).endswith(".json"):
+        return
+    document = named_document(facts, ask, named, script.documents)
+    if document is None:
+        for key in ("recompute", "offload"):
+            facts.miss(key, (f"file:{named.value or named.shown}",))
+        return
+    own = {f"fsdp_config.{key}": each for key, each in Settings.of(document).items()}
+    fsdp_facts(facts, Settings({**own, **{key: options[key] for key in ("fsdp",) if key in options}}))
+
+
+def _takes_one_node(facts: Facts) -> None:
+    """All accelerators of the machine, where neither the line nor a file that is not at hand says how many."""
+    if "num_accelerators" not in facts:
+        facts.miss("num_accelerators", (ONE_NODE,))
+
+
+def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
+    """The variables by which Accelerate turns Ulysses on for a program of DeepSpeed."""
+    variables = {**script.environment, **launch.command.assignments}
+    use, size = (variables.get(name) for name in ("ACCELERATE_USE_PARALLELISM_CONFIG", ULYSSES))
+    if use is not None and size is not None and str(use.text).lower() == "true" and degree(size.text):
+        facts.state("cp", degree(size.text), f"{size.file.rpartition('/')[2]}:{size.line} {ULYSSES}", ULYSSES)
+
+
+ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
     options = Settings.of_options(parsed, fold=lambda name: name.replace("-", "_"))
     by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
+    named = configuration_of(launch)
+    if named is not None and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
+        return configured_facts(ask, script, launch)
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
-        raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
+        raise _of_no_framework(ask, launch, parsed)
     if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
         raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
@@ -309,18 +402,23 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     _loose_pairs(facts, parsed)
     deepspeed.trainer_facts(facts, options)
     own_degrees(facts, options, options.seen)
+    _ulysses(facts, script, launch)
     if "accelerate" in launch.launchers:
-        _accelerate_line(facts, ask, script, front, launch.program)
+        accelerate_line(facts, ask, script, front, launch.program)
     named = options.first("deepspeed_config", "deepspeed")
     if named is not None and named.value is not True:
         deepspeed_file(facts, ask, named, script.documents)
     elif by_deepspeed:
         _own_file(facts, ask, script, options)
+    _fsdp_file(facts, ask, script, options)
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
     deepspeed.program_defaults(facts, options, launch.program)
+    take_defaults(facts, ask, launch.program, options)
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
+    if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
+        _takes_one_node(facts)
     deepspeed.finish(facts)
     if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):
         facts.miss("train", (f"the program {launch.program}: full or lora",))

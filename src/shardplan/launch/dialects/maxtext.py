@@ -11,7 +11,8 @@ from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
-from shardplan.launch.dialects.values import number, switch, whole
+from shardplan.launch.dialects.values import degree, number, switch, whole
+from shardplan.launch.dialects.world import slices_named
 
 NAME: Final = "maxtext"
 VERSION: Final = "main of 2026-08 (e591f30c)"
@@ -61,6 +62,9 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     _model(facts, config)
     _layers(facts, config)
     axes = _axes(facts, config)
+    topology, number_of = config.first("compile_topology"), config.first("compile_topology_num_slices")
+    if topology is not None and topology.value:
+        slices_named(facts, topology, 1 if number_of is None else degree(number_of.value))
     _degrees(facts, config, axes)
     _pipeline(facts)
     _batch(facts, config)
@@ -272,10 +276,10 @@ def _batch(facts: Facts, config: Settings) -> None:
 
 
 def _policy(name: str) -> str | None:
-    """What a policy computes again; None where activations go to the host too, or the policy is not known."""
+    """What a policy computes again, wherever it keeps the rest; None where it is not known."""
     from shardplan.calibrate.runs.option_words import POLICIES  # here: its modules are read for MaxText alone
 
-    return "none" if name == "none" else None if "offload" in name else POLICIES.get(folded(name))
+    return "none" if name == "none" else POLICIES.get(folded(name)) or POLICIES.get(name.removesuffix("_offloaded"))
 
 
 def _remat(facts: Facts, config: Settings) -> None:
@@ -290,23 +294,28 @@ def _remat(facts: Facts, config: Settings) -> None:
     else:
         state(facts, "recompute", setting, lambda value: _policy(str(value)))
     if "offload" in str(setting.value):
-        facts.miss("offload", (f"{setting.place} = {setting.value}: parts of the activations go to the host",))
+        facts.derive("offload", "activations", f"{setting.place} = {setting.value}: kept activations go to the host")
     _optimizer_offload(facts, config)
     facts.assume("offload", "none")
 
 
 def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
-    """Tensors that are kept on the device or the host; all others are computed again."""
-    kept = {
-        name: str(config.value(name))
-        for name in (*PROJECTIONS, *(name for names in KEPT.values() for name in names))
-        if name in config
-    }
-    kept = {name: where for name, where in kept.items() if where in ("device", "offload")}
-    if config.value("decoder_layer_input") == "offload" or "offload" in kept.values():
+    """Tensors that are kept on the device or the host; all others are computed again (``configs/base.yml``)."""
+    names = ("decoder_layer_input", *PROJECTIONS, *(name for tensors in KEPT.values() for name in tensors))
+    given = {name: found for name in names if (found := config.first(name)) is not None}
+    vague = [found for found in given.values() if found.value not in PLACES]
+    if vague:
+        for key in ("recompute", "offload"):
+            state(facts, key, vague[0], lambda _: None)
+        return
+    kept = {name: found for name, found in given.items() if found.value != "remat"}
+    if any(found.value == "offload" for found in kept.values()):
         facts.derive("offload", "activations", f"{setting.place}: tensors that are offloaded", "remat_policy")
-    if not {"query_proj", "key_proj", "value_proj", "out_proj"} <= kept.keys():
+    if "qkv_proj" not in kept and not {"query_proj", "key_proj", "value_proj"} <= kept.keys():
         facts.derive("recompute", "full", f"{setting.place}: projections are computed again", "remat_policy")
+        more = [found.place for name, found in kept.items() if name != "decoder_layer_input"]
+        if more:
+            facts.doubt(f"{', '.join(more)}: tensors that are kept are priced as computed again")
         return
     absent = {
         "mlp": "num_experts" in facts and "moe_layer_freq" not in facts,
@@ -317,6 +326,10 @@ def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
         name for name, tensors in KEPT.items() if not absent.get(name) and not any(each in kept for each in tensors)
     ]
     facts.derive("recompute", ",".join(["layernorm", "activation", *again]), f"{setting.place}: what is not kept")
+
+
+PLACES: Final = ("remat", "device", "offload")
+"""Where a tensor is for the backward pass: computed again, kept, or in host memory."""
 
 
 def _optimizer_offload(facts: Facts, config: Settings) -> None:

@@ -35,6 +35,7 @@ KEYS = (
     "bias",
     "qkv_bias",
     "qk_norm",
+    "sliding_window",
     "tie_word_embeddings",
     "normalization",
     "position_embedding_type",
@@ -63,6 +64,8 @@ def named_model(name: object) -> ModelConfig | None:
 
 def model_of(reading: Reading) -> ModelConfig | None:
     """The model that ``reading`` describes by dimensions or by name; None where something is open."""
+    if reading.config is not None:
+        return load_model(reading.config)
     if "model" in reading.facts:
         return named_model(reading.value("model"))
     if "model" in reading.missing or any(reading.value(key) is None for key in DIMENSIONS):
@@ -159,5 +162,6 @@ def _mixer(reading: Reading) -> Attention | LatentAttention:
         qkv_bias=bias or bool(reading.value("qkv_bias")),
         output_bias=bias,
         qk_norm="head" if reading.value("qk_norm") else "none",
+        window=_whole(reading, "sliding_window") or None,
         rotary=rotary,
     )

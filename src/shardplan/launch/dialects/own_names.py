@@ -48,6 +48,17 @@ _CHOICES: Final[Mapping[str, str]] = {
 }
 """What a name chooses in a plan: patterns of names with underscores. ``q_lora_rank`` is of latent attention,
 ``mm_mlp_adapter`` a projector."""
+_ELSEWHERE: Final = r"(?!.*(?:ref_|reward|critic|vllm|rollout|wrap|save|load|ckpt|checkpoint|data|file|state_dict))"
+"""Words of names that speak of another model, of files or of wrapping."""
+_LOUD: Final[Mapping[str, str]] = {
+    "recompute": r"(?:.*_)?(?:use|full|selective)_(?:ckpt|checkpointing)"
+    r"|(?:.*_)?(?:ckpt|checkpoint|checkpointing)_(?:activations?|layers?|blocks?|every_\w+|mlp|attn|attention)",
+    "sharding": _ELSEWHERE + r"(?:.*_)?(?:(?:use|enable|with|torch|megatron|custom|full|hybrid)_fsdp\d?|fsdp\d?"
+    r"|fsdp\d?_(?:type|mode|strategy)|zero_?(?:\d\w*|stage\w*|level|dp\w*)|(?:\w+_)?sharding_(?:strategy|stage|mode|type)"
+    r"|fully?_shard\w*|shard_(?:optim\w*|params?|weights|grads?|states?|degree|size)|(?:hybrid_)?shard(?:ing)?)",
+    "offload": r"(?:.*_)?swap(?:_\w+)?|(?:.*_)?(?:host|cpu)_(?:optimizer|adam|activations?|states?|weights)",
+}
+"""The same of names that are heard even where their first or last word says nothing."""
 _GATED: Final = r"(?:.*_)?(?:swi|ge|re)?glu(?:_.*)?|.*gated_(?:mlp|linear).*"
 _LAYERS: Final[Mapping[str, tuple[str, object]]] = {
     "gated": (_GATED, True),
@@ -73,7 +84,7 @@ def _of_plan(facts: Facts, name: str, value: object) -> Iterator[str]:
 
     A framework that has a default for ``train`` has its own word for adapters.
     """
-    for key, pattern in _CHOICES.items():
+    for key, pattern in (*_CHOICES.items(), *_LOUD.items()):
         known = facts.facts.get(key)
         is_open = known is None or (known.origin == "assumed" and key != "train")
         if is_open and (re.fullmatch(pattern, name) or (key == "train" and str(value).lower() in ADAPTERS)):
@@ -148,7 +159,8 @@ OFF: Final = frozenset({"false", "no", "none", "null", "0", "", "[]", "()", "{}"
 def unread_names(facts: Facts, values: Mapping[str, object], seen: set[str], sign: str = "", *, all_of: bool) -> None:
     """Lists the names that no rule looked for and that are on: ``all_of`` them, or those with a word that matters."""
     on = [name for name, value in values.items() if name not in seen and str(value).lower() not in OFF]
-    found = {name: values[name] for name in on if not without_effect(name)}
+    loud = {name for name in on if any(re.fullmatch(each, _plain(name)[0]) for each in _LOUD.values())}
+    found = {name: values[name] for name in on if name in loud or not without_effect(name)}
     own_choices(facts, found, sign)
     left = [f"{sign}{name}" for name in found if all_of or not _MATTERS.isdisjoint(_plain(name)[1])]
     if left:

@@ -10,12 +10,12 @@ from typing import Final
 
 from shardplan.base.errors import InputError, shortened
 from shardplan.base.files import read_text
-from shardplan.launch.dialects import deepspeed
+from shardplan.launch.dialects import deepspeed, mlperf, olmo_core
 from shardplan.launch.dialects.ask import (
     Ask,
     Environment,
     begin,
-    is_inside,
+    listed,
     named_document,
     refuse_by_command,
     refused_command,
@@ -25,9 +25,12 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
+from shardplan.launch.dialects.companions import join_companions, model_file, take_one_node
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
-from shardplan.launch.dialects.launches import TRAINS, Launch, is_beside, launches
-from shardplan.launch.dialects.lines import other_facts, setting_of
+from shardplan.launch.dialects.configured import configuration_of, configured_facts
+from shardplan.launch.dialects.edits import NONE
+from shardplan.launch.dialects.launches import CONFIGURED, LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
+from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
@@ -36,6 +39,7 @@ from shardplan.launch.dialects.reading import Facts, Reading, plain_name
 from shardplan.launch.dialects.settings import Options, Settings, options_of
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Script, Word, read_document, read_script
+from shardplan.launch.read.bash.slurm import SHORT
 from shardplan.launch.read.facts import ENDS, UNREAD
 from shardplan.launch.read.trees import LONG_FILE
 
@@ -47,14 +51,17 @@ MOST_FOLLOWED: Final = 3
 
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
-    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, directives=ask.directives)
+    folders = ask.places.folders(ask.path.parent)
+    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives)
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)
+    if launch is not None and ask.edits != NONE:
+        launch = ask.edits.in_launch(launch, ask.path.name)
     other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
     if other is not None:
         facts = script_facts(other, followed + 1)
-        facts.note(f"{ask.path.name} starts {other.path.name}, which was read next to it")
+        facts.note(f"{ask.path.name} starts {other.path.name}, which was read too")
         facts.asked |= script.asked
         return facts
     if launch is None and found:
@@ -76,14 +83,13 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
         place = next((i for i, each in enumerate(texts) if each.endswith((".sh", ".slurm", ".sbatch"))), None)
         if place is None or not (place == 0 or texts[0] in STARTERS):
             continue
-        path = ask.path.parent / texts[place].rpartition("/")[2]
-        if is_inside(path, ask.path.parent) and path != ask.path:
-            return Ask(
+        path = ask.places.find(texts[place], ask.path.parent)
+        if path is not None and path != ask.path:
+            return replace(
+                ask,
                 path=path,
                 env={**ask.env, **{name: word.shown for name, word in command.exported.items()}},
                 arguments=tuple(word.shown for word in command.words[place + 1 :]),
-                entry=ask.entry,
-                given=ask.given,
                 directives=_scheduled(command.words[1:place]) if texts[0] == "sbatch" else script.directives,
             )
     return None
@@ -96,7 +102,7 @@ STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub", "srun")
 def _scheduled(words: Sequence[Word]) -> dict[str, Word]:
     """Options of ``sbatch`` by long name."""
     given = options_of(words).given
-    return {{"N": "nodes"}.get(name, name): option.words[0] for name, option in given.items() if option.words}
+    return {SHORT.get(name, name): option.words[0] for name, option in given.items() if option.words}
 
 
 def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
@@ -153,10 +159,12 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The dialect of a launch line."""
     options, version = _options(launch)
+    if not CONFIGURED.isdisjoint(launch.launchers) and configuration_of(launch) is not None:
+        return configured_facts(ask, script, launch)
     refused = refused_command(launch.program, launch.launchers) or refused_options(options, launch.command)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
-    if megatron.is_megatron(options):
+    if megatron.is_megatron(options) and not is_of_fsdp(launch, options):
         if not (TRAINS.search(launch.program.lower()) or megatron.trains(options)):
             raise unread(ask.path, f"a script that trains nothing: {launch.program} gets no rate, steps or batch")
         return _megatron(ask, script, launch, options, version)
@@ -188,6 +196,8 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, versio
         for key in OF_DEEPSPEED:
             if key != "optimizer":
                 facts.miss(key, (f"the file of {config.place}",))
+    if config is not None and "no-pipeline-parallel" not in options:
+        deepspeed.bf16_optimizer(facts)
     facts.assume("optimizer", "adam")
     finish_batch(facts)
     return facts
@@ -196,15 +206,41 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options, versio
 def _fragment(ask: Ask, script: Script) -> Facts:
     """Options in variables, where a script is sourced by another one."""
     words = [piece for word in script.environment.values() for piece in _pieces(word)]
-    options = options_of(words, bare=BARE)
+    options = options_of(ask.edits.in_words(words, ask.path.name), bare=BARE)
+    if mlperf.is_mlperf(script):
+        return mlperf.mlperf_facts(ask, script)
     if not megatron.is_megatron(options) or is_beside(ask.path.name):
         ends = next((f"; {note}" for note in script.notes if ENDS in note), "")
-        raise unread(ask.path, f"a script without a launch that is understood{ends}")
+        raise _without_launch(ask, script, ends)
     facts = begin(ask, megatron.NAME, MEGATRON_VERSION)
     facts.unset_is_open = True  # the script that sources it sets variables
     megatron.megatron_facts(facts, options, fragment=True)
     finish_batch(facts)
     return facts
+
+
+MOST_FRONT: Final = 12
+"""Words of a command among which its program is."""
+
+
+def _without_launch(ask: Ask, script: Script, ends: str) -> InputError:
+    """What to say of a script that starts no program that is known: what it runs, and what may start one."""
+    lines = [each for each in script.commands if each.words]
+    ran = listed(f"{each.words[0].shown} (line {each.line})" for each in reversed(lines))
+    starts = (each for each in lines if each.words[0].text is None or each.words[0].text in LAUNCHERS)
+    open_ = (name for each in starts for name in open_words(each.words))
+    needs = listed(f"--env {name}=VALUE" for name in open_)
+    others = listed(
+        word.shown
+        for each in lines
+        for word in each.words[:MOST_FRONT]
+        if word.shown.endswith((".sh", ".slurm", ".sbatch"))
+    )
+    ways = [f"give {needs}, which decides what it starts"] if needs else []
+    ways += [f"give {others}, or put it next to this file"] if others else []
+    ways += ["give the script or configuration that starts the training program"] if not ways else []
+    what = f"a script without a launch that is understood: it runs {ran or 'nothing'}{ends}"
+    return unread(ask.path, what, "; or ".join(ways))
 
 
 def _pieces(word: Word) -> list[Word]:
@@ -236,14 +272,16 @@ def read_launch(ask: Ask) -> Reading:
         raise unread(ask.path, "documentation; give the file that its text shows")
     else:
         facts = script_facts(ask)
+    join_companions(facts, ask, _document)
+    take_one_node(facts, ask)
     unread_variables(facts, ask.env)
-    return facts.reading()
+    return replace(facts.reading(), config=model_file(facts, ask))
 
 
 def _document(ask: Ask) -> Facts:
     """A configuration alone."""
     asked: set[str] = set()
-    document = read_document(ask.path, env=Environment(ask.env, asked))
+    document = ask.changed(read_document(ask.path, env=Environment(ask.env, asked), places=ask.places))
     facts = settings_facts(ask, Settings.of(document))
     facts.asked |= asked
     take_notes(facts, document)
@@ -255,7 +293,9 @@ def _python(ask: Ask) -> Facts:
     from shardplan.launch.read.python import read_python
 
     asked: set[str] = set()
-    document = read_python(ask.path, ask.entry, env=Environment(ask.env, asked))
+    if olmo_core.is_olmo_core(ask.path) and ask.entry is None:
+        return olmo_core.olmo_core_facts(ask)
+    document = ask.changed(read_python(ask.path, ask.entry, env=Environment(ask.env, asked)))
     settings = Settings.of(document)
     if is_recipe(settings):
         facts = Facts("", "", str(ask.path))

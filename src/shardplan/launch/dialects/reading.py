@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
+from pathlib import Path
 from typing import Final, Literal
 
+from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
-from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS, MAX_NUM_LAYERS
+from shardplan.inputs.job import MOST_COUNT, Job
+from shardplan.inputs.plan import MAX_DEGREE, Plan
 
 Origin = Literal["stated", "derived", "assumed"]
 
@@ -22,6 +25,19 @@ WEIGHTS: Final = "weights_of_ends"
 """Layers that embedding and head count as where torchtitan cuts stages, for a model that the file does not know."""
 
 
+MOST: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("num_hidden_layers", "num_mtp_layers", "pp", "vp", "recompute_num_layers"), MAX_NUM_LAYERS),
+    **dict.fromkeys(
+        ("tp", "cp", "ep", "etp", "dp", "num_experts", "num_attention_heads", "num_key_value_heads"), MAX_DEGREE
+    ),
+    **dict.fromkeys(("micro_batch_size", "sharding_degree", "gradient_accumulation", "n_group"), MAX_DEGREE),
+    **dict.fromkeys(("num_accelerators", "nodes", "per_node"), MAX_NUM_ACCELERATORS),
+}
+"""Bounds of what a file may state; of all other whole numbers as of a job's counts."""
+
+
+ONE_NODE: Final = "the launcher, which takes one node: --gpus"
+"""What decides the accelerators of a launcher that takes all of the machine it runs on, where nothing says how many."""
 GIVEN: Final = "given by you"
 """The reason of a value that comes with the question."""
 
@@ -67,6 +83,8 @@ class Reading:
     """By key: fields of the model (names of ``config.json``), of the job and of the plan, and of the world."""
     missing: Mapping[str, tuple[str, ...]]
     """Keys that the file leaves open, with what decides each (``env:NODES``, ``the tokenizer``)."""
+    config: Path | None = None
+    """The ``config.json`` of the model that the file names by its folder, or that was given with it."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The option that states a key, as the framework calls it."""
     names: frozenset[str] = frozenset()
@@ -104,7 +122,7 @@ def plain_name(text: str) -> str:
     >>> plain_name("--micro-batch-size=2"), plain_name("train.model.micro_batch_size")
     ('micro_batch_size', 'micro_batch_size')
     """
-    return text.lstrip("-").partition("=")[0].partition(" ")[0].rpartition(".")[2].replace("-", "_")
+    return text.lstrip("-").partition("=")[0].partition(" ")[0].rpartition(".")[2].lstrip("-").replace("-", "_")
 
 
 class Facts:
@@ -170,6 +188,7 @@ class Facts:
 
     def replace(self, key: str, fact: Fact) -> None:
         """Another word on ``key``, which counts instead."""
+        self._check_bounds(key, fact)
         self.missing.pop(key, None)
         self.facts[key] = fact
 
@@ -216,6 +235,20 @@ class Facts:
             self.note(f"{key} is {before.value} as given; the file says {fact.value} ({fact.why})")
         if key in self:
             return
+        self._check_bounds(key, fact)
         self.facts[key] = fact
         if option:
             self.options[key] = option
+
+    def _check_bounds(self, key: str, fact: Fact) -> None:
+        """Raises InputError for a number that no run has, before anything is made of it."""
+        value, most = fact.value, MOST.get(key, MOST_COUNT)
+        what = key
+        if key in ("pp", "vp") and isinstance(value, int) and value <= most:
+            value, what = value * (self.number("vp" if key == "pp" else "pp") or 1), "pp x vp"
+        if isinstance(value, int) and value > most:
+            raise InputError(
+                f"{what} is {value:,}, more than {most:,} ({fact.why})",
+                rule=f"{what} is at most {most:,}",
+                hint=f"correct it in the file, or give --given {key}=VALUE",
+            )

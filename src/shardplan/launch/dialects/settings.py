@@ -156,7 +156,7 @@ def _waits(found: Sequence[tuple[str, list[Word], Word]], bare: frozenset[str]) 
     return bool(found) and not found[-1][1] and found[-1][0] not in bare
 
 
-_LISTS: Final = re.compile(r"<(?:env:|cmd:read )\w*(?:ARG|OPT|OPTION|FLAG|PARAM)S>", re.IGNORECASE)
+_LISTS: Final = re.compile(r"<(?:env:|cmd:read )\w*(?:ARG|OPT|OPTION|FLAG|PARAM)S(?:, [^<>]*)?>", re.IGNORECASE)
 _MARK: Final = re.compile(r"<(?:env|arg|cmd|code|file):[^<>]*>")
 
 
@@ -307,7 +307,7 @@ def state(facts: Facts, key: str, found: Option | NamedSetting | None, convert: 
         return True
     facts.state(key, value, found.place, found.name)
     for word in found.words if isinstance(found, Option) else ():
-        for taken in word.assumes:
+        for taken in (each for each in word.assumes if not each.startswith("sbatch:")):
             facts.note(f"{taken}: the default in the file, as it is not given")
     return True
 

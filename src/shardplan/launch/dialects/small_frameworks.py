@@ -12,6 +12,7 @@ from typing import Final
 
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.newer_frameworks import NEWER
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state
@@ -98,6 +99,9 @@ def _lingua(facts: Facts, config: Settings) -> None:
     whole_blocks = config.first("distributed.full_activation_checkpointing")
     if whole_blocks is not None and switch(whole_blocks.value):
         facts.replace_where_none("recompute", "full", whole_blocks.place)
+    elif whole_blocks is not None and switch(whole_blocks.value) is None and facts.value("recompute") in (None, "none"):
+        facts.facts.pop("recompute", None)
+        state(facts, "recompute", whole_blocks, lambda _: None)
     config.seen.update(OTHER_APPS)
     kind = next((config[name] for name in OTHER_APPS if name in config), None)
     if kind is not None:
@@ -189,19 +193,33 @@ def _formats(facts: Facts, config: Settings) -> None:
 
 
 def _host(facts: Facts, states: NamedSetting | None, activations: NamedSetting | None) -> None:
+    for each, word in ((states, "optimizer"), (activations, "activations")):
+        if each is not None and switch(each.value) is not False:
+            state(facts, "offload", each, on_off(word, "none"))
     if states is not None and switch(states.value):
-        facts.state("offload", "optimizer", states.place, states.name)
         facts.doubt(f"{states.place}: weights in host memory are not priced")
-    elif activations is not None and switch(activations.value):
-        facts.state("offload", "activations", activations.place, activations.name)
-    elif states is not None or activations is not None:
-        each = states or activations
-        facts.derive("offload", "none", "" if each is None else each.place)
+    off = states or activations
+    if off is not None:
+        facts.derive("offload", "none", off.place)
 
 
 TORCHTUNE: Final = Dialect(name="torchtune", rule=_torchtune, converts={"adam_or_other": _adam_or_other})
 
 FMS_FSDP: Final = Dialect(name="fms-fsdp")
+
+
+def _of_fsdp(facts: Facts, config: Settings) -> None:
+    """The precision by a switch; the number of accelerators over which a hybrid sharding shares."""
+    config.seen.update({*PYTORCH_FSDP.record["marks"], "mixed-precision"})
+    for name in ("bf16", "fp16"):
+        setting = config.first(name)
+        if setting is not None:
+            state(facts, "precision", setting, lambda value, name=name: name if switch(value) else None)  # type: ignore[misc]
+    if facts.value("sharding") == "hsdp":
+        facts.miss("sharding_degree", ("the accelerators of a node",))
+
+
+PYTORCH_FSDP: Final = Dialect(name="pytorch-fsdp", rule=_of_fsdp)
 
 
 def _of_internevo(facts: Facts, config: Settings) -> None:
@@ -353,4 +371,16 @@ def _of_olmo(facts: Facts, config: Settings) -> None:
 
 OLMO: Final = Dialect(name="olmo", rule=_of_olmo)
 
-TABLES: Final = (INTERNEVO, NEMO, LLAMA_FACTORY, AXOLOTL, OLMO, LLM_FOUNDRY, LEVANTER, LINGUA, TORCHTUNE, TRAINER)
+TABLES: Final = (
+    INTERNEVO,
+    NEMO,
+    LLAMA_FACTORY,
+    AXOLOTL,
+    OLMO,
+    LLM_FOUNDRY,
+    LEVANTER,
+    LINGUA,
+    TORCHTUNE,
+    *NEWER,
+    TRAINER,
+)

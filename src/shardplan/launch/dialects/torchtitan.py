@@ -13,11 +13,18 @@ from typing import Final
 
 from shardplan.base.words import folded
 from shardplan.inputs.words import SCHEDULES
-from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.models import KEYS, named_model
 from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import WEIGHTS, Facts
 from shardplan.launch.dialects.records import Dialect
-from shardplan.launch.dialects.settings import NamedConfiguration, NamedSetting, Settings, batch_of, state
+from shardplan.launch.dialects.settings import (
+    NamedConfiguration,
+    NamedSetting,
+    Settings,
+    batch_of,
+    configuration_named,
+    state,
+)
 from shardplan.launch.dialects.values import degree, number, on_off, optimizer, precision, switch, whole, words_of
 from shardplan.physics.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
 from shardplan.physics.schedules.registry import INTERLEAVED
@@ -64,10 +71,10 @@ def _schedule(facts: Facts, settings: Settings) -> None:
 
 def _by_layers(facts: Facts, ends: tuple[int, int]) -> None:
     """Virtual stages from the layers of the catalogue's model over those of a stage, rounded up."""
-    model, pp, size = named_model(facts.value("model")), facts.number("pp"), facts.number("layers_per_stage")
-    if model is None or not pp or not size:
+    number, pp, size = _num_layers(facts), facts.number("pp"), facts.number("layers_per_stage")
+    if number is None or not pp or not size:
         return
-    layers = model.num_hidden_layers + sum(ends)
+    layers = number + sum(ends)
     stages, rule = ceil(layers / size), f"{layers} layers with embedding and head / {size} of a stage"
     if stages % pp:
         facts.breaks_rule(
@@ -79,15 +86,20 @@ def _by_layers(facts: Facts, ends: tuple[int, int]) -> None:
         facts.derive("vp", stages // pp, f"{rule} / pp {pp}")
 
 
+def _num_layers(facts: Facts) -> int | None:
+    """Layers that are stated, or those of the catalogue's model."""
+    model = named_model(facts.value("model"))
+    return facts.number("num_hidden_layers") if model is None else model.num_hidden_layers
+
+
 def _shared(facts: Facts, ends: tuple[int, int]) -> None:
     """Layers of every stage where they are not equal."""
-    model, pp, vp = named_model(facts.value("model")), facts.number("pp"), facts.number("vp")
-    if not pp or pp == 1 or not vp:
+    number, pp, vp = _num_layers(facts), facts.number("pp"), facts.number("vp")
+    if not pp or pp == 1 or not vp or "stage_layers" in facts:
         return
     facts.derive(WEIGHTS, ends, "layers that embedding and head count as, one each where nothing is stated")
-    if model is None:
+    if number is None:
         return
-    number = model.num_hidden_layers
     layers = torchtitan_layers(number, pp * vp, *ends)
     if not torchtitan_can_share(number, pp * vp, *ends):
         facts.breaks_rule(
@@ -190,6 +202,9 @@ ALIASES: Final = {
 def over_configuration(settings: Settings, known: NamedConfiguration, place: str) -> Settings:
     """A line's settings on top of those of the configuration that it names."""
     sets: dict[str, object] = {**known.sets, "optimizer.name": "AdamW"}
+    model = named_model(known.model)
+    if model is not None and not model.num_mtp_layers:
+        sets["loss.__class__"] = "ChunkedLossWrapper.Config"
     if known.precision != "bf16":
         sets["precision of converters"] = known.precision
     below = {
@@ -198,6 +213,39 @@ def over_configuration(settings: Settings, known: NamedConfiguration, place: str
         if not any(each in settings for each in ALIASES.get(name, ()))
     }
     return settings.over(Settings(below))
+
+
+WRITTEN: Final = "training"
+"""The function of a configuration that is written next to a line, with constants for what it replaces."""
+
+
+def over_written(facts: Facts, settings: Settings, constants: Settings) -> Settings:
+    """A line's settings on top of those of a configuration that is written next to it."""
+    base = constants.value("BASE")
+    known = configuration_named(*base) if isinstance(base, tuple | list) and len(base) == 2 else None
+    for key, each in constants.section("MODEL").items():
+        if key in KEYS:
+            facts.state(key, each.value, each.place, key)
+    if known is not None and "num_hidden_layers" not in facts:
+        facts.derive("model", known.model, f"{constants['BASE'].place}: the same model in the catalogue", "config")
+    for key, value in OF_BUILT.items() if "num_hidden_layers" in facts else ():
+        facts.derive(key, value, "layers of torchtitan")
+    stages, pp = constants.get("STAGES"), degree(settings.value("parallelism.pipeline_parallel_degree"))
+    if stages is not None and isinstance(stages.value, tuple | list) and pp and len(stages.value) % pp == 0:
+        facts.state("stage_layers", tuple(stages.value), stages.place, "STAGES")
+        facts.derive("vp", len(stages.value) // pp, f"{stages.place}: {len(stages.value)} stages / pp {pp}")
+    facts.state("software.fused_loss", constants.value("CHUNKED_LOSS") is True, constants["BASE"].place, "CHUNKED_LOSS")
+    own = {"optimizer.name": "AdamW", "model_spec.moe_comm_backend": constants.value("DISPATCHER")}
+    if constants.value("PRECISION") != "bf16":
+        own["precision of converters"] = constants.value("PRECISION")
+    sets = {**({} if known is None else known.sets), **own}
+    below = {name: replace(constants["BASE"], name=name, value=value) for name, value in sets.items()}
+    hidden = {each for name, alike in ALIASES.items() if any(key in settings for key in alike) for each in (name,)}
+    return settings.over(Settings({name: each for name, each in below.items() if name not in hidden}))
+
+
+OF_BUILT: Final = {"gated": True, "bias": False, "normalization": "RMSNorm", "position_embedding_type": "rope"}
+"""What the layers have that such a configuration builds."""
 
 
 def _switched(settings: Settings) -> Settings:
@@ -227,6 +275,8 @@ def _model(facts: Facts, settings: Settings) -> None:
         if folder in {name for name, _ in FLAVORS}:
             facts.derive("family", folder, "the folder of the file")
     family, flavor = facts.value("family"), facts.value("flavor")
+    if "num_hidden_layers" in facts:
+        return
     if family is None or flavor is None:
         facts.miss("model", ("model.flavor",))
         return
@@ -419,6 +469,9 @@ EXCHANGES: Final = words_of({"standard": "alltoall", "deepep": "deepep", "hybrid
 
 
 def _rest(facts: Facts, settings: Settings) -> None:
+    loss = settings.first("loss.__class__")
+    if loss is not None:
+        facts.state("software.fused_loss", str(loss.value).startswith("ChunkedLoss"), loss.place, loss.name)
     tp = facts.number("tp")
     own = settings.first("parallelism.enable_sequence_parallel")
     if own is not None:

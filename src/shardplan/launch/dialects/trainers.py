@@ -212,7 +212,7 @@ def _rules(facts: Facts, config: Settings) -> None:
     _precision(facts, config)
     _trained(facts, config)
     _optimizer(facts, config)
-    _fsdp(facts, config)
+    fsdp_facts(facts, config)
     if facts.framework == "hf-trainer" and not config.has("deepspeed"):
         copy_facts(facts, config)
 
@@ -277,7 +277,7 @@ def _optimizer(facts: Facts, config: Settings) -> None:
         )
 
 
-def _fsdp(facts: Facts, config: Settings) -> None:
+def fsdp_facts(facts: Facts, config: Settings) -> None:
     """``fsdp_config`` of version 2, or the list of words of version 1."""
     section = [config.first(f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}") for name in _NAMES]
     strategy, offload, checkpointing, reshard = section

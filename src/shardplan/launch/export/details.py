@@ -101,6 +101,8 @@ def unlike_details(case: LaunchCase, said: Sequence[str]) -> tuple[str, ...]:
         found.append(f"activation function {details.hidden_act}")
     if case.decoder.experts is not None and details.scoring_func not in (None, "softmax") and "router" not in said:
         found.append(f"{details.scoring_func} scores of the router")
+    if case.decoder.experts is not None and details.norm_topk_prob is False and "norm_topk_prob" not in said:
+        found.append("weights of a token's experts that do not add up to one")
     if case.decoder.experts is not None and details.routed_scaling_factor not in (None, 1) and "router" not in said:
         found.append(f"routed experts' outputs times {details.routed_scaling_factor:g}")
     return tuple(found)

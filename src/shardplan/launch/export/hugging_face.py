@@ -17,7 +17,7 @@ import yaml
 
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, blocking, exported, quoted
-from shardplan.launch.export.written import Export, LaunchCase, Placeholder, head, keys, losses, nested
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, head, keys, losses, nested, pairs
 
 MODEL_FEATURES: Final = ("mtp",)
 """Features that the models of transformers lack; all others follow from the named configuration."""
@@ -67,33 +67,34 @@ def relies_on(case: LaunchCase) -> tuple[str, ...]:
 
 
 SAID_BY_DEEPSPEED: Final = ("blocking_launches", "sequence_length", "fused_loss")
-_NOT_JSON: Final = ("mixed_precision",)
-"""Keys of Accelerate, not of DeepSpeed."""
-_OF_SCRIPT: Final = ("use_liger_kernel",)
+_OF_SCRIPT: Final = ("use_liger_kernel", "gradient_checkpointing")
 """Arguments of the Trainer of transformers."""
 
 
 def export_deepspeed(case: LaunchCase) -> Export:
     """The JSON file with its launch script, and what they do not express."""
     features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
-    lost = (*_in_python(case), *losses(case, said=SAID_BY_DEEPSPEED, features=features))
-    relied = relies_on(case)
-    name = f"{case.stem}.json"
+    lost, relied = losses(case, said=SAID_BY_DEEPSPEED, features=features), relies_on(case)
+    name, known = f"{case.stem}.json", keys(case.options.options)
     script = LaunchText(
         lost=lost,
         relies_on=relied,
         placeholders=placeholders(case),
-        environment=blocking(case),
-        options={"DeepSpeed": [["--deepspeed", name]], **training_options(_script_values(case))},
+        environment={**blocking(case), **_variables(case)},
+        options={"DeepSpeed": [["--deepspeed", name]], **training_options(_script_values(case, known))},
         program=[Given("TRANSFORMERS", after="/examples/pytorch/language-modeling/run_clm.py")],
     )
-    return exported(case, script, beside={name: json.dumps(_deepspeed_document(case), indent=2) + "\n"})
+    values = {key: value for key, value in known.items() if key not in _OF_SCRIPT}
+    return exported(case, script, beside={name: json.dumps(_deepspeed_document(case, values), indent=2) + "\n"})
 
 
-def _deepspeed_document(case: LaunchCase) -> dict[str, Any]:
+def _variables(case: LaunchCase) -> dict[str, str]:
+    """Options that are variables of the environment, which Accelerate reads."""
+    return {key: value for key, value in pairs(case.options.options).items() if key.isupper()}
+
+
+def _deepspeed_document(case: LaunchCase, values: dict[str, Any]) -> dict[str, Any]:
     """The DeepSpeed file. ``auto`` is what the Trainer of transformers fills from its own arguments."""
-    known = keys(case.options.options)
-    values = {name: value for name, value in known.items() if name not in (*_NOT_JSON, *_OF_SCRIPT)}
     document = nested(values)
     document["optimizer"]["params"] = {"lr": "auto", "weight_decay": "auto"}
     if case.job.optimizer == "adam":
@@ -104,29 +105,14 @@ def _deepspeed_document(case: LaunchCase) -> dict[str, Any]:
     return document
 
 
-def _in_python(case: LaunchCase) -> tuple[str, ...]:
-    """Calls that a training script makes: neither the file nor run_clm.py has them."""
-    calls = [each for each in case.options.options if ": " not in each and "gradient_checkpointing" not in each]
-    moved = [each for each in case.options.options if each.split(":")[0] in _NOT_JSON]
-    return tuple(f"{_field(case, each)}: in the training script, {each}" for each in (*calls, *moved))
-
-
-def _field(case: LaunchCase, call: str) -> str:
-    """The field that a call decides, with its value."""
-    return f"pp {case.plan.pp}" if "num_stages" in call else f"precision {case.job.precision}"
-
-
-def _script_values(case: LaunchCase) -> dict[str, Any]:
-    is_recomputed = "model.gradient_checkpointing_enable()" in case.options.options
-    of_rest = "bf16" if case.job.precision == "fp8" else case.job.precision
-    formats: dict[str, Any] = {} if of_rest == "fp32" else {of_rest: True}
+def _script_values(case: LaunchCase, known: Mapping[str, Any]) -> dict[str, Any]:
+    formats: dict[str, Any] = {} if case.job.precision == "fp32" else {case.job.precision: True}
     return {
         "block_size": case.job.sequence_length,
         "per_device_train_batch_size": case.plan.micro_batch_size,
         "gradient_accumulation_steps": case.num_microbatches,
         **formats,
-        **({"gradient_checkpointing": True} if is_recomputed else {}),
-        **({"use_liger_kernel": True} if case.job.software.fused_loss else {}),
+        **{name: known[name] for name in _OF_SCRIPT if name in known},
     }
 
 

@@ -37,6 +37,7 @@ FEATURES: Final = {
 }
 """What each kind of layer has, of the kinds that are exported."""
 _TPU: Final = "Google"
+_BALANCED: Final = "context_parallel_load_balance"
 _LLAMA3_FACTOR: Final = 8
 """The factor that ``LLaMARotaryEmbedding`` has in its code."""
 
@@ -152,8 +153,7 @@ def _router(case: LaunchCase) -> dict[str, Any]:
 
 def _attention(case: LaunchCase) -> dict[str, Any]:
     a = case.decoder.attention
-    kernel = "dot_product" if case.job.attention == "unfused" else "autoselected"
-    found: dict[str, Any] = {"attention": kernel, "base_num_query_heads": a.num_heads}
+    found: dict[str, Any] = {**_kernel(case), "base_num_query_heads": a.num_heads}
     if isinstance(a, Attention):
         return found | {
             "base_num_kv_heads": a.num_kv_heads,
@@ -172,6 +172,21 @@ def _attention(case: LaunchCase) -> dict[str, Any]:
     }
 
 
+def _kernel(case: LaunchCase) -> dict[str, Any]:
+    """The kernel of attention: splash on TPUs, cuDNN by Transformer Engine on GPUs, and what exchanges need there.
+
+    Kernels of Transformer Engine pack documents along a context in rings alone (``attention_op.py``).
+    """
+    exchange = case.plan.cp_comm if case.plan.cp > 1 else None
+    if case.job.attention == "unfused":
+        return {"attention": "dot_product"}
+    if case.cluster.accelerator.vendor != _TPU:
+        is_packed = exchange in (None, "p2p")
+        return {"attention": "cudnn_flash_te", **({"max_segments_per_seq": 32} if is_packed else {"packing": False})}
+    of_exchange = {"p2p": {"use_tokamax_splash": True}, "a2a": {"use_tokamax_splash": True, _BALANCED: False}}
+    return {"attention": "flash", **of_exchange.get(exchange or "", {})}
+
+
 def _experts(case: LaunchCase) -> dict[str, Any]:
     e = case.decoder.experts
     if e is None:
@@ -187,6 +202,8 @@ def _experts(case: LaunchCase) -> dict[str, Any]:
         found["shared_experts"] = e.shared_intermediate_size // e.intermediate_size
         if e.n_group > 1:
             found |= {"n_routing_groups": e.n_group, "topk_routing_group": e.topk_group}
+    elif case.model.details.norm_topk_prob is not None:
+        found["norm_topk_prob"] = case.model.details.norm_topk_prob
     return found
 
 

@@ -7,7 +7,7 @@ are those of Megatron Core.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from shardplan.inputs.layers import LatentAttention
@@ -26,16 +26,30 @@ from shardplan.launch.export.written import Export, LaunchCase, Placeholder, los
 
 RECIPE: Final = "vanilla_gpt_pretrain_1gpu_h100_bf16_config"
 """Has the defaults of Megatron-LM and no model of its own."""
-LATENT_RECIPE: Final = "deepseek_v3_pretrain_1024gpu_h100_bf16_config"
-"""Has multi-head latent attention, which is a kind of model of its own."""
-SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
-"""Fields of a job and of its software that are written, or named by ``_gradients``."""
+LATENT: Final = "megatron.bridge.models.mla_provider.MLAModelProvider"
+"""Class of models with multi-head latent attention, whose fields the recipe's model lacks."""
+_OF_LATENT: Final = (
+    "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "rope_type",
+    "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+)  # fmt: skip
+MIXED: Final = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
+_AS_NAMED: Final = {("bf16", "fp32"), ("fp16", "fp16"), ("fp32", "fp32")}
+"""Precisions with the gradients that ``mixed_precision`` by name gives them."""
+_LOW: Final[Mapping[str, Mapping[str, str]]] = {
+    "fp8": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
+    "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
+    "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
+}
+"""Formats of 8 and 4 bits, in every layer: by name the first and last layers stay in bf16."""
+SAID: Final = (
+    "attention", "dropout", "grad_dtype", "moment_dtype", "quantised_weights", "blocking_launches", "loss_kernel",
+)  # fmt: skip
+"""Fields of a job and of its software that are written."""
 
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
     lost = (
-        *_gradients(case),
         *losses(case, said=SAID, features=megatron_lm.features(case.decoder)),
         *megatron_lm.lost_details(case, _activation(case), states_scaling=scaling_of_bridge(case) is not None),
     )
@@ -46,9 +60,9 @@ def export(case: LaunchCase) -> Export:
         placeholders=_placeholders(case),
         environment={"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", **megatron_lm.environment(case)},
         options={
-            "Recipe": [["--recipe", _recipe(case)], ["--mode", "pretrain"]],
+            "Recipe": [["--recipe", RECIPE], ["--mode", "pretrain"]],
             "Model": _model(case),
-            "Plan": [[f"{key}={value}"] for key, value in pairs(case.options.options).items()],
+            "Plan": [[f"{key}={value}"] for key, value in _plan(case).items()],
             "Training": _training(),
         },
         program=[Given("MEGATRON_BRIDGE", after="/scripts/training/run_recipe.py")],
@@ -77,14 +91,12 @@ def model_values(case: LaunchCase) -> dict[str, Any]:
     }
 
 
-def _recipe(case: LaunchCase) -> str:
-    return LATENT_RECIPE if isinstance(case.decoder.attention, LatentAttention) else RECIPE
-
-
 def _model(case: LaunchCase) -> list[Sequence[Word]]:
-    values = {**model_values(case), **(scaling_of_bridge(case) or {})}
+    values = {**model_values(case), **(scaling_of_bridge(case) or {}), **_fusions(case)}
+    is_latent = isinstance(case.decoder.attention, LatentAttention)
     return [
-        *([f"model.{name}={text(value)}"] for name, value in values.items()),
+        *([[f"++model._target_={LATENT}"]] if is_latent else []),
+        *([f"{'++' if name in _OF_LATENT else ''}model.{name}={text(value)}"] for name, value in values.items()),
         [f"model.activation_func={_activation(case)}"],
         *([[detail_word(case, ROTARY_BASE, "model.rotary_base=")]] if any(case.decoder.rotary) else []),
         [detail_word(case, NORM_EPSILON, "model.layernorm_epsilon=")],
@@ -95,11 +107,48 @@ def _activation(case: LaunchCase) -> str:
     return "silu" if case.decoder.gated else "gelu"
 
 
-def _gradients(case: LaunchCase) -> tuple[str, ...]:
-    if case.job.grad_dtype == "fp32" or case.job.precision == "fp32":
-        return ()
-    what = f"grad dtype {case.job.grad_dtype}: mixed_precision by name reduces gradients in fp32"
-    return (f"{what}; set grad_reduce_in_fp32 of its configuration in Python",)
+def _fusions(case: LaunchCase) -> dict[str, bool]:
+    """Kernels that Megatron-LM fuses unless told otherwise, and the recipe's model does not."""
+    if case.job.software.kernels != "fused":
+        return {}
+    d = case.decoder
+    has_bias = bool(megatron_lm.model_fields(case)["add_bias_linear"])
+    turns = any(d.rotary) and not isinstance(d.attention, LatentAttention)  # of those, only scaled positions fuse
+    fused = {"bias_dropout_fusion": True, "bias_activation_fusion": d.gated or has_bias, "apply_rope_fusion": turns}
+    return {name: True for name, is_on in fused.items() if is_on}
+
+
+def _plan(case: LaunchCase) -> dict[str, str]:
+    """Options of the record; the precision in full where its name stands for other gradients or layers."""
+    job, found = case.job, pairs(case.options.options)
+    if (job.precision, job.grad_dtype) not in _AS_NAMED:
+        found["mixed_precision"] = _mixed(case)
+    if job.moment_dtype != "fp32":
+        found["optimizer.use_precision_aware_optimizer"] = "true"
+        found |= {f"optimizer.{name}": _DTYPES[job.moment_dtype] for name in ("exp_avg_dtype", "exp_avg_sq_dtype")}
+    return found
+
+
+_DTYPES: Final = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+
+
+def _mixed(case: LaunchCase) -> str:
+    """``MixedPrecisionConfig`` as an override builds it (``utils/instantiate_utils.py``)."""
+    job, is_fp16 = case.job, case.job.precision == "fp16"
+    gathers = job.software.quantised_weights and job.precision in ("fp8", "mxfp8")
+    shares_buffer = gathers and job.precision == "mxfp8" and case.plan.sharding == "zero1"
+    dtype = f"{{_target_:{_DTYPES['fp16' if is_fp16 else 'bf16']},_call_:false}}"
+    values = {
+        "_target_": MIXED,
+        "fp16" if is_fp16 else "bf16": "true",
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        "grad_reduce_in_fp32": text(job.grad_dtype == "fp32"),
+        **_LOW.get(job.precision, {}),
+        **({"fp8_param_gather": "true"} if gathers else {}),
+        **({"reuse_grad_buf_for_mxfp8_param_ag": "true"} if shares_buffer else {}),
+    }
+    return f"{{{','.join(f'{name}:{value}' for name, value in values.items())}}}"
 
 
 def _training() -> list[Sequence[Word]]:
@@ -128,7 +177,4 @@ def _placeholders(case: LaunchCase) -> list[Placeholder]:
 
 
 def _relies_on(case: LaunchCase) -> tuple[str, ...]:
-    found = [f"the rest is that of the recipe {_recipe(case)}", *unknown_details(case, _activation(case))]
-    if _recipe(case) == LATENT_RECIPE and not case.model.details.scaling_kind:
-        found.append("rotary positions are scaled as in the recipe (YaRN, 40): model.rotary_scaling_factor=1 for none")
-    return tuple(found)
+    return (f"the rest is that of the recipe {RECIPE}", *unknown_details(case, _activation(case)))

@@ -76,6 +76,9 @@ def _details(case: LaunchCase) -> dict[str, Any]:
         found["init_method_std"] = number_text(details.initializer_range)
     if case.decoder.experts is not None and details.scoring_func in ("softmax", "sigmoid"):
         found["moe_router_score_function"] = details.scoring_func
+    if case.decoder.experts is not None and details.scoring_func in (None, "softmax"):
+        # A softmax behind the choice of experts scales their weights to one; Megatron asks for one in front for top-1.
+        found["moe_router_pre_softmax"] = case.decoder.experts.top_k == 1 or details.norm_topk_prob is False
     if case.decoder.experts is not None and details.routed_scaling_factor not in (None, 1):
         found["moe_router_topk_scaling_factor"] = number_text(details.routed_scaling_factor)
     return found
@@ -91,7 +94,10 @@ def details_said(case: LaunchCase, activation: str | None) -> tuple[str, ...]:
     """Details that its fields express; ``activation``: the function that the options stand for."""
     known = case.model.details.hidden_act
     acts = ("hidden_act",) if known == activation or (known in SILU and activation in SILU) else ()
-    scores = ("router",) if case.model.details.scoring_func in (None, "softmax", "sigmoid") else ()
+    scoring = case.model.details.scoring_func
+    scores = (
+        ("router", "norm_topk_prob") if scoring in (None, "softmax") else ("router",) if scoring == "sigmoid" else ()
+    )
     return ("partial_rotary_factor", "initializer_range", *acts, *scores)
 
 

@@ -144,9 +144,11 @@ EXPORTED: Final = OwnFile("empty (an exported file may hold what you filled in)"
 class ExportTarget:
     """The file that an export is written to, with those that belong to it next to it."""
 
-    def __init__(self, where: str, flag: str, *, is_forced: bool = False, forced_by: str = "--force") -> None:
-        """``where``: the file that is run; ``flag`` is by what it was given."""
-        self.where, self.flag = where, flag
+    def __init__(
+        self, where: str, flag: str, *, beside: str = "", is_forced: bool = False, forced_by: str = "--force"
+    ) -> None:
+        """``where``: the file that is run; ``flag`` is by what it was given; ``beside``: end of the file next to it."""
+        self.where, self.flag, self.beside = where, flag, beside
         self.is_forced, self.forced_by = is_forced, forced_by
         if not where or where == "-" or not Path(where).name:
             raise InputError(
@@ -159,8 +161,10 @@ class ExportTarget:
         return Path(self.where).stem
 
     def check(self, *reads: str | Path | None) -> None:
-        """Finds out early whether the file can be written. Raises ``InputError``."""
-        self._target(Path(self.where)).check(*reads)
+        """Finds out early whether the files can be written, and are none of ``reads``. Raises ``InputError``."""
+        first = Path(self.where)
+        for path in (first, first.with_suffix(self.beside)) if self.beside else (first,):
+            self._target(path).check(*reads)
 
     def write(self, export: Export) -> tuple[Path, ...]:
         """Writes all files of ``export`` or, where one cannot be written, none. Raises ``InputError``."""

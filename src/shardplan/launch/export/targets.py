@@ -30,6 +30,8 @@ class ExportFramework(NamedTuple):
     """Its function there."""
     versions: tuple[str, ...] = ()
     """Versions whose files are written; none stated: all on record."""
+    beside: str = ""
+    """End of the file that belongs to the script, next to it; none where the script says everything."""
 
 
 TARGETS: Final = {
@@ -39,9 +41,9 @@ TARGETS: Final = {
         ExportFramework("megatron-bridge", "megatron_bridge"),
         ExportFramework("nemo", "nemo"),
         ExportFramework("torchtitan", "torchtitan", versions=("main", "0.3.0")),
-        ExportFramework("deepspeed", "hugging_face", "export_deepspeed"),
-        ExportFramework("accelerate", "hugging_face", "export_accelerate"),
-        ExportFramework("nanotron", "nanotron"),
+        ExportFramework("deepspeed", "hugging_face", "export_deepspeed", beside=".json"),
+        ExportFramework("accelerate", "hugging_face", "export_accelerate", beside=".yaml"),
+        ExportFramework("nanotron", "nanotron", beside=".yaml"),
         ExportFramework("maxtext", "maxtext"),
     )
 }

@@ -167,7 +167,7 @@ class Export:
 
 
 _OPTIONS_SAY: Final = ("sequence_length", "global_batch_size", "precision", "optimizer")
-_NOT_SETTINGS: Final = ("moe_imbalance", "tokens", "software", *_OPTIONS_SAY)
+_NOT_SETTINGS: Final = ("routing", "tokens", "software", *_OPTIONS_SAY)
 """Fields of a job that options say, or that no framework is given."""
 _ADAPTERS: Final = ("lora_rank", "lora_targets")
 

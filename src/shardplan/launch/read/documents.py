@@ -11,6 +11,7 @@ from shardplan.base.files import printable, read_text
 from shardplan.launch.read.bash.text import Text
 from shardplan.launch.read.facts import Document, DocumentKind
 from shardplan.launch.read.includes import Includes, Interpolation, Opener
+from shardplan.launch.read.places import Places
 from shardplan.launch.read.trees import (
     LAUNCH_FILE,
     LONG_FILE,
@@ -31,10 +32,16 @@ SUFFIXES: Final[Mapping[str, DocumentKind]] = {
 _MARK: Final = "undecided\ue000"
 
 
-def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[str, str] | None = None) -> Document:
+def read_document(
+    path: Path,
+    kind: DocumentKind | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    places: Places | None = None,
+) -> Document:
     """The document in the file at ``path``; ``kind`` goes by the suffix where it is not given.
 
-    Files that a YAML document builds on are read where they are in its folder. Raises ``InputError``.
+    Files that a YAML document builds on are read where they are in its folder, or in ``places``. Raises ``InputError``.
     """
     kind = kind or SUFFIXES.get(path.suffix.lower()) or _by_text(path)
     if kind is None:
@@ -49,7 +56,7 @@ def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[
         return read_python(path, env=env)
     budget = Budget(printable(str(path)), LONG_FILE.most_bytes)
     text = read_text(path, LONG_FILE)
-    return _document(text, kind, printable(str(path)), env or {}, budget, _opener(path, budget))
+    return _document(text, kind, printable(str(path)), env or {}, budget, _opener(path, budget, places or Places()))
 
 
 def _by_text(path: Path) -> DocumentKind | None:
@@ -103,22 +110,20 @@ def _read(kind: str, text: str, file: str) -> tuple[Tree, list[str]]:
     return toml_tree(text, file) if kind == "toml" else ini_tree(text, file)
 
 
-def _opener(path: Path, budget: Budget) -> Opener:
-    """Opens YAML files in the folder of ``path``."""
-    root = path.resolve().parent
+def _opener(path: Path, budget: Budget, places: Places) -> Opener:
+    """Opens YAML files in the folder of ``path`` and in ``places``."""
 
     def open_file(name: str) -> tuple[Branch, bool] | None:
         names = [name] if name.endswith((".yaml", ".yml")) else [f"{name}.yaml", f"{name}.yml"]
-        for each in names:
+        for found in (places.find(each, path.parent, is_exact=True) for each in names):
+            if found is None:
+                continue
             try:
-                found = (root / each).resolve()
-                if not found.is_relative_to(root) or not found.is_file():
-                    continue
                 text = read_text(found, LAUNCH_FILE)
             except (OSError, RuntimeError, ValueError):
                 continue
             budget.read(len(text))
-            tree, _ = _read("yaml", text, printable(str(path.parent / each)))
+            tree, _ = _read("yaml", text, printable(str(found)))
             if isinstance(tree, Branch) and not tree.is_list:
                 return tree, "@package _global_" in text[:200]
         return None

@@ -98,6 +98,9 @@ _NUMBERS: Final[Mapping[str, Callable[[float, float], float]]] = {
     "subtract": lambda a, b: a - b,
     "sub": lambda a, b: a - b,
     "divide": lambda a, b: a / b,
+    "div": lambda a, b: a / b,
+    "floor_div": lambda a, b: a // b,
+    "ceil_div": lambda a, b: math.ceil(a / b),
     "divide_floor": lambda a, b: a // b,
     "divide_ceil": lambda a, b: math.ceil(a / b),
 }

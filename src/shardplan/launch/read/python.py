@@ -12,10 +12,13 @@ import copy
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from re import Pattern
 from typing import Final
 
+from shardplan.base.errors import InputError
 from shardplan.base.files import printable, read_text
 from shardplan.launch.read.facts import Document
 from shardplan.launch.read.python_expressions import Expressions, Scope, copied_size, excerpt, same, size_within
@@ -53,7 +56,21 @@ class Module(Expressions):
         self.notes: list[str] = []
         self._classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self._globals: Scope = {}
+        self._body = tree.body
         self._run_outside(tree.body, self._globals)
+
+    def started(self) -> Branch:
+        """What its part for the program assigns and calls (``if __name__ == "__main__"``), calls by their name."""
+        scope: Scope = dict(self._globals)
+        known = set(scope)
+        for node in (each for each in self._body if isinstance(each, ast.If) and _is_main(each.test)):
+            for statement in node.body:
+                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                    scope[excerpt(statement.value.func, 60)] = self.value(statement.value, scope)
+                else:
+                    self._run_outside([statement], scope)
+        items = {name: value for name, value in scope.items() if name not in known}
+        return Branch(line=1, file=self.file, items=items)
 
     def top(self) -> Branch:
         """What the module assigns."""
@@ -290,25 +307,62 @@ def read_python(path: Path, entry: str | None = None, *, env: Mapping[str, str] 
 def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping[str, str] | None = None) -> Document:
     """What a module given as text sets, or what its function ``entry`` returns. Raises ``InputError``."""
     file = printable(file)
+    try:
+        module = _module(text, file, env or {})
+        if entry is None:
+            return document(module.top(), "python", file, tuple(module.notes))
+        return _returned(module, entry.removesuffix("()"), file)
+    except RecursionError:
+        refuse(file, "is nested too deep", "a configuration is shallow")
+
+
+def python_parts(
+    path: Path, entries: Pattern[str], *, env: Mapping[str, str] | None = None
+) -> tuple[Document, Mapping[str, Document]]:
+    """What a program sets at its top and in its part for the program, and what its functions of a pattern return.
+
+    Functions of which reading does not decide what they return are left out. Raises ``InputError``.
+    """
+    file = printable(str(path))
+    try:
+        module = _module(read_text(path, LONG_FILE), file, env or {})
+        top = module.top()
+        top.items |= module.started().items
+        found = {}
+        for name in module.functions if len(module.functions) < MOST_ITERATIONS else ():
+            with suppress(InputError):
+                if entries.fullmatch(name):
+                    found[name] = _returned(module, name, file)
+        return document(top, "python", file, tuple(module.notes)), found
+    except RecursionError:
+        refuse(file, "is nested too deep", "a configuration is shallow")
+
+
+def _module(text: str, file: str, env: Mapping[str, str]) -> Module:
     check_length(text, file)
     if len(text) > MOST_TOKENS and _has_many_tokens(text):
         refuse(file, f"has more than {MOST_TOKENS:,} names, numbers, texts and signs", LONG_FILE.rule, SHORTER)
-    syntax = _syntax(whole_characters(text), file)
-    try:
-        module = Module(file, syntax, env or {}, Budget(file))
-        if entry is None:
-            return document(module.top(), "python", file, tuple(module.notes))
-        name = entry.removesuffix("()")
-        if name not in module.functions:
-            refuse(file, f"has no function {name}", "the entry is a function of the file", _known(module))
-        found = module.call(module.functions[name], [], {}, module.functions[name].lineno)
-        tree = found if isinstance(found, Branch) and not found.is_list else None
-        if tree is None:
-            needs = ", ".join(found.needs) if isinstance(found, Leaf) else ""
-            refuse(file, f"does not say what {name}() returns: {needs or 'no mapping'}", "the function returns fields")
-        return document(tree, "python", file, tuple(module.notes))
-    except RecursionError:
-        refuse(file, "is nested too deep", "a configuration is shallow")
+    return Module(file, _syntax(whole_characters(text), file), env, Budget(file))
+
+
+def _returned(module: Module, name: str, file: str) -> Document:
+    """What a function returns. Raises ``InputError``."""
+    if name not in module.functions:
+        refuse(file, f"has no function {name}", "the entry is a function of the file", _known(module))
+    found = module.call(module.functions[name], [], {}, module.functions[name].lineno)
+    tree = found if isinstance(found, Branch) and not found.is_list else None
+    if tree is None:
+        needs = ", ".join(found.needs) if isinstance(found, Leaf) else ""
+        refuse(file, f"does not say what {name}() returns: {needs or 'no mapping'}", "the function returns fields")
+    return document(tree, "python", file, tuple(module.notes))
+
+
+def syntax_of(path: Path) -> ast.Module:
+    """The syntax of a module, which is not evaluated. Raises ``InputError``."""
+    text, file = read_text(path, LONG_FILE), printable(str(path))
+    if len(text) > MOST_TOKENS and _has_many_tokens(text):
+        refuse(file, f"has more than {MOST_TOKENS:,} names, numbers, texts and signs", LONG_FILE.rule, SHORTER)
+    return _syntax(whole_characters(text), file)
 
 
 def functions_of(path: Path) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 from shardplan.base.errors import InputError
 from shardplan.base.files import printable, read_text
 from shardplan.launch.read.bash.evaluator import Evaluator
+from shardplan.launch.read.bash.slurm import options_in
 from shardplan.launch.read.bash.state import Context, flat
 from shardplan.launch.read.bash.text import Text, literal, unique
 from shardplan.launch.read.documents import document_of_text
@@ -24,11 +25,6 @@ from shardplan.launch.read.trees import (
     whole_characters,
 )
 
-_SHORT: Final = {
-    "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "p": "partition", "t": "time",
-    "A": "account", "w": "nodelist", "o": "output", "e": "error", "C": "constraint",
-}  # fmt: skip
-_OPTION: Final = re.compile(r"--([a-z][\w-]*+)(?:[=\s]++([^\s-]\S*+))?+|-([A-Za-z])\s*+=?\s*+([^\s-]\S*+)")
 _HERE: Final = re.compile(r"(?<!<)<<(?!<)(-?)\s*(?:[\"']([^\"']+)[\"']|\\?(\w+))")
 """Start of a here-document: whether tabs are taken off, and its last line."""
 _PLACEHOLDER: Final = re.compile(
@@ -213,7 +209,5 @@ def _directives(text: str, file: str) -> Iterator[tuple[str, Word]]:
         if stripped and not stripped.startswith("#"):
             return
         if stripped.startswith("#SBATCH"):
-            for found in _OPTION.finditer(stripped.removeprefix("#SBATCH").partition(" #")[0]):
-                name = found[1] or _SHORT.get(found[3], found[3])
-                value = (found[2] or found[4] or "").strip("\"'")
+            for name, value in options_in(stripped.removeprefix("#SBATCH").partition(" #")[0]).items():
                 yield name, literal(value, number, file).word(number, file)

@@ -89,6 +89,8 @@ class BlockCost:
     """Tensors kept for the backward pass without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
+    fleeting_bytes: Numbers
+    """What exists while one of its passes runs alone."""
     core_gradient_bytes: Numbers
     """Gradients that live at once in the backward pass of unfused attention."""
     block: Block
@@ -173,6 +175,7 @@ def price_block(
         ),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
+        fleeting_bytes=_sum(operator.held for operator in block.operators if isinstance(operator, StreamPass)),
         core_gradient_bytes=_sum(tensor.gradients * tensor.bytes for tensor in block.saved if tensor.gradients),
         block=replace(block, saved=()),
         network=network,

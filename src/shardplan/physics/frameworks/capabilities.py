@@ -66,6 +66,8 @@ class Exclusion:
     """What the framework can do instead."""
     source: str
     from_memory: bool = False
+    own_script: bool = False
+    """Whether a training script of one's own can run them: launch files cannot ask for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,7 +360,7 @@ def _library(raw: object, name: str, label: str) -> Library:
 
 
 def _exclusion(raw: object, where: str) -> Exclusion:
-    given = fields_of(raw, where, ("rule", "when", "field", "instead", "source", "from_memory"))
+    given = fields_of(raw, where, ("rule", "when", "field", "instead", "source", "from_memory", "own_script"))
     for name in ("rule", "instead"):
         if not isinstance(given.get(name), str) or not given[name].strip():
             raise wrong(
@@ -372,4 +374,5 @@ def _exclusion(raw: object, where: str) -> Exclusion:
         instead=given["instead"],
         source=source,
         from_memory=remembered,
+        own_script=given.get("own_script") is True,
     )

@@ -111,6 +111,7 @@ def capability_record(can: Capabilities) -> dict[str, Any]:
             "instead": each.instead,
             "source": each.source,
             "from_memory": each.from_memory,
+            "own_script": each.own_script,
         }
         for each in can.refuses
     ]

@@ -22,7 +22,7 @@ import numpy as np
 from shardplan.base.arrays import Flags
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import dataclass
-from shardplan.inputs.layers import MLP
+from shardplan.inputs.layers import MLP, Attention, LatentAttention
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, recompute_modules
 from shardplan.inputs.plan_numbers import Degrees, Setting, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.software import CHOICES, CHOSEN
@@ -122,12 +122,15 @@ FACTS: Final[Mapping[str, Fact]] = {
     "dense": lambda s, _d: any(isinstance(kind.mlp, MLP) for kind in s.model.layer_kinds),
     "mtp_layers": lambda s, _d: s.model.num_mtp_layers,
     "tied": lambda s, _d: s.model.tie_word_embeddings,
+    "latent": lambda s, _d: any(isinstance(kind.mixer, LatentAttention) for kind in s.model.layer_kinds),
+    "windows": lambda s, _d: any(isinstance(k.mixer, Attention) and k.mixer.window for k in s.model.layer_kinds),
 }  # fmt: skip
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
 where none is given; ``experts`` and ``dense``: whether layers have them; ``mtp_layers``:
 blocks of multi-token prediction; ``tied``: whether input and output embeddings
-are one table; ``vendor``, ``generation``: the accelerator's maker
+are one table; ``latent``, ``windows``: whether layers have latent attention, or attend to a sliding
+window; ``vendor``, ``generation``: the accelerator's maker
 and its generation (``hopper``); ``scale_up``: accelerators of a scale-up domain, or those that the
 job uses of each where it uses several alike; ``replicas``: dp cp; ``uneven``: whether model chunks differ in their
 layers. ``overlap_pp``, ``sharding_degree`` and ``microbatch_group_size`` are what holds where the plan leaves them
@@ -151,7 +154,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
     **dict.fromkeys(("vendor", "generation", "precision", "optimizer", "base_weights", "layers"), ()),
     **{name: () for name in CHOICES if name not in CHOSEN},
-    **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied"), ()),
+    **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied", "latent", "windows"), ()),
 }
 """Fields of a plan that decide a fact; where it is not listed, the field of its name."""
 
@@ -163,7 +166,7 @@ def plan_fields(facts: Iterable[str]) -> tuple[str, ...]:
 
 SWITCHES: Final = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "fused_loss")
 """Fields that are on or off."""
-_FLAGS: Final = (*SWITCHES, "experts", "dense", "tied", "uneven", "short_ends", "hybrid")
+_FLAGS: Final = (*SWITCHES, "experts", "dense", "tied", "latent", "windows", "uneven", "short_ends", "hybrid")
 _TEXTS: Final = (
     "schedule", "sharding", "offload", "cp_comm", "tp_kind", "placement", "precision", "optimizer", "vendor",
     "generation", "layout", "hybrid_pattern",

@@ -94,7 +94,10 @@ def usual_fields(
     if taken.get("sequence_parallel") and job.sequence_length % plan["tp"]:
         taken["sequence_parallel"] = False  # a default must not break a rule
     if not {"vp", "schedule", "stage_layers"} & {*given}:
-        taken |= _stages(stack, plan, model, job, num_accelerators)
+        taken |= _chunks(stack, plan, model, job, num_accelerators)
+    if "stage_layers" not in given:
+        layers = usual_stage_layers(stack, model, plan["pp"], taken.get("vp", plan["vp"]))
+        taken |= {} if layers is None else {"stage_layers": layers}
     if "etp" not in given:
         degrees = {"tp": plan["tp"], "ep": plan["ep"], "pp": plan["pp"]}
         etp = usual_expert_tp(stack, model, num_accelerators, **degrees)
@@ -102,16 +105,15 @@ def usual_fields(
     return taken
 
 
-def _stages(
+def _chunks(
     stack: Stack, plan: Mapping[str, Any], model: ModelConfig, job: Job, num_accelerators: int
 ) -> dict[str, Any]:
-    """Chunks or stages of the pipeline as the stack makes them."""
+    """Chunks of the pipeline as the stack makes them."""
     pp = plan["pp"]
     replicas = num_accelerators // (plan["tp"] * plan["cp"] * pp)
     microbatches = job.global_batch_size // max(replicas * plan["micro_batch_size"], 1)
     chunks = usual_chunks(stack.layers_per_chunk, model.num_hidden_layers, pp, microbatches)
-    layers = usual_stage_layers(stack, model, pp, chunks)
-    return ({"vp": chunks} if chunks > 1 else {}) | ({} if layers is None else {"stage_layers": layers})
+    return {"vp": chunks} if chunks > 1 else {}
 
 
 def switches_in_stack(stack: Stack | None, restricted: Collection[str]) -> tuple[str, ...]:

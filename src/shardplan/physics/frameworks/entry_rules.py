@@ -12,6 +12,7 @@ from shardplan.base.arrays import Flags, all_hold
 from shardplan.base.words import switch_word
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, placement_tokens
 from shardplan.inputs.plan_numbers import Degrees, Setting, data_parallel_degree, replicas
+from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import CHOSEN, OF_EXPERTS
 from shardplan.physics.frameworks.capabilities import ANY_PLACEMENT
 from shardplan.physics.frameworks.conditions import FACTS, recompute_words
@@ -63,9 +64,6 @@ def _alone(degree: Any) -> Flags:
 
 # Pipelines
 
-ONE_CHUNK: Final = ("1f1b", "gpipe", "zb-h1", "zb-h2")
-"""Schedules of one model chunk per rank, which are no way to run several."""
-
 
 def _runs_chunks(schedules: Any, _s: Setting, d: Degrees) -> Flags:
     """Whether a schedule exists for several chunks per rank where the plan names none."""
@@ -79,7 +77,7 @@ def _runs_schedule(schedules: Any, _s: Setting, d: Degrees) -> Flags:
 
 
 def _chunks_hint(schedules: Any, _s: Setting, _p: Plan) -> str:
-    several = [name for name in schedules if name not in ONE_CHUNK]
+    several = [name for name in schedules if name not in BUILT_IN or not BUILT_IN[name].has_one_chunk]
     return f"set vp to 1, or the schedule to {_or(several)}" if several else "set vp to 1"
 
 
@@ -188,7 +186,7 @@ def _switch(name: str, words: str, dimension: str) -> Template:
 
     def holds(fixed: Any, s: Setting, d: Degrees) -> Flags:
         value = getattr(d.plan, name)
-        degree = data_parallel_degree(s, d) if dimension == "dp" else getattr(d, dimension)
+        degree = replicas(s, d) if dimension == "replicas" else getattr(d, dimension)
         return _alone(degree) | (fixed == "either" or value is None or value == (fixed == "on"))
 
     def rule(framework: str, fixed: Any) -> str:
@@ -368,7 +366,7 @@ TEMPLATES: Final = (
         lambda degree, _s, p: f"set etp to {p.tp if degree == 'tp' else 1}",
     ),
     _switch("overlap_tp", "overlap of tensor-parallel collectives with their products", "tp"),
-    _switch("overlap_dp", "overlap of gradient reduction and parameter gathering with computation", "dp"),
+    _switch("overlap_dp", "overlap of gradient reduction and parameter gathering with computation", "replicas"),
     _switch("overlap_pp", "overlap of transfers between stages with computation", "pp"),
     _switch("overlap_ep", "overlap of expert dispatch with another micro-batch", "ep"),
     Template(

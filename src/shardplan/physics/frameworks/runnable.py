@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.arrays import Flags, all_hold
-from shardplan.base.fields import dataclass
+from shardplan.base.fields import dataclass, replace
 from shardplan.base.words import switch_word
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Degrees, Setting, differing_in_numbers
@@ -53,6 +53,8 @@ class FrameworkRule:
     """What the framework can do instead."""
     source: str = ""
     from_memory: bool = False
+    own_script: bool = False
+    """Whether a training script of one's own can run what breaks it."""
 
     @property
     def flag(self) -> str:
@@ -79,6 +81,8 @@ class Refusal:
     """What the framework can do instead."""
     source: str
     from_memory: bool
+    own_script: bool
+    """Whether a training script of one's own can run it."""
 
 
 def refusals(stack: Stack, plan: Plan, setting: Setting) -> tuple[Refusal, ...]:
@@ -125,12 +129,13 @@ def _refusal(stack: Stack, rule: FrameworkRule, plan: Plan, setting: Setting) ->
         hint=rule.hint(setting, plan),
         source=rule.source,
         from_memory=rule.from_memory,
+        own_script=rule.own_script,
     )
 
 
 def _excluded(each: Exclusion) -> FrameworkRule:
     """The rule that an exclusion of a record states."""
-    return rule_against(
+    rule = rule_against(
         each.when,
         rule=each.rule,
         field=each.field,
@@ -138,6 +143,7 @@ def _excluded(each: Exclusion) -> FrameworkRule:
         source=each.source,
         from_memory=each.from_memory,
     )
+    return replace(rule, own_script=each.own_script)
 
 
 def rule_against(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +21,7 @@ from shardplan.base.words import folded
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
+from shardplan.physics.frameworks.releases import Earlier, at_release, read_history, undone
 
 if TYPE_CHECKING:
     from shardplan.physics.frameworks.capabilities import Capabilities
@@ -50,6 +51,8 @@ _HEAD: Final = (
     "layers_per_chunk",
     "stages_by_cost",
     "experts_split_as_layers",
+    "since",
+    "earlier",
     "can_run",
     "can_run_before",
     "notes",
@@ -89,6 +92,12 @@ class Stack:
     """Whether experts are split over the tensor-parallel ranks (``etp`` is ``tp``) where nothing is stated."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where each default comes from, by ``software.cuda_graphs`` and the like."""
+    since: str = ""
+    """Month of its first public version; empty: its history is not on record."""
+    earlier: tuple[Earlier, ...] = field(default=(), repr=False)
+    """What was different before a month, the latest change first."""
+    as_of: str = ""
+    """Month whose behaviour this is; empty: that of the version in ``can_run``."""
     can_run: Capabilities | None = field(default=None, repr=False)
     """What the framework can run in its newest version, or in the one that was asked for; None: no record."""
     can_run_before: tuple[Capabilities, ...] = field(default=(), repr=False)
@@ -104,12 +113,16 @@ class Stack:
 
     @property
     def label(self) -> str:
-        """Name and version of the record of what it can run, such as ``deepspeed 0.19.6``."""
+        """Name and version of the record of what it can run, such as ``deepspeed 0.19.6``; or the month asked for."""
+        if self.as_of:
+            return f"{self.name} {self.as_of}"
         return self.name if self.can_run is None else f"{self.name} {self.can_run.version}"
 
     @property
     def versioned_name(self) -> str:
         """What names it on the command line: ``deepspeed``, or ``torchtitan@0.3.0`` where a newer record is shipped."""
+        if self.as_of:
+            return f"{self.name}@{self.as_of}"
         newest = _shipped(self.name).can_run if self.name in list_stacks() else self.can_run
         if self.can_run is None or newest is None or self.can_run.version == newest.version:
             return self.name
@@ -126,16 +139,8 @@ class Stack:
         return dict(self.plan)
 
     def at_version(self, version: str) -> Stack:
-        """The same stack with what that version can run; ``0.3`` names 0.3.0. Raises ``UnknownNameError``."""
-        records = [each for each in (self.can_run, *self.can_run_before) if each is not None]
-        known = [each.version for each in records]
-        for record in records:
-            if version and record.at(version):
-                return replace(
-                    self, can_run=record, can_run_before=tuple(each for each in records if each is not record)
-                )
-        hint = f"one of {', '.join(known)}, or no version for the newest" if known else "leave the version out"
-        raise UnknownNameError(f"version of {self.name}", version[:60], known, hint=hint)
+        """The stack at a version on record (``0.3`` names 0.3.0) or in a month (``2024-12``). Raises InputError."""
+        return at_release(self, version)
 
 
 class Same:
@@ -162,7 +167,10 @@ def _names() -> tuple[str, ...]:
 
 
 def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
-    """A stack by name, by name and version (``torchtitan@0.3``) or by the path of its file. Raises InputError."""
+    """A stack by name, by name and version or month (``torchtitan@0.3``, ``torchtitan@2024-12``) or by file.
+
+    Raises InputError.
+    """
     text = os.fspath(name_or_path) if isinstance(name_or_path, str | os.PathLike) else repr(name_or_path)
     text = text if isinstance(text, str) else repr(text)
     known = _named(text)
@@ -224,7 +232,7 @@ def _stack_from(document: Document, label: str, *, is_shipped: bool = True) -> S
     defaults: dict[str, Any] = {part: _defaults(document.get(part), part, label, sources) for part in STACKED_FIELDS}
     chunk = document.get("layers_per_chunk")
     try:
-        return Stack(
+        found = Stack(
             name=_text(document, "name", label),
             full_name=str(document.get("full_name") or document["name"]),
             frameworks=tuple(_texts(document.get("frameworks") or [], "frameworks", label)),
@@ -241,12 +249,16 @@ def _stack_from(document: Document, label: str, *, is_shipped: bool = True) -> S
             stages_by_cost=_flag(document, "stages_by_cost", label, sources),
             experts_split_as_layers=_flag(document, "experts_split_as_layers", label, sources),
             **_records(document, label, is_shipped=is_shipped),
+            **read_history(document, label, sources, _defaults),
             sources=sources,
             notes=str(document.get("notes") or ""),
             **defaults,
         )
+        for change in () if is_shipped else found.earlier:  # those that are shipped are tested
+            undone(found, change)
     except ShardplanError as error:
         raise InputError(f"{label}: {error.message}", rule=error.rule, hint=error.hint) from None
+    return found
 
 
 def _defaults(raw: object, part: str, label: str, sources: dict[str, str]) -> dict[str, Any]:

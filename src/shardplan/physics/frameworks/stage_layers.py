@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.recurrent import LinearAttention, Recurrent, StateSpace
 
@@ -108,21 +108,20 @@ _LETTERS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
 def _with_all_heads(layer: Layer) -> Layer:
     if not isinstance(layer.mixer, Attention):
         return layer
-    return replace(layer, mixer=replace(layer.mixer, num_kv_heads=layer.mixer.num_heads))
+    return replace(layer, mixer=replace(layer.mixer, num_kv_heads=layer.mixer.num_heads, qk_norm="none"))
 
 
-_RECURRENT: Final = tuple(
-    each.title.lower().replace(" ", "-") for each in get_args(Mixer) if issubclass(each, Recurrent)
-)
+_RECURRENT: Final = tuple(each.title.lower().replace(" ", "-") for each in get_args(Recurrent))
 """Mixers that do not read all of the sequence."""
 MTP: Final = "multi-token-prediction"
 """Blocks behind the layers that predict further tokens: a model can be trained without them."""
 LAYER_KINDS: Final = (
-    "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", *_RECURRENT,
-    "parallel-mixers", "experts", MTP,
+    "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", "compressed-attention",
+    *_RECURRENT, "parallel-mixers", "hyper-connections", "experts", MTP,
 )  # fmt: skip
 """All kinds. ``latent-attention``: DeepSeek's MLA; ``sparse-attention``: MLA over selected keys;
-``parallel-mixers``: two mixers in one layer (Falcon-H1)."""
+``compressed-attention``: to a window and to compressed keys; ``parallel-mixers``: two mixers in one layer (Falcon-H1);
+``hyper-connections``: several residual streams (both DeepSeek-V4)."""
 
 
 def layer_kinds(model: ModelConfig) -> tuple[str, ...]:
@@ -143,6 +142,8 @@ def _kinds_of(layer: Layer) -> Iterator[str]:
     yield from _mixers_of(layer)
     if layer.parallel_mixer is not None:
         yield "parallel-mixers"
+    if layer.streams > 1:
+        yield "hyper-connections"
     if isinstance(layer.mlp, MixtureOfExperts):
         yield "experts"
 

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.inputs.schedule_names import BUILT_IN, SIMULATED
 from shardplan.physics.schedules.base import PipelineSchedule, Schedule
-from shardplan.physics.schedules.names import BUILT_IN, SIMULATED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -34,7 +34,7 @@ class Schedules(Mapping[str, PipelineSchedule]):
 
     def __getitem__(self, name: str) -> PipelineSchedule:
         if name not in self._made and name in BUILT_IN:
-            self._made[name] = _built_in(BUILT_IN[name])
+            self._made[name] = _built_in(BUILT_IN[name].place)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:

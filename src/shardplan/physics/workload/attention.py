@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.arrays import Numbers, different, share
+from shardplan.base.fields import replace
 from shardplan.inputs.documents import Documents, normal
 from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.physics.workload.communication import Shard, context_exchange, summa_exchange, tensor_exchange
@@ -219,7 +220,7 @@ def attention(config: Attention, shard: Shard) -> Block:
     )  # fmt: skip
     saved = (
         Saved(name="qkv", modules=ALWAYS, bytes=shard.tokens * (query + gate + keys_values) * shard.element),
-        Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * query * _kept_output(shard)),
+        Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * query * kept_output(shard)),
         *_saved_rotation(config, shard, query + keys_values / 2),
         *_saved_scores(config.num_heads, shard),
     )
@@ -235,7 +236,10 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
     """Multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434).
 
     Low-rank projections down, up per head, core, projection. The projections down run on split tokens and are not
-    shared by tensor-parallel ranks; the latents are gathered.
+    shared by tensor-parallel ranks; the latents are gathered. Where an indexer selects keys, ranks that share a
+    sequence exchange latents and the indexer's keys, and a query reads all that was selected: no tile is half masked.
+    FlashMLA's kernel reaches 640 TFLOP/s on an H800 and 1,450 on a B200 so, 0.65 and 0.64 of peak, which is what fused
+    kernels reach on long sequences (README of FlashMLA, commit 9241ae3; forward alone).
     """
     heads = share(config.num_heads, shard.columns)
     query, keys, values = (heads * width for width in (config.qk_head_dim, config.qk_head_dim, config.v_head_dim))
@@ -255,14 +259,16 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
     saved = (
         Saved(name="latents", modules=ALWAYS, bytes=shard.split_tokens * ranks * (shard.element + shard.linear_input)),
         Saved(name="qkv", modules=UP, bytes=shard.tokens * (query + keys + values) * shard.element),
-        Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * values * _kept_output(shard)),
+        Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * values * kept_output(shard)),
         *_saved_scores(config.num_heads, shard),
     )
     gathered = shard.hidden_size if config.q_lora_rank is None else ranks
+    by_heads = config.index_topk is None or shard.numbers.cp_comm == "a2a"
+    exchanged = keys + values if by_heads else latent + config.index_head_dim / config.index_pool
     collectives = (
         *tensor_exchange(shard, "attention", ALWAYS, gathered, quantised_inputs=config.q_lora_rank is None),
         *summa_exchange(shard, operators),
-        *context_exchange(shard, query, keys + values, values),
+        *context_exchange(shard, query, exchanged, values),
     )
     return Block(operators=operators, collectives=collectives, saved=saved)
 
@@ -270,10 +276,12 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
 def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
     window, chunk = _locality(config)
     length, documents = shard.job.sequence_length, shard.job.packed
+    selects = isinstance(config, LatentAttention) and config.index_topk is not None
     if isinstance(config, Attention):
         dims = (config.head_dim, config.head_dim)
     else:
         dims = (config.qk_head_dim, config.v_head_dim)
+    local = length if selects else min(window or length, chunk or length)
     return AttentionCore(
         name="core",
         modules=CORE,
@@ -284,11 +292,13 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
         keys=mean_keys(length, causal=config.causal, window=window, chunk=chunk, documents=documents),
         scored_keys=float(length),
         rate_length=np.minimum(
-            _seen_at_once(shard), min(window or length, chunk or length, document_length(length, documents))
+            length if selects else _seen_at_once(shard), min(local, document_length(length, documents))
         ),
         fused=shard.job.attention == "flash",
-        steps=shard.numbers.cp if shard.numbers.cp_comm == "p2p" else 1,
-        merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns), causal=config.causal),
+        steps=shard.numbers.cp if shard.numbers.cp_comm == "p2p" and not selects else 1,
+        merged_elements=(
+            0.0 if selects else _merged(shard, dims[1] * share(config.num_heads, shard.columns), causal=config.causal)
+        ),
         load=_load(shard, causal=config.causal, window=window, chunk=chunk),
     )
 
@@ -298,6 +308,11 @@ def _load(shard: Shard, *, causal: bool, window: int | None = None, chunk: int |
     numbers, job = shard.numbers, shard.job
     ranks = numbers.tp_rows if numbers.cp_comm == "a2a" else numbers.sequence_shards
     return slowest_rank(ranks, job.sequence_length, causal=causal, window=window, chunk=chunk, documents=job.packed)
+
+
+def same_load(shard: Shard, *, window: int | None) -> Numbers:
+    """The same under a causal mask, for mixers of other files."""
+    return _load(shard, causal=True, window=window)
 
 
 def _seen_at_once(shard: Shard) -> Numbers:
@@ -337,18 +352,44 @@ def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
     if config.index_topk is None or not config.index_num_heads:
         return ()
     heads = share(config.index_num_heads, shard.columns)
-    length, documents = float(shard.job.sequence_length), shard.job.packed
-    keys = mean_keys(length, causal=config.causal, documents=documents)
     rank = config.q_lora_rank or shard.hidden_size
     width = config.index_head_dim
+    gate = width if config.index_pool > 1 else 0
+    pooled = TRAFFIC["pooling"].at("index_pooling", ALWAYS, shard.split_tokens * width, shard.element)
+    pooling = (pooled,) if gate else ()
     return (
         _linear("index_q", ALWAYS, shard.tokens, rank, heads * width),
-        _linear("index_k", ALWAYS, shard.split_tokens, shard.hidden_size, width + config.index_num_heads),
+        _linear("index_k", ALWAYS, shard.split_tokens, shard.hidden_size, width + config.index_num_heads + gate),
+        *pooling,
+        *index_scores(shard, heads, width, per_key=config.index_pool),
+    )
+
+
+FP32_BYTES = 4.0
+SCORES_AT_ONCE: Final = 2.0**30
+"""Bytes of scores that fused kernels hold at one time (Megatron Core, ``_INDEXER_SCORE_CHUNK_MAX_BYTES``)."""
+
+
+def index_scores(shard: Shard, heads: Numbers, width: int, *, per_key: int = 1) -> tuple[Operator, ...]:
+    """Scores of an indexer for every query of this rank and every key of the sequence, one of ``per_key`` tokens.
+
+    They are written in fp32, masked ones too, and read to select the largest, which no gradient passes; eager kernels
+    do so for every head, and hold those of all heads twice (``GlmMoeDsaIndexer`` of ``transformers``). Each rank of
+    several that share a sequence scores its queries against all keys: :math:`s^2 / cp` scores whatever the exchange.
+    """
+    length, documents = float(shard.job.sequence_length), shard.job.packed
+    scored = shard.tokens * length / per_key
+    eager = shard.job.software.kernels == "eager"
+    matrix = TRAFFIC["index scores of several kernels" if eager else "index scores"]
+    whole = scored * FP32_BYTES
+    held = 2 * heads * whole if eager else np.minimum(whole, SCORES_AT_ONCE)
+    return (
         AttentionCore(
             name="index", modules=CORE, tokens=shard.tokens, num_heads=heads, qk_head_dim=width, v_head_dim=0.0,
-            keys=keys, scored_keys=length, rate_length=document_length(length, documents),
-            load=_load(shard, causal=config.causal),
+            keys=mean_keys(length, causal=True, documents=documents) / per_key, scored_keys=length / per_key,
+            rate_length=document_length(length, documents), load=_load(shard, causal=True),
         ),
+        replace(matrix.at("index_scores", CORE, scored * (heads if eager else 1.0), FP32_BYTES), held=held),
     )  # fmt: skip
 
 
@@ -403,7 +444,7 @@ def _saved_scores(num_heads: int, shard: Shard) -> tuple[Saved, ...]:
     return (Saved(name="scores", modules=CORE, bytes=_scores(num_heads, shard) * per_score, gradients=gradients),)
 
 
-def _kept_output(shard: Shard) -> float:
+def kept_output(shard: Shard) -> float:
     """Bytes per element of the core's output.
 
     One copy serves the core's backward pass and the projection's input, unless that is kept in fewer bits.

@@ -8,6 +8,7 @@ from shardplan.base.arrays import Numbers, where
 from shardplan.base.fields import replace
 from shardplan.inputs.model import ModelConfig
 from shardplan.physics.workload.communication import Shard, tensor_exchange
+from shardplan.physics.workload.compressed import collapse
 from shardplan.physics.workload.mlp import norm
 from shardplan.physics.workload.ops import Block, Collective, Matmul, Operator, Saved, StreamPass
 from shardplan.physics.workload.passes import TRAFFIC
@@ -30,6 +31,8 @@ def head(model: ModelConfig, shard: Shard) -> Block:
     """Final norm, output product and cross-entropy over a vocabulary shared by tensor-parallel ranks."""
     h, tokens, columns = shard.hidden_size, shard.tokens, shard.columns
     block = norm(shard, linear_input=False, residual=False) if model.has_final_norm else Block()
+    if model.streams > 1:
+        block = collapse(shard, model.streams, weighed=not model.averages_streams) + block
     operators: list[Operator] = []
     if model.has_head_transform:
         operators.append(Matmul(name="head_transform", modules=(), m=tokens, k=h, n=h / columns, low_precision=False))
@@ -90,8 +93,11 @@ def _gathers(shard: Shard) -> bool:
     return shard.job.software.loss_kernel == "gathered" and not shard.job.software.fused_loss
 
 
-def mtp_projection(shard: Shard) -> Block:
-    """Two hidden states joined to one, which begins a multi-token-prediction block (arXiv 2412.19437, section 2.2)."""
-    h = shard.hidden_size
-    joined = Matmul(name="mtp_projection", modules=(), m=shard.split_tokens, k=2 * h, n=h, low_precision=False)
+def mtp_projection(shard: Shard, streams: int = 1) -> Block:
+    """Two hidden states joined to one, which begins a multi-token-prediction block (arXiv 2412.19437, section 2.2).
+
+    Of several residual streams each is projected, and the embedding once.
+    """
+    h, rows = shard.hidden_size, shard.split_tokens * (1 + streams) / 2
+    joined = Matmul(name="mtp_projection", modules=(), m=rows, k=2 * h, n=h, low_precision=False)
     return norm(shard) + norm(shard) + Block(operators=(joined,))

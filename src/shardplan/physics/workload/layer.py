@@ -20,32 +20,20 @@ import numpy as np
 from shardplan.base.arrays import Flags, Numbers, is_zero, where
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass, replace
+from shardplan.inputs.compressed import CompressedAttention
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import OP_SAC, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.recurrent import (
-    DeltaAttention,
-    LightningAttention,
-    LinearAttention,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
+from shardplan.inputs.recurrent import DeltaAttention
 from shardplan.inputs.trained import lora_targets
 from shardplan.physics.workload.attention import attention, latent_attention
 from shardplan.physics.workload.communication import Shard
+from shardplan.physics.workload.compressed import compressed_attention, hyper_connected
 from shardplan.physics.workload.mlp import addition, channel_scale, mixture_of_experts, mlp, norm
 from shardplan.physics.workload.ops import OUTSIDE, Block, Collective, Matmul, Operator
-from shardplan.physics.workload.recurrent import (
-    delta_attention,
-    lightning_attention,
-    linear_attention,
-    selective_scan,
-    short_convolution,
-    state_space,
-)
+from shardplan.physics.workload.recurrent import RECURRENT_BLOCKS
 from shardplan.physics.workload.training import adapters, selected, trained
 
 Item = TypeVar("Item", Operator, Collective)
@@ -56,9 +44,11 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
     blocks = []
     if layer.mixer is not None:
         mixers = (BLOCKS[type(mixer)](mixer, shard) for mixer in layer.mixers)
-        blocks.append(reduce(add, mixers, norm(shard, layer_input=True)))
+        blocks.append(reduce(add, mixers, norm(shard, layer_input=layer.streams == 1)))
     if layer.mlp is not None:
         blocks.append(_before_mlp(layer, shard) + _mlp(layer.mlp, shard))
+    if layer.streams > 1:
+        blocks = [hyper_connected(each, shard, layer.streams, layer_input=not i) for i, each in enumerate(blocks)]
     if layer.layer_scale:
         blocks = [block + channel_scale(shard) for block in blocks]
     if layer.shares_norm:
@@ -110,12 +100,8 @@ def _without_output(block: Block) -> Block:
 BLOCKS: Final[Mapping[type, Callable[[Any, Shard], Block]]] = {
     Attention: attention,
     LatentAttention: latent_attention,
-    StateSpace: state_space,
-    SelectiveScan: selective_scan,
-    LinearAttention: linear_attention,
-    DeltaAttention: delta_attention,
-    LightningAttention: lightning_attention,
-    ShortConvolution: short_convolution,
+    CompressedAttention: compressed_attention,
+    **RECURRENT_BLOCKS,
 }
 """What each kind of mixer does under a plan."""
 
@@ -191,7 +177,7 @@ class Parameters:
 
 def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> Parameters:
     """One rank's parameters of a layer: matrices over tp ranks, norms and routers on each, experts over ep and etp."""
-    norms = layer.num_norms * model.norm_parameters + layer.num_scales * model.hidden_size
+    norms = _unshared(model, layer)
     mixer = sum((_mixer_parameters(each, model.hidden_size, numbers) for each in layer.mixers), start=0.0)
     if not isinstance(layer.mlp, MixtureOfExperts):
         dense = layer.mlp.num_parameters(model.hidden_size) if layer.mlp else 0
@@ -202,10 +188,16 @@ def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> 
     return Parameters(norms + mixer + replicated + moe.shared_parameters(h) / numbers.tp, experts)
 
 
+def _unshared(model: ModelConfig, layer: Layer) -> int:
+    """Norms, scales and hyper-connections of a layer, which every rank holds."""
+    connections = layer.connection_parameters(model.hidden_size)
+    return layer.num_norms * model.norm_parameters + layer.num_scales * model.hidden_size + connections
+
+
 def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNumbers) -> Parameters:
     """Parameters of a layer on one rank, adapters included, and those of them that are frozen."""
     held = layer_parameters(model, layer, numbers)
-    norms = layer.num_norms * model.norm_parameters + layer.num_scales * model.hidden_size
+    norms = _unshared(model, layer)
     if job.train != "lora":
         return held.with_adam(norms, job) if layer.gradients == "all" else held.as_frozen()
     block = layer_block(layer, Shard.of(model.hidden_size, job, numbers))
@@ -260,6 +252,10 @@ def _mixer_parameters(mixer: Mixer, hidden_size: int, numbers: PlanNumbers) -> N
     elif isinstance(mixer, LatentAttention) and numbers.tp_kind == "1d":
         repeated = float(hidden_size * ((mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim))
         copies = numbers.tp
+    elif isinstance(mixer, CompressedAttention) and numbers.tp_kind == "1d":
+        pooled = 2 * (mixer.compressed_channels + (mixer.index_channels if mixer.index_topk else 0))
+        repeated = float(hidden_size * (mixer.q_lora_rank + mixer.head_dim + pooled))
+        copies = numbers.tp
     elif isinstance(mixer, DeltaAttention) and numbers.tp_kind == "1d":
         repeated = 2.0 * hidden_size * mixer.head_dim
         copies = numbers.tp
@@ -290,13 +286,12 @@ def head_parameters(model: ModelConfig, numbers: PlanNumbers, *, holds_table: Fl
     ``holds_table``: whether the rank has the first stage as well, and with it the table.
     """
     again = where(holds_table, 0.0, float(model.num_embedding_parameters)) if reads_table_last(model) else 0.0
-    final = model.norm_parameters if model.has_final_norm else 0
-    return Parameters((model.num_head_parameters + again) / numbers.tp + final)
+    return Parameters((model.num_head_parameters + again) / numbers.tp + model.final_parameters)
 
 
 def mtp_parameters(model: ModelConfig, job: Job, numbers: PlanNumbers) -> Parameters:
     """One multi-token-prediction block: a layer, a joining projection and three norms."""
-    joined = Parameters(2 * model.hidden_size**2 + 3 * model.norm_parameters)
+    joined = Parameters(model.joining_parameters)
     layer = held_parameters(model, model.mtp_layer, job, numbers)
     return layer + (joined.as_frozen() if job.train == "lora" else joined)
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from shardplan.base.arrays import Numbers, where
 from shardplan.base.fields import replace
-from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.physics.workload.communication import Shard, expert_exchange, sent_once, summa_exchange, tensor_exchange
 from shardplan.physics.workload.ops import ONE_BY_ONE, Block, Collective, Copies, Matmul, Operator, Saved, StreamPass
 from shardplan.physics.workload.passes import TRAFFIC
+from shardplan.physics.workload.routing import most_loaded
 
 NORM = ("layernorm",)
 FP32_BYTES = 4.0
@@ -163,8 +163,8 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     r"""Every rank sends :math:`T k` token copies and works on :math:`T k\,etp` of them, shared by :math:`E/ep` experts.
 
     Token copies are permuted before and after. All counts are of the most loaded rank, for which the others wait in the
-    exchange (:func:`most_loaded`); it is taken to be the same one in all layers, which is the most that memory must
-    hold.
+    exchange (:func:`~shardplan.physics.workload.routing.most_loaded`); it is taken to be the same one in all layers,
+    which is the most that memory must hold.
     """
     numbers = shard.numbers
     load = most_loaded(config, shard.job, numbers.ep)
@@ -192,18 +192,6 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     block = Block(operators=operators, collectives=exchange, saved=saved) + experts
     added = (*_biases(config, shard, rows * channels), *stashed(shard, (*saved[1:], *experts.saved)))
     return block + Block(operators=added) + _shared_experts(config, shard)
-
-
-def most_loaded(config: MixtureOfExperts, job: Job, ep: Numbers) -> Numbers:
-    r"""Token copies of the most loaded expert-parallel rank relative to the mean: the job's ``moe_imbalance``.
-
-    At most :math:`\min(ep, E / k)`: every token sends all of its k copies to the :math:`E/ep` experts of one rank, or
-    one to each where they are fewer. One where a single rank has all experts, and where experts take a fixed number of
-    tokens (``moe_capacity``).
-    """
-    if job.moe_imbalance == 1 or job.software.moe_capacity:
-        return 1.0
-    return np.minimum(job.moe_imbalance, np.minimum(ep, config.num_experts / config.top_k))
 
 
 def permuted_rows(config: MixtureOfExperts, shard: Shard, assignments: Numbers) -> Numbers:

@@ -116,6 +116,8 @@ class StreamPass:
     """Share of it that recomputation by operator runs again."""
     counted: bool = False
     """Whether its bytes are those of the kernels that run, counted one by one, rather than of an ideally fused one."""
+    held: Numbers = 0.0
+    """Bytes that exist while it runs alone, and no backward pass reads. [bytes]"""
 
 
 Operator = Matmul | AttentionCore | StreamPass

@@ -134,6 +134,47 @@ TRAFFIC: dict[str, Traffic] = {
         backward_kernels="R gradient, R what is left, R probability, W result",
         counted=True,
     ),
+    "index scores": Traffic(
+        of="scores of an indexer, per query and key",
+        unit="bytes",
+        forward=8,
+        backward=0,
+        forward_kernels="W fp32 (heads summed as they are scored); selection R",
+        backward_kernels="none: the loss of an indexer reads what was selected",
+        counted=True,
+    ),
+    "index scores of several kernels": Traffic(
+        of="the same operation by operation, per query, key and head",
+        unit="bytes",
+        forward=24,
+        backward=0,
+        forward_kernels="product W fp32; scaled R, W; rectified R, W; weighted sum over heads R (transformers, "
+        "GlmMoeDsaIndexer)",
+        backward_kernels="none, as above",
+        counted=True,
+    ),
+    "pooling": Traffic(
+        of="pooling of keys over a window by their gates, per token and channel",
+        forward=2,
+        backward=4,
+        forward_kernels="R key, R gate (one of a window's pooled keys W)",
+        backward_kernels="R key, R gate, W both gradients",
+    ),
+    "streams": Traffic(
+        of="hyper-connection of a block, per token, channel and stream",
+        forward=4,
+        backward=8,
+        forward_kernels="weights R; block's input R; output spread R, W (the block's own tensors stand with its norm)",
+        backward_kernels="spread R gradient, R stream, W gradient; input R stream, R and W gradient; weights R stream, "
+        "R gradient",
+    ),
+    "collapse": Traffic(
+        of="sum of streams behind the last layer, per token, channel and stream",
+        forward=2,
+        backward=3,
+        forward_kernels="weights R; sum R",
+        backward_kernels="R stream twice, W gradient",
+    ),
     "routing": Traffic(
         of="routing, per token and expert",
         unit="bytes",

@@ -6,6 +6,9 @@ for an element of their output.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
 from shardplan.base.arrays import Numbers, is_zero
 from shardplan.base.fields import replace
 from shardplan.inputs.recurrent import (
@@ -170,3 +173,14 @@ def _recurrent_mixer(
         *heads_exchange((), tokens * (projected + inner) * element),
     )
     return Block(operators=operators, collectives=exchange, saved=saved)
+
+
+RECURRENT_BLOCKS: Final[Mapping[type, Callable[[Any, Shard], Block]]] = {
+    StateSpace: state_space,
+    SelectiveScan: selective_scan,
+    LinearAttention: linear_attention,
+    DeltaAttention: delta_attention,
+    LightningAttention: lightning_attention,
+    ShortConvolution: short_convolution,
+}
+"""What each of these mixers does under a plan."""

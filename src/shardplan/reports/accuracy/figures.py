@@ -25,7 +25,7 @@ def accuracy_figures(record: Mapping[str, Any]) -> dict[str, Scatter]:
     points: Sequence[Point] = record["points"]
     is_left_out = any(point["left_out_step_time_s"] is not None for point in points)
     who = "left_out" if is_left_out else "predicted"
-    end = " (family left out)" if is_left_out else ""
+    end = " (team left out)" if is_left_out else ""
     times = _clouds(points, "measured_step_time_s", f"{who}_step_time_s")
     memories = _clouds(points, "measured_peak_memory_bytes", f"{who}_peak_memory_bytes")
     ratios = _ratio_clouds(points, f"{who}_step_time_s")

@@ -1,4 +1,4 @@
-"""The published runs, each with what constants that never saw its family predict: what the page on trust filters.
+"""The published runs, each with what constants that never saw its team predict: what the page on trust filters.
 
 The figures are those of the shipped left-out errors, so nothing is predicted anew. :func:`account_of` is one of the
 runs in full, predicted by the constants in use, with the known reasons for its error.
@@ -58,7 +58,7 @@ class KnownRun:
         return self.run.peak_memory_bytes if quantity == "peak_memory" else self.measured_step_time
 
     def predicted(self, quantity: Quantity) -> float | None:
-        """Seconds or bytes, by constants that never saw the run's family."""
+        """Seconds or bytes, by constants that never saw the run's team."""
         measured, ratio = self.measured(quantity), self.ratio(quantity)
         return None if measured is None or ratio is None else measured * math.exp(ratio)
 

@@ -75,7 +75,7 @@ def _are(number: int) -> str:
 
 _LEFT_OUT = (
     " In-sample: constants fitted to all of these runs but those that are only compared (families named below). Left "
-    "out: the run's whole family (one team, one line of software) was kept from the fit; this is what to expect for a "
+    "out: the run's whole team (all that one group published) was kept from the fit; this is what to expect for a "
     "stack and a machine of one's own. Both are the same for what is only compared. Tier A: every field that "
     "matters is stated; A-: one minor field is inferred; B: one that matters is missing. Runs of tier B weigh little "
     "in the fit; how little was chosen by the left-out errors, which are slightly too good for it."
@@ -128,7 +128,7 @@ def _claims(record: Record) -> Iterator[Section]:
         ),
         text="What their authors published or what their code gave, and shardplan on the same runs where they are in "
         "the data. Mean error here is the mean of |predicted / measured - 1|, as theirs. Shardplan's constants, unlike "
-        "theirs, were fitted to published runs; those of the left-out column did not see the family in question.",
+        "theirs, were fitted to published runs; those of the left-out column did not see the team in question.",
     )
 
 

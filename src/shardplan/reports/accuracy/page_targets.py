@@ -9,9 +9,9 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
-from shardplan.calibrate.defaults import validation_only
+from shardplan.calibrate.runs.families import compared_only
 from shardplan.estimation.band import UNDESCRIBED
-from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_FAMILY
+from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_TEAM, SMALL_TEAM
 from shardplan.reports.accuracy.words import Record, as_errors, as_factor, as_gigabytes, as_note, as_percent
 from shardplan.reports.breakdown import Section
 
@@ -28,15 +28,15 @@ SEE = {
 QUANTITIES = {"time": "step time", "memory": "peak memory"}
 LOW, HIGH = (as_percent(share, 0) for share in ACCEPTABLE)
 DRAWN = {
-    "unknown": "bias and spread of a family not known",
+    "unknown": "bias and spread of a team not known",
     "spread_known": "spread known, bias not",
-    "independent": "if runs of a family shared nothing",
+    "independent": "if runs of a team shared nothing",
 }
 """Bands of the simulation, as words."""
 
 
 def _verdict(found: Record) -> str:
-    """Whether a large family's share is acceptable; nothing for others."""
+    """Whether a large team's share is acceptable; nothing for others."""
     is_acceptable = found.get("is_acceptable")
     if is_acceptable is None:
         return ""
@@ -53,10 +53,18 @@ BAND_COLUMNS: Final = (
     ("median width", lambda found: f"x {found['width']:.2f}"),
 )
 """Columns of coverage."""
+FIRST_COLUMNS: Final = (
+    ("", itemgetter("label")),
+    ("runs", lambda row: str(row["n"])),
+    ("first sight, median / p90, %", lambda row: as_errors(row["first"])),
+    ("left out now, median / p90, %", lambda row: as_errors(row["now"])),
+    ("in their band at first sight", lambda row: as_percent(row["inside"], 0)),
+)
+"""Columns of runs that were predicted before they were looked at."""
 
 
 def target_sections(record: Record) -> Iterator[Section]:
-    """Errors, shares and floors that are not reached; nothing where no family was left out."""
+    """Errors, shares and floors that are not reached; nothing where no team was left out."""
     found = record["targets"]
     if found is None:
         return
@@ -73,7 +81,7 @@ def target_sections(record: Record) -> Iterator[Section]:
         text="Median / 90th percentile of the error in per cent, tiers A and A-. Targets: floor, then aim in brackets; "
         "'no' marks a floor that is not reached. Peak memory leaves out internevo, whose rows contradict themselves. "
         "Rows without a family's name leave out families with measurements that the constants are not fitted to: "
-        f"{', '.join(validation_only())}.",
+        f"{', '.join(compared_only())}.",
     )
     yield Section.of(
         "Shares",
@@ -124,7 +132,7 @@ def _reached(errors: Mapping[str, Any]) -> str:
 
 
 def band_sections(record: Record) -> Iterator[Section]:
-    """Left out by family, or, without left-out errors, one sentence."""
+    """Left out by team, or, without left-out errors, one sentence."""
     coverage = record["coverage"]
     if "time" not in coverage:
         share = coverage["in_sample"]
@@ -135,9 +143,9 @@ def band_sections(record: Record) -> Iterator[Section]:
         "Bands",
         _covered(coverage),
         BAND_COLUMNS,
-        text="The 10-90 band of every run, made of the left-out errors of all other families and held against the run "
-        f"under constants that never saw it: 80 % should lie inside, and {LOW} to {HIGH} of a family of at least "
-        f"{LARGE_FAMILY} runs. 'No' marks one outside that: wide where too many of its runs lie inside, narrow where "
+        text="The 10-90 band of every run, made of the errors of all other teams and held against the run "
+        f"under constants that never saw its team: 80 % should lie inside, and {LOW} to {HIGH} of a team of at least "
+        f"{LARGE_TEAM} runs. 'No' marks one outside that: wide where too many of its runs lie inside, narrow where "
         "too few. Bands of runs that are not described in full are wider, as their errors are "
         f"(tier A-: x {UNDESCRIBED['A-']}, B: x {UNDESCRIBED['B']} of the logarithm). Composed steps: vtrain-single, "
         "put together from times of layers. New generation: bands made as if no run of that generation of accelerators "
@@ -145,14 +153,30 @@ def band_sections(record: Record) -> Iterator[Section]:
     )
     if coverage["attainable"]:
         yield _attainable(coverage["attainable"])
-    yield Section(title="Small families", level=3, text=_small_families(coverage))
+    if coverage["first_sight"]:
+        yield _at_first_sight(coverage["first_sight"])
+    yield Section(title="Small teams", level=3, text=_small_teams(coverage))
+
+
+def _at_first_sight(rows: Sequence[Record]) -> Section:
+    """Errors and bands of runs when they were first predicted, next to what is left out now."""
+    return Section.of(
+        "At first sight",
+        rows,
+        FIRST_COLUMNS,
+        level=3,
+        text="Errors left out now are a little too good: formulas and facts about software were mended with these runs "
+        "in view. These runs were predicted once before anything was, by constants and formulas that had never met "
+        "them. Bands are made of such errors where they are on record. Tiers A and A- first; the band is the one that "
+        "all other teams make today.",
+    )
 
 
 def _attainable(found: Record) -> Section:
-    """Large families between shares, next to how many a perfect band would put there."""
+    """Large teams between shares, next to how many a perfect band would put there."""
     spread = found["spread"]
     return Section.of(
-        "How many families can lie in between",
+        "How many teams can lie in between",
         found["within"],
         (
             ("share inside", lambda one: f"{as_percent(one['shares'][0], 0)} to {as_percent(one['shares'][1], 0)}"),
@@ -160,12 +184,12 @@ def _attainable(found: Record) -> Section:
             *((title, partial(_drawn, name)) for name, title in DRAWN.items()),
         ),
         level=3,
-        text="Runs of a family share a bias that nobody knows beforehand, and some families spread more than others: "
-        "a band that covers 80 % of all runs covers nearly all of many families and few of some. How many of the "
-        f"{found['num_families']} families of at least {LARGE_FAMILY} runs have a share between two limits, and how "
-        "many would with bands that are calibrated perfectly. These are simulated with the spreads of these families "
+        text="Runs of a team share a bias that nobody knows beforehand, and some teams spread more than others: "
+        "a band that covers 80 % of all runs covers nearly all of many teams and few of some. How many of the "
+        f"{found['num_teams']} teams of at least {LARGE_TEAM} runs have a share between two limits, and how "
+        "many would with bands that are calibrated perfectly. These are simulated with the spreads of these teams "
         f"(their medians {spread['between']:.2f} of the unit of bands, their runs {spread['within']:.2f}, by a factor "
-        f"of {math.exp(spread['of_within']):.2f} more or less from family to family); mean, and 10 to 90 % of the "
+        f"of {math.exp(spread['of_within']):.2f} more or less from team to team); mean, and 10 to 90 % of the "
         "draws. Runs of one's own tell the bias (`shardplan calibrate`).",
     )
 
@@ -182,25 +206,25 @@ def _covered(coverage: Record) -> list[Record]:
         for label, one in [
             (f"{name}, all", coverage[quantity]["all"]),
             *([(f"{name}, without composed steps", coverage[quantity]["end_to_end"])] if quantity == "time" else []),
-            *((f"{name}, {family}", one) for family, one in coverage[quantity]["family"].items()),
-            (f"{name}, families of fewer than {SMALL_FAMILY} runs", coverage[quantity]["small"]),
+            *((f"{name}, {team}", one) for team, one in coverage[quantity]["team"].items()),
+            (f"{name}, teams of fewer than {SMALL_TEAM} runs", coverage[quantity]["small"]),
         ]
     ]
     found += [(f"new generation, {name}", one) for name, one in coverage["generation"].items()]
     return [{"label": label, **one} for label, one in found if one is not None]
 
 
-def _small_families(coverage: Record) -> str:
+def _small_teams(coverage: Record) -> str:
     """Runs inside of each, and why a share of few runs says little."""
     lists = [
-        f"{name}: " + ", ".join(f"{one['family']} {one['inside']} / {one['n']}" for one in rows)
+        f"{name}: " + ", ".join(f"{one['team']} {one['inside']} / {one['n']}" for one in rows)
         for quantity, name in QUANTITIES.items()
-        if (rows := coverage[quantity]["small_families"])
+        if (rows := coverage[quantity]["small_teams"])
     ]
     return (
-        "Runs of one family share one team, one release and one machine, and so most of their error: a small family "
+        "Runs of one team share machines, software and habits, and so much of their error: a small team "
         "lies inside or outside as a whole, and its share says little. Why some are outside, as far as it is known, "
-        f"stands under Known causes. Fewer than {SMALL_FAMILY} runs, inside / all: {'; '.join(lists)}."
+        f"stands under Known causes. Fewer than {SMALL_TEAM} runs, inside / all: {'; '.join(lists)}."
     )
 
 

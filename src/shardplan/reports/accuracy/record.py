@@ -1,6 +1,6 @@
 """How right predictions are: the record from which the accuracy page and the report of ``validate`` are made.
 
-*In-sample*: constants fitted to all published runs. *Left out*: constants that never saw the run's family, the figure
+*In-sample*: constants fitted to all published runs. *Left out*: constants that never saw the run's team, the figure
 that counts for a run of one's own. Everything is plain values; shares, seconds and bytes.
 """
 
@@ -36,7 +36,7 @@ LEAST_WORST_MEMORY = 0.05
 def left_out_validation(
     fresh: Validation, residuals: Sequence[Residual], needs: Mapping[str, float] | None = None
 ) -> Validation:
-    """The same runs as predicted by constants that never saw their family.
+    """The same runs as predicted by constants that never saw their team.
 
     Runs without a residual are not in it, but for those that ran out of memory. ``needs``: ln(needed / usable memory)
     by run; of runs that are not in it what the constants that saw all say.
@@ -212,7 +212,7 @@ def _point(one: Prediction, left_out: Prediction | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class StatedAccuracy:
-    """Errors on published runs by constants that never saw their family."""
+    """Errors on published runs by constants that never saw their team."""
 
     step_time: Errors
     """Of runs of tiers A and A-, of the families that constants are fitted to."""

@@ -1,4 +1,4 @@
-"""What is aimed at, and what is reached: in-sample, and with the run's family left out."""
+"""What is aimed at, and what is reached: in-sample, and with the run's team left out."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import asdict, field, replace
 from typing import Any
 
 from shardplan.base.fields import dataclass
-from shardplan.calibrate.defaults import is_fitted
 from shardplan.calibrate.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
 from shardplan.calibrate.predict import Prediction
+from shardplan.calibrate.runs.families import is_fitted
 from shardplan.calibrate.validate import Validation
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
-from shardplan.reports.texts.answer import num_that_fit
+from shardplan.reports.recommendation import num_that_fit
 from shardplan.reports.texts.plan import plan_words
 
 

@@ -1,12 +1,11 @@
-"""An answer as text, alike on the command line and on pages: question, verdict, memory, nearest measured runs."""
+"""An answer as text, the same on the command line and on pages: question, verdict, nearest measured runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shardplan.base.units import format_bytes, format_count, format_rate, format_time
+from shardplan.base.units import format_count, format_rate, format_time
 from shardplan.base.words import joined
-from shardplan.reports.breakdown import memory_bar
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
 
 SAME: Final = 5e-4
 """Share of a difference that rounds to 0.0 %."""
-
-
-def num_that_fit(result: SearchResult) -> str:
-    """How many plans fit; of a pruned search at least how many."""
-    return f"{'at least ' if result.num_plans_pruned else ''}{result.num_plans_feasible:,}"
 
 
 def percent(share: float) -> str:
@@ -98,7 +92,17 @@ def band_name(basis: str) -> str:
 def step_band(estimate: Estimate) -> str:
     """The two ends of the step time, and what they are."""
     low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
-    return f"{low} to {high}, {band_name(estimate.step_time_basis)}"
+    runs = "with" if estimate.step_time_own_p10 is None else "without"
+    return f"{low} to {high}, {band_name(estimate.step_time_basis)} {runs} your own runs"
+
+
+def narrowed_text(estimate: Estimate) -> str | None:
+    """What measured runs of one's own would make of the band of the step time; None where it has them."""
+    low, high = estimate.step_time_own_p10, estimate.step_time_own_p90
+    if low is None or high is None:
+        return None
+    ends = f"{format_time(low)} to {format_time(high)}"
+    return f"A few measured runs of yours (shardplan calibrate) narrow that to about {ends}."
 
 
 def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:
@@ -153,22 +157,6 @@ def cost_text(question: Question, estimate: Estimate, *, is_whole: bool) -> str:
 def first_source(cluster: Cluster) -> str:
     """Where the price of an accelerator comes from, without further quotes."""
     return cluster.price_source.partition(";")[0]
-
-
-def memory_use(estimate: Estimate) -> str:
-    """Memory of the fullest stage against what can be used, and what is missing."""
-    bar = memory_bar(estimate)
-    stage = f"; stage {bar.stage}" if bar.num_stages > 1 else ""
-    missing = f", {format_bytes(-bar.free_bytes)} too much" if bar.free_bytes < 0 else ""
-    used = f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable{_memory_band(estimate)}"
-    return f"{used}{missing}{stage}"
-
-
-def _memory_band(estimate: Estimate) -> str:
-    """The two ends of the memory's band."""
-    low, high = estimate.peak_memory_p10_bytes, estimate.peak_memory_p90_bytes
-    basis = band_name(estimate.peak_memory_basis)
-    return f" ({format_bytes(low)} to {format_bytes(high)}, {basis})" if low < high else ""
 
 
 def how_near(estimate: Estimate) -> str:

@@ -12,7 +12,8 @@ from shardplan.estimation.parts.terms import term_label
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.explanation import Alternative, Difference, Explanation
-from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
+from shardplan.reports.recommendation import num_that_fit
+from shardplan.reports.texts.answer import percent, signed_time
 from shardplan.reports.texts.plan import short_changes
 
 MOST_RULES: Final = 3

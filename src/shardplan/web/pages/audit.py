@@ -120,6 +120,7 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
         try:
             found = audit(
                 file,
+                root=folder,
                 model=named("model", script.model) if script.model else None,
                 cluster=named("cluster", script.cluster) if script.cluster else None,
                 num_accelerators=whole(count, "--gpus", most=MOST_ACCELERATORS) if count else None,
@@ -253,7 +254,7 @@ def _improvement(each: Improvement, number: int) -> dict[str, Any]:
     change = [f"{field_name(key)} {field_text(old)} → {field_text(new)}" for key, (old, new) in each.change.items()]
     return {
         "number": number,
-        "gain": "Runs and fits" if each.gain is None else f"{100 * each.gain:.0f} % less time",
+        "gain": each.gain_text.capitalize(),
         "step": format_time(each.estimate.step_time),
         "memory": format_bytes(each.estimate.peak_memory_bytes),
         "change": change,

@@ -280,7 +280,7 @@ def _job(job: Any) -> str:
 
 
 def _compared(account: RunAccount) -> list[dict[str, str]]:
-    """Each quantity: measured, predicted without and with the run's family, errors."""
+    """Each quantity: measured, predicted without and with the run's team, errors."""
     known, now = account.known, account.prediction
     rows = []
     if known.measured_step_time is not None:

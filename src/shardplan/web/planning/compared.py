@@ -12,8 +12,8 @@ from shardplan.estimation.parts.terms import term_label
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties
 from shardplan.reports.explanation import Difference
-from shardplan.reports.recommendation import listed_plans, lost_text
-from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
+from shardplan.reports.recommendation import listed_plans, lost_text, num_that_fit
+from shardplan.reports.texts.answer import percent, signed_time
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
 from shardplan.web.figures.panels import step_parts
 from shardplan.web.planning.answered import PageAnswer

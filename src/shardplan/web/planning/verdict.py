@@ -8,19 +8,20 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+from shardplan.answers.document import plain_text
+from shardplan.answers.plans import doubt_lines
 from shardplan.ask.forms import LISTED
 from shardplan.base.units import format_count, format_rate, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
-from shardplan.reports.breakdown import memory_bar
+from shardplan.reports.breakdown import memory_bar, memory_use
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
-    memory_use,
-    note_sentence,
+    narrowed_text,
     percent,
     question_parts,
     question_title,
@@ -95,6 +96,7 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "estimate": estimate,
         "step": format_time(estimate.step_time),
         "band": step_band(estimate),
+        "narrowed": narrowed_text(estimate),
         "band_ends": _band_ends(estimate),
         "mfu": percent(estimate.mfu),
         "hfu": percent(estimate.hfu) if estimate.hfu > estimate.mfu * 1.0005 else "",
@@ -129,10 +131,8 @@ def _band_ends(estimate: Estimate) -> tuple[float, float]:
 
 def _doubt(estimate: Estimate) -> str:
     """What is not sure about the numbers, and what nothing shows the framework to run."""
-    untested = " ".join(f"Untested: {each.partition(': ')[2]}." for each in estimate.untested)
-    if estimate.not_measured is not None:
-        return f"Outside the measured runs: {estimate.not_measured}. {untested}".strip()
-    return " ".join(filter(None, (estimate.step_time_note and note_sentence(estimate.step_time_note), untested)))
+    doubts = [plain_text(line.words) for line in doubt_lines(estimate)]
+    return " ".join([*doubts, *(f"Untested: {each.partition(': ')[2]}." for each in estimate.untested)])
 
 
 def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:

@@ -8,11 +8,12 @@ from tests.inputs.readers.hf.manifest import Counted, counted
 from shardplan.base.errors import InputError
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf.config import FAMILIES, model_from_config
 
 COUNTED = counted()
-BY_HAND = {"arctic", "bailing_moe", "deepseek", "grok-1"}
-"""Families without modules in transformers, counted below."""
+BY_HAND = {"arctic", "bailing_moe", "deepseek", "deepseek_v4", "glm5_next_text", "grok-1", "solar_open"}
+"""Families whose modules were not counted in transformers, counted below."""
 
 
 def read(config: Mapping[str, object]) -> ModelConfig:
@@ -72,6 +73,94 @@ def test_deepseek_moe() -> None:
     routed, dense = 6 * 3 * 64 * 24 + 64 * 6 + 3 * 64 * 48, 3 * 64 * 96
     expected = 3 * (ATTENTION + 2 * 64) + dense + 2 * routed + 2 * 160 * 64 + 64
     assert read({**SMALL, **fields}).num_parameters == expected
+
+
+V4 = {
+    "model_type": "deepseek_v4", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 16,
+    "q_lora_rank": 24, "o_lora_rank": 8, "o_groups": 2, "sliding_window": 8, "index_topk": 4, "index_n_heads": 2,
+    "index_head_dim": 12, "hc_mult": 4, "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1,
+    "moe_intermediate_size": 24, "vocab_size": 160, "max_position_embeddings": 128, "num_hash_layers": 1,
+    "compress_ratios": [0, 4, 128, 0], "num_nextn_predict_layers": 1, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_deepseek_v4() -> None:
+    """modeling_deepseek_v4.py of transformers 5.24, module by module; ends and mixes behind."""
+    h, n, d, r = 64, 4, 16, 24
+    attention = h * r + r + r * n * d + h * d + d + n * d * 8 + 2 * 8 * h + n
+    heavy = 2 * h * d + 128 * d + d
+    sparse = 2 * h * 2 * d + 4 * 2 * d + d + (2 * h * 24 + 4 * 24 + 12 + r * 2 * 12 + h * 2)
+    layer = attention + 6 * 3 * h * 24 + 6 * h + 3 * h * 24 + 2 * h + 2 * (24 * 4 * h + 24 + 3)
+    ends = 2 * 160 * h + h + (4 * 4 * h + 4 + 1)
+    model = read(V4)
+    assert model.num_parameters == 3 * layer + heavy + sparse + ends
+    block = layer + 2 * h * h + 3 * h + 4 * 4 * h + 4 + 1
+    assert model.num_mtp_parameters == block
+    typed = {**V4, "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]}
+    del typed["compress_ratios"]
+    assert read(typed) == model
+
+
+def test_deepseek_v4_flash_is_as_large_as_published() -> None:
+    """Model card of DeepSeek-V4-Flash: 284B parameters, 13B of them active (the input table, 0.5B, not counted)."""
+    model = load_model("deepseek-v4-flash")
+    assert round(model.num_parameters / 1e9) == 284
+    assert round(model.num_active_parameters_without_input_embedding / 1e9) == 13
+
+
+def test_glm_5_3() -> None:
+    """modeling_glm5_next.py of transformers 5.24, module by module: three of four layers are delta attention."""
+    h, n, d, ranks = 64, 4, 16, (24, 12)
+    file = {
+        "model_type": "glm5_next_text", "hidden_size": h, "intermediate_size": 96, "moe_intermediate_size": 24,
+        "num_hidden_layers": 4, "num_attention_heads": n, "num_key_value_heads": n, "n_routed_experts": 6,
+        "num_experts_per_tok": 2, "n_shared_experts": 1, "q_lora_rank": 24, "kv_lora_rank": 12, "qk_rope_head_dim": 0,
+        "qk_nope_head_dim": d, "v_head_dim": 20, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 32,
+        "index_kpool": 16, "linear_num_heads": 4, "linear_head_dim": d, "linear_conv_kernel_dim": 4, "hc_mult": 4,
+        "vocab_size": 160, "max_position_embeddings": 128, "tie_word_embeddings": False,
+    }  # fmt: skip
+    wide = n * d
+    delta = 4 * h * wide + 3 * 4 * wide + 2 * (h * d + d * wide) + h * n + wide + n + d
+    latent = h * ranks[0] + ranks[0] + ranks[0] * n * d + h * ranks[1] + ranks[1] + ranks[1] * n * (d + 20) + n * 20 * h
+    indexer = ranks[0] * 2 * 8 + h * 8 + 2 * 8 + h * 2 + 16 * 8 + 8 * h
+    around = 2 * h + 2 * (24 * 4 * h + 24 + 3)
+    sparse, dense = 6 * 3 * h * 24 + 6 * h + 3 * h * 24, 3 * h * 96
+    model = read(file)
+    assert model.num_parameters == 3 * (delta + dense) + latent + indexer + sparse + 4 * around + 2 * 160 * h + h
+    with pytest.raises(InputError, match="qk_rope_head_dim"):
+        read({**file, "qk_rope_head_dim": 8})
+
+
+def test_solar_open_is_as_large_as_published() -> None:
+    """The class of upstage/Solar-Open-100B: 102.6B parameters, 12B of them active (its model card, from memory)."""
+    model = load_model("solar-open-100b")
+    assert model.num_parameters / 1e9 == pytest.approx(102.6, abs=0.1)
+    assert round(model.num_active_parameters / 1e9) == 12
+
+
+@pytest.mark.parametrize(
+    "family", ["hy_v4", "mistral_large4_text", "qwen4_exp_text", "mimo_v2_flash", "minimax_m3_vl_text"]
+)
+def test_a_refused_family_names_the_part_that_is_unknown(family: str) -> None:
+    with pytest.raises(InputError, match=f"{family}' is not supported: its ") as refused:
+        read({**SMALL, "model_type": family})
+    assert "this part is unknown here" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"compress_ratios": [0, 4, 100]}, "the nearest is 128"),
+        ({"compress_ratios": [0, 4]}, "names 2 layers of 3"),
+        ({"o_groups": 3}, "4 heads do not divide into 3 groups"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"num_key_value_heads": 2}, "num_key_value_heads"),
+        ({"hc_mult": 0}, "hc_mult"),
+    ],
+)
+def test_other_deepseek_v4_files_are_refused(changed: Mapping[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read({**V4, **changed})
 
 
 GROK_1 = {

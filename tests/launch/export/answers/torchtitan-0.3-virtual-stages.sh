@@ -2,10 +2,10 @@
 # Written by shardplan: deepseek-v2 on 512 x h100-sxm-80gb (dgx-h100) with torchtitan 0.3.0.
 # Names of options as of 0.3.0, 2026-08 (torchtitan 0.3.0 on the Python package index).
 # Not expressed here:
-#   - the model: torchtitan has no configuration of deepseek-v2 in bf16 (60 layers of hidden size 5120, 12288 wide); CONFIG must name yours
+#   - the model: torchtitan has no layers like those of deepseek-v2 in bf16 (60 layers of hidden size 5120, 12288 wide); CONFIG must name yours
 #   - precision bf16: that of your configuration
 #   - optimizer adam: that of your configuration
-#   - stage layers 3,3,3,4,4,4,4,4,4,4,4,4,4,4,4,3: torchtitan has 3,4,4,4,4,4,4,4,4,4,4,4,4,4,3,2
+#   - stage layers 3,3,3,4,4,4,4,4,4,4,4,4,4,4,4,3: module_fqns_per_model_part in the configuration
 # Left to the framework's defaults:
 #   - data set, learning rate, validation and checkpoints are those of your configuration: change it in Python
 #   - gradients are reduced in fp32 (training.mixed_precision_reduce has no other value)

@@ -2,7 +2,7 @@
 # Written by shardplan: llama-3.1-70b on 512 x h100-sxm-80gb (dgx-h100) with torchtitan main-2026-08-21.
 # Names of options as of main-2026-08-21, 2026-08-21 (github.com/pytorch/torchtitan, b5bcd76c).
 # Left to the framework's defaults:
-#   - data set, learning rate, validation and checkpoints are those of the configuration llama3_70b: change it in Python
+#   - data set, learning rate, validation and checkpoints are those of the configuration training: change it in Python
 #   - gradients are reduced in fp32 (training.mixed_precision_reduce has no other value)
 
 #SBATCH --nodes=64
@@ -22,8 +22,8 @@ HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n
 
 OPTIONS=(
     # Model
-    --module llama3
-    --config llama3_70b
+    --module configuration_launch
+    --config training
     # Training
     --hf_assets_path "$TOKENIZER"
     --training.steps "$TRAIN_STEPS"

@@ -1,12 +1,8 @@
 #!/bin/bash
 # Written by shardplan: mixtral-8x7b on 64 x h100-sxm-80gb (dgx-h100) with torchtitan main-2026-08-21.
 # Names of options as of main-2026-08-21, 2026-08-21 (github.com/pytorch/torchtitan, b5bcd76c).
-# Not expressed here:
-#   - the model: torchtitan has no configuration of mixtral-8x7b in bf16 (32 layers of hidden size 4096, 14336 wide); CONFIG must name yours
-#   - precision bf16: that of your configuration
-#   - optimizer adam: that of your configuration
 # Left to the framework's defaults:
-#   - data set, learning rate, validation and checkpoints are those of your configuration: change it in Python
+#   - data set, learning rate, validation and checkpoints are those of the configuration training: change it in Python
 #   - gradients are reduced in fp32 (training.mixed_precision_reduce has no other value)
 
 #SBATCH --nodes=8
@@ -18,8 +14,6 @@ set -euo pipefail
 # >>> Fill in
 TOKENIZER=/path/to/hf/assets # folder with the model's tokenizer files
 TRAIN_STEPS=1000 # optimizer steps
-MODULE=your_package # module with your configuration
-CONFIG=your_configuration # function in its config_registry
 # <<< All below follows from the plan.
 
 export PYTORCH_ALLOC_CONF=expandable_segments:True
@@ -28,16 +22,14 @@ HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n
 
 OPTIONS=(
     # Model
-    --module "$MODULE"
-    --config "$CONFIG"
+    --module configuration_launch
+    --config training
     # Training
     --hf_assets_path "$TOKENIZER"
     --training.steps "$TRAIN_STEPS"
     # Precision and kernels
     --training.dtype float32
     --compile.enable
-    --compile.no_enable_async_tensor_parallel
-    --training.no_enable_cpu_offload
     # Plan
     --parallelism.tensor_parallel_degree 1
     --parallelism.context_parallel_degree 1

@@ -2,7 +2,7 @@
 
 Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
 reader leaves out (a vision tower, quantised weights) is named in ``notes``. Each family is a row of the tables in
-``gpt``, ``decoders``, ``experts``, ``hybrids`` and ``encoders``; :data:`FAMILIES` is all of them.
+``gpt``, ``decoders``, ``experts``, ``compressed``, ``hybrids`` and ``encoders``; :data:`FAMILIES` is all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from shardplan.base.errors import InputError
 from shardplan.inputs.model import ModelConfig, ModelDetails
+from shardplan.inputs.readers.hf.compressed import COMPRESSED
 from shardplan.inputs.readers.hf.decoders import GEMMA, LLAMA
 from shardplan.inputs.readers.hf.encoders import ENCODERS
 from shardplan.inputs.readers.hf.experts import EXPERTS
@@ -27,7 +28,7 @@ from shardplan.inputs.readers.hf.hybrids import HYBRIDS
 from shardplan.inputs.readers.hf.refusals import refuse_other_files, refuse_unread, refuse_unsupported
 from shardplan.inputs.readers.names import MODELS, model_sources
 
-FAMILIES: Final[Mapping[str, ModelFamily]] = {**GPT, **LLAMA, **GEMMA, **EXPERTS, **HYBRIDS, **ENCODERS}
+FAMILIES: Final[Mapping[str, ModelFamily]] = {**GPT, **LLAMA, **GEMMA, **EXPERTS, **COMPRESSED, **HYBRIDS, **ENCODERS}
 """``model_type`` to what its layers are."""
 
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
@@ -41,6 +42,7 @@ _ARCHITECTURES: Final[Mapping[str, str]] = {
     "BloomForCausalLM": "bloom",
     "DeepseekV2ForCausalLM": "deepseek_v2",
     "DeepseekV3ForCausalLM": "deepseek_v3",
+    "DeepseekV4ForCausalLM": "deepseek_v4",
     "Dinov2ForImageClassification": "dinov2",
     "Exaone4ForCausalLM": "exaone4",
     "FalconForCausalLM": "falcon",
@@ -267,6 +269,7 @@ def details_of(values: Mapping[str, object]) -> ModelDetails:
         initializer_range=_first_number(values, ("initializer_range",)),
         scoring_func=_first_word(values, ("scoring_func",)),
         routed_scaling_factor=_first_number(values, ("routed_scaling_factor",)),
+        norm_topk_prob=_switch(values.get("norm_topk_prob")),
     )
 
 
@@ -274,6 +277,10 @@ def _first_number(values: Mapping[str, object], names: tuple[str, ...]) -> float
     """The first of ``names`` that is a positive number."""
     found = (_positive(values.get(name)) for name in names)
     return next((each for each in found if each is not None), None)
+
+
+def _switch(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _positive(value: object) -> float | None:

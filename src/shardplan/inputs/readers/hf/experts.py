@@ -63,7 +63,7 @@ def _with_shared(num_shared: int, groups: tuple[int, int] = (1, 1)) -> Callable[
     return moe
 
 
-def _indexed(fields: ConfigFields) -> Sequence[LatentAttention]:
+def indexed_attention(fields: ConfigFields) -> Sequence[LatentAttention]:
     """Latent attention with an indexer; a layer may reuse the keys that an earlier one selected."""
     fields.count("index_topk")
     base = latent_attention(fields)
@@ -205,7 +205,7 @@ _DEEPSEEK_V3: Final = ModelFamily(
 )._replace(mixers=latent_attention, sparse=_dense_first(3), experts=_with_shared(1, (8, 4)))
 _DEEPSEEK_V32: Final = _DEEPSEEK_V3.called(
     "DeepSeek-V3.2, GLM-5: DeepSeek-V3 with an indexer; a layer may reuse the keys that an earlier one selected."
-)._replace(mixers=_indexed, understood=("index_topk_freq", "index_skip_topk_offset", "layer_types"))
+)._replace(mixers=indexed_attention, understood=("index_topk_freq", "index_skip_topk_offset", "layer_types"))
 _GLM4: Final = ModelFamily(
     "GLM-4.5: grouped queries with biases, experts as in DeepSeek-V3, one dense layer where the file does not say."
 )._replace(
@@ -320,6 +320,9 @@ EXPERTS: Final[Mapping[str, ModelFamily]] = {
     "olmoe": ModelFamily("OLMoE: norms on all projected queries and keys.")._replace(
         qkv_bias=ATTENTION_BIAS, attention={"qk_norm": "full"}, experts=wide_experts
     ),
+    "solar_open": ModelFamily(
+        "Solar Open: GLM-4.5 without dense layers, biases and norms on queries and keys."
+    )._replace(required={"attention_bias": False}, head_dim=128, kv_required=True, experts=_with_shared(1)),
     "phimoe": ModelFamily("Phi-3.5-MoE: Mixtral with LayerNorm and biases.")._replace(
         qkv_bias=ATTENTION_BIAS,
         kv_required=True,

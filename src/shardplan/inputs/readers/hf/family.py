@@ -228,7 +228,7 @@ def latent_attention(fields: ConfigFields) -> LatentAttention:
         q_lora_rank=fields.optional_count("q_lora_rank"),
         kv_lora_rank=fields.count("kv_lora_rank"),
         qk_nope_head_dim=fields.count("qk_nope_head_dim"),
-        qk_rope_head_dim=fields.count("qk_rope_head_dim"),
+        qk_rope_head_dim=fields.count("qk_rope_head_dim", minimum=0),
         v_head_dim=fields.count("v_head_dim"),
         qkv_bias=fields.flag("attention_bias", default=False),
         index_topk=topk,
@@ -240,6 +240,14 @@ def latent_attention(fields: ConfigFields) -> LatentAttention:
 def mlp(fields: ConfigFields, *, gated: bool, bias: bool = False, width: int | None = None) -> MLP:
     """MLP of ``intermediate_size``, or of ``width`` where the file leaves that out."""
     return MLP(intermediate_size=fields.count("intermediate_size", width), gated=gated, bias=bias)
+
+
+BIASED: Final = (
+    "bailing_moe", "deepseek_v3", "deepseek_v32", "deepseek_v4", "dots1", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite",
+    "glm4v_moe_text", "glm5_next_text", "glm_moe_dsa", "kimi_k2", "kimi_linear", "lfm2_moe", "minimax_m2", "nemotron_h",
+    "solar_open",
+)  # fmt: skip
+"""Families whose router adds biases that are moved against the load (``e_score_correction_bias``, ``expert_bias``)."""
 
 
 def experts(
@@ -265,6 +273,7 @@ def experts(
         router_bias=bias,
         shared_intermediate_size=num_shared * size if shared_width is None else shared_width,
         shared_gate=shared_gate,
+        balanced_by_bias=fields.model_type in BIASED,
     )
 
 

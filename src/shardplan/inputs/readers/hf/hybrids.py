@@ -300,14 +300,19 @@ def _minimax_mixers(fields: ConfigFields) -> list[Mixer]:
     return [base if is_softmax else linear for is_softmax in softmax]
 
 
-def _kimi_mixers(fields: ConfigFields) -> list[Mixer]:
-    """Delta attention, latent attention without positions in some layers."""
+def delta_attention(fields: ConfigFields, num_heads: int = 64) -> DeltaAttention:
+    """Kimi delta attention, in ``linear_attn_config`` or in fields of the file itself."""
     part = fields.part("linear_attn_config")
-    delta = DeltaAttention(
-        num_heads=part.count("num_heads", fields.count("linear_num_heads", 32)),
+    return DeltaAttention(
+        num_heads=part.count("num_heads", fields.count("linear_num_heads", num_heads)),
         head_dim=part.count("head_dim", fields.count("linear_head_dim", 128)),
         conv_kernel=part.count("short_conv_kernel_size", fields.count("linear_conv_kernel_dim", 4)),
     )
+
+
+def _kimi_mixers(fields: ConfigFields) -> list[Mixer]:
+    """Delta attention, latent attention without positions in some layers."""
+    delta, part = delta_attention(fields, 32), fields.part("linear_attn_config")
     base = replace(latent_attention(fields), rotary=False)
     return [base if is_full else delta for is_full in _kimi_full(fields, part)]
 

@@ -21,13 +21,19 @@ _PER_LAYER_INPUTS: Final = "its layers have inputs of their own and share keys a
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "bart": _ENCODER_DECODER,
     "deci": "every layer has a shape of its own",
-    "deepseek_v4": "its compressed attention and its streams between layers have no cost model",
     "gemma3n_text": _PER_LAYER_INPUTS,
+    "hy_v4": "its gated latent attention has sinks, and its hyper-connections are not those of DeepSeek-V4",
+    "inkling_text": "its attention adds logits by relative position, and convolves",
+    "laguna": "its layers differ in their numbers of heads, each of which has a gate",
     "longcat_flash": "its layers hold two attentions and experts that compute nothing",
     "mbart": _ENCODER_DECODER,
+    "mimo_v2_flash": "its values are narrower than its keys, which differ between sliding and other layers",
+    "minimax_m3_vl_text": "its indexer selects blocks of grouped keys",
+    "mistral_large4_text": "its layers share latent keys, and its rotary frequencies are learned",
     "mllama_text_model": "its text model attends to the image through cross-attention layers",
     "mt5": _ENCODER_DECODER,
     "nemotron-nas": "every layer has a shape of its own",
+    "qwen4_exp_text": "its embeddings of n-grams and low-rank hyper-connections have no cost model",
     "recurrent_gemma": "its gated linear recurrence has no cost model",
     "rwkv": "its recurrence has no cost model",
     "t5": _ENCODER_DECODER,
@@ -41,19 +47,22 @@ _SWITCHES: Final[Mapping[str, str]] = {
     "add_cross_attention": "cross-attention has no cost model",
     "altup_num_inputs": "alternating updates have no cost model",
     "block_configs": "every layer has a shape of its own",
-    "compress_ratios": "compressed attention (DeepSeek-V4) has no cost model",
+    "compress_ratios": "compressed keys (DeepSeek-V4) next to other attention have no cost model",
     "hidden_size_per_layer_input": "inputs of their own for every layer have no cost model",
     "is_encoder_decoder": _ENCODER_DECODER,
     "num_kv_shared_layers": "keys and values shared between layers have no cost model",
     "per_layer_config": "dimensions of their own for single layers have no cost model",
-    "o_groups": "grouped output projections (DeepSeek-V4) have no cost model",
-    "o_lora_rank": "low-rank output projections (DeepSeek-V4) have no cost model",
+    "o_groups": "grouped output projections (DeepSeek-V4) next to other attention have no cost model",
+    "o_lora_rank": "low-rank output projections (DeepSeek-V4) next to other attention have no cost model",
     "use_bidirectional_attention": "a decoder family used as an encoder is not supported",
     "zero_expert_num": "experts that compute nothing have no cost model",
 }
 """Fields that change the layers of any family, and why a file that sets one is refused."""
 
-_READ: Final = {("per_layer_config", family) for family in ("gemma4_text", "gemma4_unified_text")}
+_READ: Final = {
+    *(("per_layer_config", family) for family in ("gemma4_text", "gemma4_unified_text")),
+    *((key, "deepseek_v4") for key in ("compress_ratios", "o_groups", "o_lora_rank")),
+}
 """Switches that the reader of a family understands."""
 
 _OTHER_FILES: Final[Mapping[str, str]] = {
@@ -76,7 +85,7 @@ def refuse_unsupported(fields: ConfigFields) -> None:
         raise fields.error(
             f"model_type '{fields.model_type}' is not supported: {reason}",
             rule="the architecture is supported",
-            hint="no other family has these layers; plan another model",
+            hint="this part is unknown here; plan another model",
         )
     for key, why in _SWITCHES.items():
         value = fields.values.get(key)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shardplan.launch.dialects.megatron_core.megatron_options import RECORD
+from shardplan.launch.dialects.own_names import OFF
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.settings import Option, Options, state
 from shardplan.launch.dialects.trainers import targets_of
@@ -24,6 +25,8 @@ SWITCHES: Final[Mapping[str, tuple[str, object]]] = RECORD.words("switches")
 """Bare options that say what an option of Megatron-LM says under another name."""
 NOT_PRICED: Final[Mapping[str, str]] = RECORD.words("not_priced")
 """Options that change memory or time in a way that is not priced."""
+KERNELS: Final[Mapping[str, str]] = RECORD.words("kernels")
+"""Switches that turn FlashAttention on, and its generation in Megatron-DeepSpeed."""
 GENERATES: Final[Sequence[str]] = RECORD.words("generates").split()
 """Options of programs that generate text and do not train."""
 
@@ -38,13 +41,10 @@ def fork_rules(facts: Facts, options: Options) -> None:
         del facts.facts["num_experts"]  # one expert is a dense layer there
     for name, text in NOT_PRICED.items():
         option = options.first(name)
-        if option is not None and option.value not in {"0", "false", "False"}:
+        if option is not None and str(option.value).lower() not in OFF - {"none"}:
             facts.doubt(f"{option.place}: {text}")
     state(facts, "cp_comm", options.first("context-parallel-algo"), lambda value: ALGORITHMS.get(str(value)))
-    attention = {"flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
-    backend = options.first("attention-backend")
-    if backend is not None and backend.value != "auto":
-        state(facts, "attention", backend, lambda value: attention.get(str(value)))
+    _kernel(facts, options)
     state(facts, "gated", options.first("glu-activation"), lambda value: str(value) not in {"", "None"})
     _adapters(facts, options)
     _of_slime(facts, options)
@@ -58,6 +58,25 @@ def fork_rules(facts: Facts, options: Options) -> None:
         facts.note(f"{task.place} {task.value}: the program evaluates; it is priced as if it trained")
     elif task is not None and generates is None:
         facts.doubt(f"{task.place} {task.value or ''}: a head of its own is priced as the logits over the vocabulary")
+
+
+BACKENDS: Final = {"flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
+"""``--attention-backend``; ``auto`` chooses by what is installed."""
+
+
+def _kernel(facts: Facts, options: Options) -> None:
+    """The kernel of attention, by today's option or by the switches of Megatron-DeepSpeed and of older versions."""
+    backend, of_fork = options.first("attention-backend"), facts.framework == "megatron-deepspeed"
+    if backend is not None and backend.value != "auto":
+        state(facts, "attention", backend, lambda value: BACKENDS.get(str(value)))
+    switches = [option for name in KERNELS if (option := options.first(name)) and option.value not in OFF]
+    for option in switches[:1]:
+        facts.state("attention", "flash", option.place, option.name)
+        if of_fork and KERNELS[option.name]:
+            facts.state("software.attention_generation", KERNELS[option.name], option.place, option.name)
+    local = options.first("transformer-impl")
+    if local is not None and local.value == "local":
+        facts.derive("attention", "unfused", f"{local.place} local: scores are written", local.name)
 
 
 def _adapters(facts: Facts, options: Options) -> None:
@@ -237,6 +256,8 @@ def is_underscored(options: Options) -> bool:
 def epfl_facts(facts: Facts, options: Options) -> None:
     """What it states otherwise, before the rules of Megatron-LM."""
     bias, norm = options.first("use-bias"), options.first("use-rms-norm")
+    if options.first("use-flash-attn") is None:
+        facts.derive("attention", "unfused", "without --use_flash_attn")
     facts.derive("bias", bias is not None, bias.place if bias is not None else "without --use_bias", "use_bias")
     if norm is not None:
         facts.state("normalization", "RMSNorm", norm.place, norm.name)

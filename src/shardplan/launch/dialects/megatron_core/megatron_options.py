@@ -6,12 +6,14 @@ with ``moe_token_dispatcher_type`` ``flex`` alone, ``moe_enable_deepep`` and the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from shardplan.base.words import folded
 from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron_stages import layer_pattern
+from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Option, Options, state
@@ -23,7 +25,7 @@ BARE: Final = frozenset(RECORD.words("bare").split())
 """Options without a value."""
 SHARDINGS: Final[Mapping[str, str]] = RECORD.words("shardings")
 """``--data-parallel-sharding-strategy`` of Megatron-FSDP."""
-TOKENIZERS: Final[Mapping[str, int]] = RECORD.words("tokenizers")
+TOKENIZERS: Final[Mapping[str, Mapping[str, Any]]] = RECORD.words("tokenizers")
 """Words of the vocabulary that a tokenizer's kind is used with: an assumption, which the answer states."""
 OLD: Final = frozenset(RECORD.words("old").split())
 """Names that only versions of 2019 to 2022 have."""
@@ -136,15 +138,41 @@ def _switches(facts: Facts, options: Options) -> None:
 
 
 def _vocabulary(facts: Facts, options: Options) -> None:
-    """From the tokenizer, where its kind says it; otherwise it is missing."""
-    kind = facts.value("tokenizer_type")
-    if kind in TOKENIZERS and "vocab_size" not in facts:
-        facts.assume_because("vocab_size", TOKENIZERS[str(kind)], f"the usual vocabulary of {kind}")
-    if "vocab_size" not in facts:
-        name = options.first("tokenizer-model", "tokenizer-name-or-path", "vocab-file")
-        facts.miss(
-            "vocab_size", (f"the tokenizer {'' if name is None else name.value or ' '.join(name.needs)}".strip(),)
-        )
+    """Of the model whose tokenizer is named; of the tokenizer's kind where no file is named that may hold another."""
+    kind = str(facts.value("tokenizer_type"))
+    named = [option for name in FILES if (option := options.first(name))]
+    shown = " ".join(word.shown for option in named for word in option.words)
+    of_model = next((model for option in named[:1] if (model := named_model(option.value))), None)
+    if of_model is not None:
+        rule = f"{named[0].place} {named[0].value}: the vocabulary of {of_model.name}"
+        facts.derive("vocab_size", of_model.vocab_size, rule, named[0].name)
+    elif kind in TOKENIZERS and "vocab_size" not in facts and _is_usual(shown, str(TOKENIZERS[kind]["names"])):
+        facts.assume_because("vocab_size", TOKENIZERS[kind]["size"], f"the usual vocabulary of {kind}")
+    facts.miss(
+        "vocab_size",
+        (f"the tokenizer {' '.join(option.value or ' '.join(option.needs) for option in named[:1])}".strip(),),
+    )
+
+
+FILES: Final = ("tokenizer-model", "tokenizer-name-or-path", "vocab-file")
+"""Options that name the tokenizer's file or model."""
+_OF_ANY: Final = re.compile(
+    r"(?:<[^<>]*>|/)*(?:[\w.-]*/)*(?:tokenizer|vocab|encoder|bpe|spm?)?\.?(?:model|json|txt|bpe)?"
+)
+"""Paths whose file says nothing of what is in it."""
+_OF_OTHERS: Final = re.compile(
+    r"llama[-_]?3|code|mi[sx]tral|yi-|qwen|deepseek|baichuan|gemma|phi-|falcon|internlm|aquila|swallow|chinese"
+    r"|japanese|\d{2,3}k\b|neox|bloom|opt-|multilingual"
+)
+"""Words of paths to tokenizers of other sizes."""
+
+
+def _is_usual(shown: str, names: str) -> bool:
+    """Whether a tokenizer's file may be the usual one of its kind: it is called so, or nothing says otherwise."""
+    path = shown.lower()
+    if _OF_OTHERS.search(re.sub(r"<[^<>]*>", "", path)):
+        return False
+    return re.search(names, path) is not None or _OF_ANY.fullmatch(path) is not None
 
 
 def recompute(facts: Facts, options: Options) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shardplan.launch.dialects.deepspeed import deepspeed_facts
+from shardplan.launch.dialects.deepspeed import bf16_optimizer, deepspeed_facts
 from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
@@ -58,15 +58,15 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
             facts.assume("gradient_accumulation", 1)
         state(facts, "gradient_accumulation", config.first("gas"), degree)
         deepspeed_facts(facts, config)
+        if whole(config.value("pipe_parallel_size")):
+            bf16_optimizer(facts)
     else:
         facts.note(
             "only a part of a configuration: no batch, optimizer or precision; other files are merged on the line"
         )
         for key in ("micro_batch_size", "global_batch_size", "precision", "sharding", "recompute"):
             facts.miss(key, ("the other files of the line",))
-    kinds = str(config.value("attention_config") or "")
-    if re.search(r"gmlp|amlp|mamba|rwkv|sparse|local|bigbird|bslongformer|fixed|variable", kinds):
-        facts.miss("model", (f"{config['attention_config'].place}: layers of other kinds: --model",))
+    _attention(facts, config)
     if config.has("operator_config"):
         facts.miss("model", ("operator_config: layers of other kinds: --model",))
     kind = config.first("fp16.type")
@@ -77,6 +77,25 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
     world_of(facts)
     batch_of(facts)
     unsaid(facts, config, all_of=False)
+
+
+KERNELS: Final = {"flash": "flash", "global": "unfused"}
+"""Kinds of attention over all tokens, by their kernel (``megatron/model/transformer.py``)."""
+
+
+def _attention(facts: Facts, config: Settings) -> None:
+    """The kernel of layers of one kind: ``[[["flash"], 24]]``; global attention, which writes scores, unless stated."""
+    setting = config.first("attention_config")
+    if setting is None:
+        facts.assume("attention", "unfused", "attention_config")
+        return
+    kinds = set(re.findall(r"[a-z_]+", str(setting.value).lower())) - {"all", "none"}
+    if kinds - KERNELS.keys():
+        facts.miss("model", (f"{setting.place}: layers of other kinds: --model",))
+    elif len(kinds) == 1:
+        facts.state("attention", KERNELS[kinds.pop()], setting.place, setting.name)
+    elif setting.value is not None or setting.needs:
+        facts.miss("attention", setting.needs or (f"{setting.place}: layers of both kernels",))
 
 
 def _stages(facts: Facts, config: Settings) -> None:

@@ -121,7 +121,7 @@ def _options(pairs: Mapping[str, Option]) -> Iterator[Option]:
         switch = {"true": True, "false": False}.get((value or "").lower())
         if name == "fsdp" and value in FSDP:
             name, switch = FSDP[value], True
-        if not name or (value is not None and value.lower() in ("null", "none")):
+        if not name or name.startswith("-") or (value is not None and value.lower() in ("null", "none")):
             continue
         if switch is None:
             yield Option(name=name, words=tuple(_listed(name, option)), file=option.file, line=option.line)
@@ -132,10 +132,16 @@ def _options(pairs: Mapping[str, Option]) -> Iterator[Option]:
         yield Option(name="group-query-attention", words=(), file=groups.file, line=groups.line)
 
 
+_DTYPES: Final = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
+
+
 def _listed(name: str, option: Option) -> Iterator[Word]:
     """The words of a value; a list of modules is as many words."""
     for word in option.words:
         text = word.text
+        if name in ("exp-avg-dtype", "exp-avg-sq-dtype") and text in _DTYPES:
+            yield Word(text=_DTYPES[text], shown=word.shown, line=word.line, file=word.file)
+            continue
         if text is None or not re.fullmatch(r"\[[\w,. ]*\]", text) or name == "moe-layer-freq":
             yield word
             continue
@@ -164,12 +170,21 @@ def _named_precision(value: object) -> str | None:
 
 
 def _gradients(facts: Facts, pairs: Mapping[str, Option]) -> None:
+    """Gradients and weights of 8 bits: of the precision's configuration, or of its name."""
+    mixed = pairs.get("mixed_precision")
+    stated = dict(re.findall(r"(\w+):(true|false)\b", (mixed.value if mixed is not None else None) or ""))
+    if mixed is not None and "grad_reduce_in_fp32" in stated:
+        short = "fp16" if facts.value("precision") == "fp16" else "bf16"
+        facts.state("grad_dtype", "fp32" if stated["grad_reduce_in_fp32"] == "true" else short, mixed.place, mixed.name)
+        facts.state("software.quantised_weights", stated.get("fp8_param_gather") == "true", mixed.place, mixed.name)
+        return
     option = pairs.get("trainer.plugins.grad_reduce_in_fp32") or pairs.get("ddp.grad_reduce_in_fp32")
     if option is not None:
         setting = NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs)
         state(facts, "grad_dtype", setting, on_off("fp32", "bf16"))
-    elif facts.framework == BRIDGE and facts.value("precision") != "fp32" and "mixed_precision" in pairs:
-        facts.derive("grad_dtype", "fp32", "mixed_precision by name reduces gradients in fp32")
+    elif facts.framework == BRIDGE and facts.value("precision") != "fp32" and mixed is not None:
+        dtype = "fp16" if str(mixed.value).startswith("fp16") else "fp32"
+        facts.derive("grad_dtype", dtype, f"mixed_precision by name reduces gradients in {dtype}")
 
 
 PERFORMANCE_VERSION: Final = "0.7.0, scripts/performance"

@@ -10,7 +10,7 @@ from shardplan.launch.read.bash.branches import Branches
 from shardplan.launch.read.bash.conditions import HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
 from shardplan.launch.read.bash.state import Context, Variable, flat
-from shardplan.launch.read.bash.syntax import Source, braces, children
+from shardplan.launch.read.bash.syntax import Source, braces, children, end_of_assignment
 from shardplan.launch.read.bash.text import EMPTY, Text, joined, literal, undecided
 from shardplan.launch.read.facts import Command, Word
 
@@ -73,6 +73,8 @@ class Builtins(Branches):
         """A simple command: prefixes, name and words."""
         line = self.source.line(node)
         prefixes = [child for child in node.children if child.type == "variable_assignment"]
+        begin = max((end_of_assignment(prefix) for prefix in prefixes), default=0)
+        nodes = [each for each in nodes if each.start_byte >= begin or each.start_byte < node.start_byte]
         fields = [field for source, at in self.source.words(nodes) for field in self.expansion.fields(source, at)]
         saved = {name: self.state.variables.get(name) for name in map(self._name_of, prefixes)}
         exported = set(self.state.exported)
@@ -145,7 +147,7 @@ class Builtins(Branches):
 
     def assign_node(self, node: Node, *, is_export: bool = False) -> str:
         """``NAME=value``, ``NAME+=value``, ``NAME[i]=value``, ``NAME=(words)``; the name."""
-        source, line = self.source.text(node), self.source.line(node)
+        source, line = self.source.between(node.start_byte, end_of_assignment(node)), self.source.line(node)
         found = _ASSIGNMENT.match(source)
         if not found:
             self.context.note(f"line {line}: an assignment that is not read")
@@ -187,6 +189,14 @@ class Builtins(Branches):
         if name in self.state.tables or isinstance(self.state.variables.get(name), dict):
             self._assign_table(name, entries, line, adds=adds)
             return
+        indexed = [re.match(r"\[(\d+)\]=", source) for source, _ in entries]
+        if entries and not adds and [found and int(found[1]) for found in indexed] == list(range(len(entries))):
+            each = zip(indexed, entries, strict=True)
+            texts = tuple(
+                self.expansion.single(source[found.end() if found else 0 :], at) for found, (source, at) in each
+            )
+            self.context.assign(name, texts)
+            return
         if any(re.match(r"\[[^\]]+\]=", source) for source, _ in entries):
             self.context.assign(name, undecided((f"code:{name}=([index]=value)",), line, self.source.file))
             return
@@ -217,9 +227,12 @@ class Builtins(Branches):
     def declare(self, node: Node) -> None:
         """``export``, ``declare``, ``local``, ``readonly`` and ``typeset``."""
         kind = node.children[0].type
-        line, flags = self.source.line(node), ""
+        line, flags, end = self.source.line(node), "", 0
         self.status = HOLDS
         for child in node.children[1:]:
+            if child.start_byte < end:
+                continue
+            end = end_of_assignment(child) if child.type == "variable_assignment" else end
             source = self.source.text(child)
             if child.type == "word" and re.match(r"[-+]\w", source):
                 flags += source[1:]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
 from shardplan.launch.read.bash.expansion import ExpandedWord
-from shardplan.launch.read.bash.shell_files import ShellFiles, filled
+from shardplan.launch.read.bash.inputs import HANDLERS, ShellInput
+from shardplan.launch.read.bash.shell_files import filled
 from shardplan.launch.read.bash.syntax import arguments, children
 from shardplan.launch.read.bash.text import Text, joined, literal, undecided
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-class ShellCommands(ShellFiles):
+class ShellCommands(ShellInput):
     """What commands of the shell do; each takes its words and its line."""
 
     def fill(self, body: Node, target: Text, line: int, *, appends: bool) -> None:
@@ -192,6 +193,7 @@ class ShellCommands(ShellFiles):
     def do_eval(self, fields: list[ExpandedWord], line: int) -> None:
         """``eval words``."""
         text = joined((field.text for field in fields), " ")
+        self.context.budget.spend(10 + sum(len(piece.text) for piece in text.pieces) // 16)  # it is parsed
         if text.known is not None:
             self.run_source(text.known, self.source.file, line)
             return
@@ -207,14 +209,6 @@ class ShellCommands(ShellFiles):
         self.run_source("".join(marked), self.source.file, line)
         for name in needs:
             self.state.variables.pop(name, None)
-
-    def do_read(self, fields: list[ExpandedWord], line: int) -> None:
-        """``read names``."""
-        for field in fields:
-            name = field.text.known or ""
-            if re.fullmatch(r"[A-Za-z_]\w*", name):
-                self.context.assign(name, undecided((f"cmd:read {name}",), line, self.source.file))
-        self.status = Truth(None, ("cmd:read",))
 
     def do_let(self, fields: list[ExpandedWord], line: int) -> None:
         """``let expressions``."""
@@ -248,7 +242,8 @@ class ShellCommands(ShellFiles):
 
     def do_getopts(self, fields: list[ExpandedWord], line: int) -> None:
         """``getopts options name``."""
-        self.do_read(fields[1:2], line)
+        for name in (field.text.known or "" for field in fields[1:2]):
+            self.context.assign(name, undecided((f"cmd:getopts {name}",), line, self.source.file))
         self.context.assign("OPTARG", undecided(("arg:1",), line, self.source.file))
         if not self.state.positional:
             self.status = Truth(
@@ -277,9 +272,7 @@ _BUILTINS: Final[Mapping[str, Callable[[Any, list[ExpandedWord], int], None]]] =
     "shift": ShellCommands.do_shift,
     "set": ShellCommands.do_set,
     "eval": ShellCommands.do_eval,
-    "read": ShellCommands.do_read,
-    "mapfile": ShellCommands.do_read,
-    "readarray": ShellCommands.do_read,
+    **HANDLERS,
     "let": ShellCommands.do_let,
     "exec": ShellCommands.do_exec,
     "false": ShellCommands.do_false,

@@ -138,7 +138,7 @@ class Conditions:
             return Truth(text.known == "", (), text.assumes)
         if text.is_unset:
             return Truth(value=True, needs=text.needs, assumes=(*(need + "=" for need in text.needs), *text.assumes))
-        if any(piece.text for piece in text.pieces):
+        if text.is_not_empty:
             return Truth(value=False, assumes=text.assumes)
         return Truth(None, text.needs, text.assumes)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from shardplan.base.errors import shortened
+from shardplan.launch.read.bash import slurm
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.commands import ShellCommands
@@ -16,6 +18,7 @@ from shardplan.launch.read.bash.text import (
     EMPTY,
     Text,
     joined,
+    literal,
     quoted_placeholders,
     undecided,
     without_comment_words,
@@ -24,6 +27,10 @@ from shardplan.launch.read.bash.text import (
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+_WAITS: Final = re.compile(r"(?<![\w./-])sleep\s")
+"""What a loop that waits for something does."""
 
 
 class Evaluator(ShellCommands):
@@ -106,9 +113,23 @@ class Evaluator(ShellCommands):
         self.context.state, self.pending = before, outer
 
     def _pipeline(self, node: Node) -> None:
-        for child in children(node):
-            self.apart(lambda child=child: self.run(child))  # type: ignore[misc]
-        self.status = Truth(None, (f"cmd:{self._short(node)}",))
+        parts, outer, mark = children(node), self.state.input, 0
+        for number, child in enumerate(parts):
+            mark = len(self.commands)
+            printed = None if number == len(parts) - 1 else list[Text]()
+            self.apart(lambda child=child, printed=printed: self._part(child, printed))  # type: ignore[misc]
+            self.state.input = joined(printed) if printed and len(self.commands) == mark else None
+        self.state.input = outer
+        if len(self.commands) > mark:
+            self.status = Truth(None, (f"cmd:{self._short(node)}",))
+
+    def _part(self, node: Node, printed: list[Text] | None) -> None:
+        """A part of a pipeline, whose output is kept for the next one."""
+        outer = self.capturing
+        if printed is not None:
+            self.capturing = printed
+        self.run(node)
+        self.capturing = outer
 
     def _short(self, node: Node) -> str:
         return shortened(" ".join(self.source.text(node).split()), 80)
@@ -277,14 +298,16 @@ class Evaluator(ShellCommands):
             return
         is_until = node.children[0].type == "until"
         tests = [child for child in node.children[1:] if child.start_byte < body.start_byte]
+        label, line = " ".join(self.source.text(each) for each in tests), self.source.line(node)
 
         def test() -> Truth:
             self.run_all(tests)
             return self.status.negated() if is_until else self.status
 
-        self.loop(
-            test, lambda: self.run(body), " ".join(self.source.text(each) for each in tests), self.source.line(node)
-        )
+        if _WAITS.search(self.source.text(body)):
+            self.wait(test, lambda: self.run(body), label, line)
+        else:
+            self.loop(test, lambda: self.run(body), label, line, ends_when_idle=True)
 
     def _function(self, node: Node) -> None:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
@@ -317,7 +340,8 @@ class Evaluator(ShellCommands):
             self._assignment(child)
 
     def _command(self, node: Node) -> None:
-        self.run_command(node, arguments(node))
+        redirects = [child for child in node.children if child.type == "herestring_redirect"]
+        self.run_with_input(redirects, lambda: self.run_command(node, arguments(node)))
 
     def _unset(self, node: Node) -> None:
         for source, line in self.source.words(children(node)):
@@ -327,8 +351,11 @@ class Evaluator(ShellCommands):
         self.status = HOLDS
 
     def _redirected(self, node: Node) -> None:
-        body = node.child_by_field_name("body")
         redirects = [child for child in node.children if child.type.endswith("_redirect")]
+        self.run_with_input(redirects, lambda: self._with_output(node, redirects))
+
+    def _with_output(self, node: Node, redirects: list[Node]) -> None:
+        body = node.child_by_field_name("body")
         extra = [word for redirect in redirects for word in more_words(redirect)]
         output: list[Text] | None = None
         target = self.target(redirects)
@@ -360,6 +387,9 @@ class Evaluator(ShellCommands):
         """``$(source)``: what it prints where that is decidable; nothing where it holds comments alone."""
         if all(each.lstrip()[:1] in ("", "#") for each in source.splitlines()):
             return EMPTY
+        counted = slurm.devices_of_node(self.context.directives) if slurm.COUNTS.fullmatch(source) else None
+        if counted is not None:
+            return literal(str(counted[0]), line, self.context.file, (f"sbatch:{counted[1].text} on a node",))
         outer, outer_when, mark = self.capturing, self.when, len(self.commands)
         outer_status, notes = self.status, dict(self.context.notes)
         output = list[Text]()

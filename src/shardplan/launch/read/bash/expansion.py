@@ -48,8 +48,9 @@ class Expansion(ParameterExpansion):
         made = syntax.braces(source) if "{" in source else None
         if made is None:
             return self.split(self.segments(source, line))
-        self.context.budget.spend(len(made))
-        self.context.budget.write(sum(map(len, made)))
+        size = sum(map(len, made))
+        self.context.budget.spend(len(made) + size // 16)
+        self.context.budget.write(size)
         self.context.budget.enter()
         found = [field for word in made for field in self.fields(word, line)]
         self.context.budget.leave()
@@ -202,7 +203,7 @@ class _Splitter:
             self._assumes.extend(segment.assumes)
             if segment.undecided:
                 self._add(segment.piece)
-                self._splits |= not segment.quoted
+                self._splits |= not (segment.quoted or segment.undecided.is_word)
             elif segment.splits and self._cut is not None:
                 self._cut_up(segment, self._cut)
             elif segment.text or (segment.quoted and not segment.is_gone):

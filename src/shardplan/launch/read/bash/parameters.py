@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardplan.launch.read.bash.text import Atom
 
 _BRACED: Final = re.compile(
-    r"(?P<mark>[!#](?=[A-Za-z_0-9@*]))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<index>[^\]]*(?:\[[^\]]*\][^\]]*)*)\])?"
+    r"(?P<mark>[!#](?=[A-Za-z_0-9@*]))?(?P<name>[A-Za-z_]\w*|\d{1,9}|[@*#?$!-])(?:\[(?P<index>[^\]]*(?:\[[^\]]*\][^\]]*)*)\])?"
     r"(?P<operator>:?[-=+?]|:|##?|%%?|//|/#|/%|/|\^\^?|,,?|@)?(?P<word>.*)",
     re.DOTALL,
 )
@@ -177,7 +177,7 @@ class ParameterExpansion:
         if is_set is None and (text.is_unset or not text.pieces):
             is_used, assumes = False, (*(need + "=" for need in text.needs), *assumes)
         elif operator[0] == ":":
-            is_used, vague = text.known != "", text.known is None and not any(piece.text for piece in text.pieces)
+            is_used, vague = text.known != "", text.known is None and not text.is_not_empty
         else:
             is_used = bool(is_set)
         sign = operator[-1]

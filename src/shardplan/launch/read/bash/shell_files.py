@@ -22,6 +22,8 @@ _PLAIN: Final = re.compile(r"[\w <>{}@%#:=,-]+")
 """Patterns that stand for themselves."""
 Atoms = list[str | TextPiece]
 """Characters, and pieces that are not decided."""
+_MOST_BLANKS: Final = 1000
+"""Blanks in front of a here-document that are looked for."""
 _SEPARATORS: Final = re.compile(r"[\s;]*")
 
 
@@ -227,7 +229,12 @@ class ShellFiles(Builtins):
         body = next((child for child in here.children if child.type == "heredoc_body"), None)
         if start is None or body is None:
             return EMPTY
-        text, line = self.source.text(body), self.source.line(body)
+        begin, data = body.start_byte, self.source.data
+        while begin > max(1, body.start_byte - _MOST_BLANKS) and data[begin - 1] in b" \t\n":
+            begin -= 1  # the grammar leaves out blanks in front
+        begin = max(begin, data.find(b"\n", begin, body.start_byte) + 1)
+        text = self.source.between(begin, body.end_byte)
+        line = self.source.line(body) - data.count(b"\n", begin, body.start_byte)
         if any(child.type == "<<-" for child in here.children):
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
         if re.search(r"['\"\\]", self.source.text(start)):

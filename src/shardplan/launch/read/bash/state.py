@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from shardplan.base.fields import dataclass
+from shardplan.launch.read.bash import slurm
 from shardplan.launch.read.bash.arithmetic import Arithmetic, ArithmeticUndecidedError
 from shardplan.launch.read.bash.text import EMPTY, Text, either, joined, literal, same_text, undecided
 from shardplan.launch.read.facts import Word
@@ -40,6 +40,8 @@ class State:
     """Body, and the text that holds it."""
     folder: Text | None = None
     """Working directory after ``cd``."""
+    input: Text | None = None
+    """What commands have still to read; None where that is not known."""
     flow: str = ""
     """``exit``, ``return``, ``break`` or ``continue`` when what follows does not run."""
     exports_all: bool = False
@@ -55,6 +57,7 @@ class State:
             counts_arguments=self.counts_arguments,
             functions=dict(self.functions),
             folder=self.folder,
+            input=self.input,
             flow=self.flow,
             exports_all=self.exports_all,
         )
@@ -80,6 +83,8 @@ def merge(
         values = [_value(state, name, given) for state in states]
         if any(value is not values[0] for value in values):
             first.variables[name] = _merged(values, needs, line, file)
+    if any(state.input != first.input for state in states):
+        first.input = None
     first.exported = set.union(*(state.exported for state in states))
     for state in states[1:]:
         first.functions |= state.functions
@@ -126,20 +131,6 @@ def _merged_arrays(
 _DYNAMIC: Final = frozenset(
     {"RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "PPID", "BASHPID", "UID", "EUID", "LINENO"}
 )
-_SLURM: Final[Mapping[str, tuple[str, ...]]] = {
-    "SLURM_NNODES": ("nodes",),
-    "SLURM_JOB_NUM_NODES": ("nodes",),
-    "SLURM_NTASKS": ("ntasks",),
-    "SLURM_NPROCS": ("ntasks",),
-    "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
-    "SLURM_GPUS_PER_NODE": ("gpus-per-node",),
-    "SLURM_GPUS": ("gpus",),
-    "SLURM_GPUS_ON_NODE": ("gpus-per-node", "gres"),
-    "SLURM_CPUS_PER_TASK": ("cpus-per-task",),
-    "SLURM_JOB_NAME": ("job-name",),
-    "SLURM_JOB_PARTITION": ("partition",),
-}
-"""Variables that Slurm sets from options of the script (manual page of sbatch, Output Environment Variables)."""
 
 
 class Context:
@@ -174,17 +165,18 @@ class Context:
             return undecided((f"cmd:${name}",), line, self.file)
         if name in ("BASH_SOURCE", "0"):
             return (literal(self.file, line, self.file),)
-        if (word := self._from_slurm(name)) is not None:
+        if (word := self._from_slurm(name, line)) is not None:
             return word
         return undecided((f"env:{name}",), line, self.file, is_unset=True)
 
-    def _from_slurm(self, name: str) -> Text | None:
-        for option in _SLURM.get(name, ()):
-            word = self.directives.get(option)
-            text = word.text if word else None
-            if word and text is not None and (count := re.fullmatch(r"(?:(?:gpu:)?(?:\w+:)?)?(\d+)|([^:]+)", text)):
-                return literal(count[1] or count[2], word.line, word.file, (f"sbatch:{option}={text}",))
-        return None
+    def _from_slurm(self, name: str, line: int = 0) -> Text | None:
+        """The variable of a job: what its options say, else one word that is not known."""
+        found = slurm.value_of(self.directives, name)
+        if found is not None:
+            text, word, read = found
+            return literal(text, word.line, word.file, (read,))
+        is_set = bool(self.directives) and name in slurm.OF_JOBS and name not in slurm.ABSENT
+        return undecided((f"env:{name}",), line, self.file, is_word=True) if is_set else None
 
     def is_set(self, name: str) -> bool | None:
         """Whether a variable is set; None where nobody said."""

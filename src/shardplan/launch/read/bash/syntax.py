@@ -279,6 +279,19 @@ def arguments(node: Node) -> list[Node]:
     return [child for child in node.children if child.type not in NOT_WORDS]
 
 
+def end_of_assignment(node: Node) -> int:
+    """The byte after an assignment; the grammar cuts its value at a backslash behind quotes."""
+    end, following = node.end_byte, node.next_sibling
+    while following is not None and following.start_byte == end and following.type in _OF_WORDS:
+        end, following = following.end_byte, following.next_sibling
+    return end
+
+
+_OF_WORDS = frozenset(
+    {"word", "string", "raw_string", "concatenation", "command_name", "simple_expansion", "expansion"}
+)
+
+
 def more_words(redirect: Node) -> list[Node]:
     """Words of the command that the grammar puts after the file of a redirection."""
     if redirect.type == "heredoc_redirect":

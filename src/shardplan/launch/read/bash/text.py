@@ -18,13 +18,19 @@ _ASSIGNED: Final = re.compile(
 """The whole line: so that a redirection, which follows a command, is never one."""
 
 
+_OPTION: Final = re.compile(r"(?<=[ \t])(--[\w-]{1,60}=)(<[A-Za-z][\w .-]{0,60}>)(?=[ \t\n])")
+"""The value of an option."""
+
+
 def quoted_placeholders(text: str) -> str:
     """``text`` with placeholders in quotes, so that what follows them is read; lines stay where they are.
 
     >>> quoted_placeholders("A=<your path>_x")
     "A='<your path>_x'"
+    >>> quoted_placeholders("srun --image=<name> run")
+    "srun --image='<name>' run"
     """
-    return _ASSIGNED.sub(r"\1'\2'", text)
+    return _OPTION.sub(r"\1'\2'", _ASSIGNED.sub(r"\1'\2'", text))
 
 
 _COMMENT: Final = re.compile(r"(?<=[ \t\n])`#[^`\\\n]{0,500}`(?=[ \t\n])")
@@ -53,6 +59,8 @@ class Undecided(NamedTuple):
     """Whether it is a variable or an argument that nobody gave: tests for empty text assume that there is none."""
     splits: bool = False
     """Whether it may be several words or none, even in quotes: elements that an array has in one branch only."""
+    is_word: bool = False
+    """Whether it is one word and not empty: a variable that every job has, the name of a host."""
 
 
 class TextPiece(NamedTuple):
@@ -100,6 +108,16 @@ class Text(NamedTuple):
         return any(piece.undecided.splits for piece in self.pieces if piece.undecided)
 
     @property
+    def is_words(self) -> bool:
+        """Whether what is undecided in this are whole words that are not empty."""
+        return all(piece.undecided.is_word for piece in self.pieces if piece.undecided)
+
+    @property
+    def is_not_empty(self) -> bool:
+        """Whether something is in it for certain."""
+        return any(piece.text or (piece.undecided and piece.undecided.is_word) for piece in self.pieces)
+
+    @property
     def is_unset(self) -> bool:
         """Whether this is nothing but variables that nobody gave."""
         return bool(self.pieces) and all(piece.undecided and piece.undecided.is_unset for piece in self.pieces)
@@ -138,10 +156,11 @@ def undecided(
     *,
     is_unset: bool = False,
     splits: bool = False,
+    is_word: bool = False,
     assumes: tuple[str, ...] = (),
 ) -> Text:
     """Text of which only is known what would decide it."""
-    return Text((TextPiece("", line, file, Undecided(unique(needs), is_unset, splits)),), assumes)
+    return Text((TextPiece("", line, file, Undecided(unique(needs), is_unset, splits, is_word)),), assumes)
 
 
 def joined(texts: Iterable[Text], separator: str = "") -> Text:

@@ -1,0 +1,123 @@
+"""Files that are given with a launch file and that it does not name: their word joins that of the first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.files import printable
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.reading import ONE_NODE, Fact, Facts
+from shardplan.launch.dialects.settings import batch_of, world_of
+from shardplan.launch.read import read_document
+from shardplan.launch.read.places import Places
+
+SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch")
+CONFIG: Final = "config.json"
+_OF_MODEL: Final = ("model_type", "architectures")
+"""Keys of a ``config.json``."""
+
+
+def join_companions(facts: Facts, ask: Ask, read: Callable[[Ask], Facts]) -> None:
+    """Adds what configurations say that no file names. Raises InputError where two files contradict each other."""
+    for path in ask.places.companions:
+        if path in ask.places.used or is_model(path):
+            continue
+        if path.suffix.lower() in SCRIPTS:
+            _check_order(ask.path, path)
+            continue
+        other = read(replace(ask, path=path, arguments=(), places=Places(), given={}))
+        _join(facts, other)
+        facts.note(f"{path.name}, which {ask.path.name} does not name, holds as well: {other.framework}")
+
+
+def _check_order(first: Path, script: Path) -> None:
+    """Raises InputError for a script that comes after a configuration, which it may start."""
+    if first.suffix.lower() not in SCRIPTS and first.suffix:
+        raise InputError(
+            f"{printable(str(script))} is a script, and {printable(str(first))} is no script that starts it",
+            rule="the first file is the one that is launched",
+            hint=f"give the script first: shardplan audit {printable(script.name)} {printable(first.name)}",
+        )
+
+
+def _join(facts: Facts, other: Facts) -> None:
+    for key, fact in other.facts.items():
+        own = facts.facts.get(key)
+        if own is not None and own.origin == fact.origin == "stated" and own.value != fact.value:
+            raise InputError(
+                f"{own.why} says {own.value} and {fact.why} of {printable(other.file)} says {fact.value}",
+                rule="files that are given together say the same",
+                hint=f"correct one of the two, or leave its file out ({key})",
+            )
+        if own is None or (own.origin == "assumed" and fact.origin != "assumed"):
+            facts.replace(key, fact)
+            if key in other.options:
+                facts.options[key] = other.options[key]
+    for text in other.not_understood:
+        facts.doubt(text)
+    facts.names |= other.names
+    facts.asked |= other.asked
+    _worked_out_again(facts)
+
+
+def _worked_out_again(facts: Facts) -> None:
+    """Data parallelism and the batch, where what they follow from was added."""
+    world_of(facts)
+    batch_of(facts)
+
+
+def take_one_node(facts: Facts, ask: Ask) -> None:
+    """The accelerators of a node of the cluster, where the launcher takes all that it finds, or counts them."""
+    counted, nodes = facts.missing.get("per_node", ()), facts.number("nodes")
+    is_counted = bool(counted) and nodes is not None and all(map(_COUNTS.search, counted))
+    if ask.node is None or not (is_counted or facts.missing.get("num_accelerators") == (ONE_NODE,)):
+        return
+    what = f"{nodes} nodes, whose accelerators are counted" if is_counted else "the launcher takes one node"
+    total = ask.node * (nodes or 1) if is_counted else ask.node
+    why = f"{what}, where nothing says how many: {total}; --gpus says otherwise"
+    facts.replace("num_accelerators", Fact(value=total, origin="assumed", why=why))
+    facts.note(f"{total} accelerators: {what} where nothing says how many; --gpus N for another number")
+    _worked_out_again(facts)
+
+
+_COUNTS: Final = re.compile(r"^cmd:.*(?:nvidia-smi|rocm-smi|amd-smi|npu-smi|hl-smi|device_count)")
+"""Commands that count the accelerators of a node."""
+_WITH_IMAGES: Final = re.compile(r"(?:^|[-_/])vl(?:[-_]|$)|vision|-text$", re.IGNORECASE)
+"""Names of models of which the text model alone is priced."""
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file is the ``config.json`` of a model."""
+    if path.suffix.lower() != ".json":
+        return False
+    try:
+        return all(key in read_document(path).tree for key in _OF_MODEL)
+    except ShardplanError:
+        return False
+
+
+def model_file(facts: Facts, ask: Ask) -> Path | None:
+    """The ``config.json`` that was given, or that lies in the folder that the file names as its model."""
+    given = [path for path in ask.places.companions if is_model(path)]
+    if len(given) > 1:
+        raise InputError(
+            f"{printable(str(given[0]))} and {printable(str(given[1]))} are both files of a model",
+            rule="one model is trained",
+            hint="leave one of them out",
+        )
+    name = facts.value("model")
+    known = named_model(name)
+    if known is not None and _WITH_IMAGES.search(f"{name} {known.name}"):
+        facts.doubt(f"{name}: its text model alone is priced, without what reads images")
+    if given or not isinstance(name, str) or known is not None:
+        return given[0] if given else None
+    found = ask.places.find(f"{name.rstrip('/')}/{CONFIG}", ask.path.parent, is_exact=True)
+    if found is not None:
+        facts.note(f"the model is that of {printable(str(found))}")
+    return found
