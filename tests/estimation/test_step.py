@@ -29,7 +29,9 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
+from shardplan.physics.schedules.registry import INTERLEAVED
 from shardplan.physics.workload.stage import Stage, kinds_of_stage
+from shardplan.simulation.plan import simulate_plan
 
 FREE = cluster(
     tier("node", 8, 1e20, latency=0), tier("network", None, 1e20, latency=0), part=accelerator(memory_bandwidth=1e30)
@@ -42,13 +44,16 @@ def headless(num_layers: int) -> ModelConfig:
     return gpt(4096, num_layers, 32, vocab_size=8)
 
 
-def estimated(model: ModelConfig, num_microbatches: int, *, on: Cluster = FREE, **fields: Any) -> Estimate:
-    plan = Plan(**fields)
+def asked(model: ModelConfig, num_microbatches: int, plan: Plan, on: Cluster = FREE) -> Question:
     job = Job(sequence_length=2048, global_batch_size=num_microbatches * plan.micro_batch_size)
-    question = Question(
+    return Question(
         model=model, cluster=on, num_accelerators=plan.model_parallel_degree, job=job, given_profile=ideal_profile()
     )
-    return estimate_plan(question, plan)
+
+
+def estimated(model: ModelConfig, num_microbatches: int, *, on: Cluster = FREE, **fields: Any) -> Estimate:
+    plan = Plan(**fields)
+    return estimate_plan(asked(model, num_microbatches, plan, on), plan)
 
 
 @pytest.mark.parametrize(("pp", "vp"), [(1, 1), (2, 1), (4, 1), (8, 1), (2, 4), (4, 2), (8, 2)])
@@ -99,6 +104,18 @@ def test_a_longer_stage_sets_the_pace() -> None:
     assert answer.stage_layers == (2, 3, 3, 2)
     assert answer.step_time == pytest.approx((3 * m + 5 + 1) * layer, rel=1e-3)
     assert answer.slowest_stage in {1, 2}
+
+
+@pytest.mark.parametrize(
+    "chunks", [(1, 2, 1, 2, 2, 1, 2, 1), (1, 1, 1, 1, 3, 3, 3, 3), (1, 1, 3, 3, 3, 3, 1, 1)], ids=str
+)
+def test_uneven_chunks_of_equal_ranks_wait_as_in_the_events(chunks: tuple[int, ...]) -> None:
+    """Every rank holds as many layers, and yet the ranks wait for one another in each round."""
+    model, plan = headless(sum(chunks)), Plan(pp=4, vp=2, stage_layers=chunks)
+    question, layer = asked(model, 64, plan), estimated(headless(1), 1).step_time
+    answer = estimate_plan(question, plan)
+    assert answer.step_time > 1.06 * 64 * sum(chunks) / 4 * layer
+    assert answer.step_time == pytest.approx(simulate_plan(question, plan, INTERLEAVED).step_time, rel=0.02)
 
 
 def test_embedding_and_head_make_the_last_stage_slowest() -> None:
