@@ -176,7 +176,7 @@ class Relative:
 @cache
 def _relatives() -> Mapping[str, Relative]:
     """Relatives by their bare names; models of other weights have further ones."""
-    found = {}
+    found: dict[str, Relative] = {}
     for row in _rows("relatives.csv"):
         changes = dict(each.split("=") for each in row["changes"].split())
         relative = Relative(

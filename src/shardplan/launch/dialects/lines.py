@@ -387,8 +387,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     options = Settings.of_options(parsed, fold=lambda name: name.replace("-", "_"))
     by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
-    named = configuration_of(launch)
-    if named is not None and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
+    if configuration_of(launch) is not None and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         return configured_facts(ask, script, launch)
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise _of_no_framework(ask, launch, parsed)
