@@ -34,7 +34,7 @@ from shardplan.launch.dialects.reading import PLAN_KEYS
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
-from shardplan.planner.stopping import Stop
+from shardplan.planner.stopping import Stop, check
 
 Read = Callable[[Edits], Put | None]
 MOST: Final = 3
@@ -157,7 +157,12 @@ def improvements(
         *(_software_change(each) for each in others if id(each.priced) in roomy),
     ]
     before = stated_options(question, plan, stack)
-    best = _best_worded(found, lambda each: _word(each, question, before, stack, wording=wording, read=read))
+
+    def word(each: _Change) -> WordedChange | None:
+        check(stop)
+        return _word(each, question, before, stack, wording=wording, read=read)
+
+    best = _best_worded(found, word)
     return tuple(_improvement(each, difference, base, stack) for each, difference in best)
 
 

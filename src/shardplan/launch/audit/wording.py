@@ -7,6 +7,7 @@ the changed file (``improve``).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -25,7 +26,7 @@ from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import GIVEN, PLAN_KEYS, Reading, plain_name
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.small_frameworks import TABLES
-from shardplan.launch.dialects.values import Convert, on_off, switch, whole, words_of, zero_stage
+from shardplan.launch.dialects.values import Convert, degree, on_off, switch, whole, words_of, zero_stage
 from shardplan.physics.frameworks.options import options_of
 from shardplan.physics.frameworks.stack import Stack
 
@@ -66,6 +67,8 @@ class Wording(NamedTuple):
     """Whether the file's names are not those of the record that prices it: changes are said by its own names."""
     doubted: frozenset[str] = frozenset()
     """Fields at a default that something in the file, which is not understood, may contradict."""
+    shards: int | None = None
+    """Degree of sharding that the file states, where the world is the product of all degrees."""
     names: frozenset[str] = frozenset()
     """Options and keys of the file; none where they are not known."""
     instead: Mapping[tuple[str, object], str] = MappingProxyType({})
@@ -146,6 +149,7 @@ def wording_of(reading: Reading) -> Wording:
         is_earlier,
         is_earlier or reading.framework not in OF_RECORD or whose in OWN_NAMES or whose == (swift.NAME, swift.TRAINER),
         frozenset(_doubted(reading)),
+        degree(reading.value("shards")),
         reading.names,
         INSTEAD.get(whose, {}),
         SPELLINGS.get(whose, NO_WORDING.spell),
@@ -315,7 +319,7 @@ def by_own_names(change: Change, plan: Plan, batch: Batch, wording: Wording) -> 
     """Every field by the option of the dialect; None where one of them has none. ``plan``: the changed one."""
     removed, added = list[Removed](), list[Edit]()
     values: dict[str, object] = {name: new for name, (_, new) in change.items() if name != "schedule"}
-    for name, value in (values | _of_batch(change, plan, batch, wording)).items():
+    for name, value in (values | _of_batch(change, plan, batch, wording) | _of_world(change, wording)).items():
         own = _option_of(name, wording)
         text = None if own is None else _spelled(value, own.convert)
         if own is None or (text is None and value is not None):
@@ -343,6 +347,15 @@ def _of_batch(change: Change, plan: Plan, batch: Batch, wording: Wording) -> dic
     if both or _option_of("gradient_accumulation", wording) is not None:
         return {"gradient_accumulation": batch.global_batch_size // (plan.micro_batch_size * dp)}
     return {"global_batch_size": batch.global_batch_size}
+
+
+def _of_world(change: Change, wording: Wording) -> dict[str, object]:
+    """The shards of a file whose world is the product of all degrees, so that it stays."""
+    moved = [pair for name, pair in change.items() if name in ("tp", "cp", "ep")]
+    if wording.shards is None or not moved:
+        return {}
+    old, new = (math.prod(int(str(pair[at])) for pair in moved) for at in (0, 1))
+    return {"shards": wording.shards * old // new}
 
 
 def _spelled(value: object, convert: Convert) -> str | None:

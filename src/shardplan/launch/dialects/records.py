@@ -3,7 +3,9 @@
 A file of ``data/dialects`` has a row per option: the field that it states, its names (the first that is given counts),
 how its value is read, and what holds where it is not given. Options that plans are exported with stand in capability
 records (``stacks``) and are read backwards, but those of fields that rules read (``by_rule``). ``priced_by`` names the
-stack whose rules and behaviour hold; without one the library's defaults do.
+stack whose rules and behaviour hold; without one the library's defaults do. For proposals of an audit,
+``of_some_programs`` lists fields whose options are proposed only where a file has them, and ``earlier`` matches keys of
+versions before the record's.
 """
 
 from __future__ import annotations
