@@ -307,6 +307,8 @@ def _numbers(case: LaunchCase) -> list[Sequence[Word]]:
         found += [["--exp-avg-dtype", job.moment_dtype], ["--exp-avg-sq-dtype", job.moment_dtype]]
     if job.software.quantised_weights and job.precision in ("fp8", "mxfp8"):
         found.append(["--fp8-param-gather"])
+        if case.plan.sharding == "ddp":  # of one replica: it has nothing to share, and fp8 weights want its optimizer
+            found.append(["--use-distributed-optimizer"])
         if job.precision == "mxfp8" and case.plan.sharding == "zero1" and case.plan.overlap_dp:
             found.append(["--reuse-grad-buf-for-mxfp8-param-ag"])
     if case.plan.sharding in ("zero2", "zero3", "hsdp"):

@@ -6,28 +6,53 @@ Names: ``nemo/collections/llm/recipes``, ``nemo/lightning/pytorch/strategies/meg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import log
 from typing import Final
 
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_lm
-from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    detail_placeholders,
+    detail_word,
+    llama3_factor,
+    unknown_details,
+)
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, exported
 from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
-SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
-_NEWER: Final = ("vocab_size",)
-"""Fields of the tokenizer."""
+SAID: Final = ("dropout", "grad_dtype", "quantised_weights", "blocking_launches", "loss_kernel")
+_UNSAID: Final = ("vocab_size", "window_size", "window_attn_skip_freq", "attention_backend", "softmax_type")
+"""Fields of the tokenizer, and of types that the command line does not read (tuples and enumerations)."""
+_UNSAID_FEATURES: Final = ("windows", "sinks", "output_gate", "latent_experts")
+_FILES: Final[Mapping[str, Mapping[str, float]]] = {
+    "llama3.1": {"llama31_8b": 8e9, "llama31_70b": 70e9, "llama31_405b": 405e9},
+    "gated": {"llama3_8b": 8e9, "llama3_70b": 70e9},
+    "plain": {"gpt3_175b": 175e9},
+    "experts": {"mixtral_8x7b": 47e9, "mixtral_8x22b": 141e9},
+    "latent": {"deepseek_v2_lite": 16e9, "deepseek_v2": 236e9},
+}
+"""Recipes by the kind of their model, with its parameters."""
+_OF_RECIPE: Final[Mapping[str, Mapping[str, object]]] = {
+    "latent": {
+        "mtp_num_layers": None, "q_lora_rank": None, "moe_router_num_groups": None, "moe_router_group_topk": None,
+        "moe_router_topk_scaling_factor": None, "moe_shared_expert_overlap": False,
+        "moe_shared_expert_intermediate_size": None,
+    },
+}  # fmt: skip
+"""What a recipe's model has and another of its kind need not have."""
+_LLAMA31: Final = 8
+"""Factor of the scaled positions of its recipes."""
 
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
-    features = [
-        name for name in megatron_lm.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")
-    ]
-    unsaid = megatron_lm.lost_details(case, _activation(case), states_scaling=False)
+    features = [name for name in megatron_lm.features(case.decoder) if name not in _UNSAID_FEATURES]
+    unsaid = megatron_lm.lost_details(case, _activation(case), states_scaling=_kind(case) == "llama3.1")
     lost = (*_vocabulary(case), *losses(case, said=SAID, features=features), *unsaid)
     relied = _relies_on(case)
     script = LaunchText(
@@ -37,8 +62,8 @@ def export(case: LaunchCase) -> Export:
         environment=megatron_lm.environment(case),
         options={
             "Model": _model(case),
-            "Plan": [[f"{key}={value}"] for key, value in pairs(case.options.options).items()],
-            "Training": _training(case),
+            "Plan": [["trainer.callbacks=[]"], *([f"{key}={value}"] for key, value in _plan(case).items())],
+            "Training": _training(),
         },
         program=["nemo", "llm", "pretrain", "--yes", "--factory", f"{_recipe(case)}({_nodes(case)})"],
     )
@@ -53,17 +78,40 @@ def _nodes(case: LaunchCase) -> str:
     return f"num_nodes={case.num_nodes}, num_gpus_per_node={case.processes_per_node}"
 
 
+def _kind(case: LaunchCase) -> str:
+    """The kind of recipe whose activation, attention and scaling of positions are the model's."""
+    d = case.decoder
+    if isinstance(d.attention, LatentAttention):
+        return "latent"
+    if not d.gated:
+        return "plain"
+    if d.experts is not None:
+        return "experts"
+    return "llama3.1" if llama3_factor(case) == _LLAMA31 else "gated"
+
+
 def _recipe(case: LaunchCase) -> str:
-    """A recipe whose activation and kind of attention are the model's; all sizes are given over it."""
-    if isinstance(case.decoder.attention, LatentAttention):
-        return "deepseek_v3"
-    if not case.decoder.gated:
-        return "gpt3_175b"
-    return "llama3_8b" if case.decoder.experts is None else "mixtral_8x7b"
+    """The recipe of that kind whose size is nearest; all sizes are given over it."""
+    sizes, own = _FILES[_kind(case)], case.model.num_parameters
+    return min(sizes, key=lambda name: abs(log(sizes[name] / own)))
+
+
+def _plan(case: LaunchCase) -> dict[str, str]:
+    """Options of the record, with the gradients of the plan and 8 bits in every layer."""
+    job, found = case.job, pairs(case.options.options)
+    plugin = {"grad_reduce_in_fp32": job.grad_dtype == "fp32"}
+    if job.precision in ("fp8", "mxfp8"):
+        gathers = job.software.quantised_weights
+        plugin |= {"first_last_layers_bf16": False, "fp8_param_gather": gathers}
+        plugin["reuse_grad_buf_for_mxfp8_param_ag"] = (
+            gathers and job.precision == "mxfp8" and case.plan.sharding == "zero1"
+        )
+    return found | {f"trainer.plugins.{name}": text(is_on) for name, is_on in plugin.items()}
 
 
 def _model(case: LaunchCase) -> list[Sequence[Word]]:
-    values = {name: value for name, value in model_values(case).items() if name not in _NEWER}
+    values = {**_OF_RECIPE.get(_kind(case), {}), **model_values(case)}
+    values = {name: value for name, value in values.items() if name not in _UNSAID}
     return [
         *([f"model.config.{name}={text(value)}"] for name, value in values.items()),
         *([[detail_word(case, ROTARY_BASE, "model.config.rotary_base=")]] if any(case.decoder.rotary) else []),
@@ -76,11 +124,8 @@ def _activation(case: LaunchCase) -> str:
     return "silu" if case.decoder.gated else "gelu"
 
 
-def _training(case: LaunchCase) -> list[Sequence[Word]]:
-    in_fp32 = "true" if case.job.grad_dtype == "fp32" else "false"
-    gradients = [[f"trainer.plugins.grad_reduce_in_fp32={in_fp32}"]] if case.job.precision != "fp32" else []
+def _training() -> list[Sequence[Word]]:
     return [
-        *gradients,
         [Given("TRAIN_STEPS", "trainer.max_steps=")],
         [Given("LEARNING_RATE", "optim.config.lr=")],
         [Given("MIN_LEARNING_RATE", "optim.lr_scheduler.min_lr=")],

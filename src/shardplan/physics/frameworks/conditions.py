@@ -114,6 +114,8 @@ FACTS: Final[Mapping[str, Fact]] = {
     "precision": lambda s, _d: s.job.precision,
     "optimizer": lambda s, _d: s.job.optimizer,
     "base_weights": lambda s, _d: s.job.base_weights,
+    "grad_dtype": lambda s, _d: s.job.grad_dtype,
+    "quantised_weights": lambda s, _d: s.job.software.quantised_weights,
     **{name: _of_software(name) for name in (*CHOICES, *CHOSEN)},
     "layers": lambda s, _d: s.model.num_hidden_layers,
     "kv_heads": lambda s, _d: gcd(*s.kv_heads),
@@ -132,7 +134,7 @@ blocks of multi-token prediction; ``tied``: whether input and output embeddings
 are one table; ``latent``, ``windows``: whether layers have latent attention, or attend to a sliding
 window; ``vendor``, ``generation``: the accelerator's maker
 and its generation (``hopper``); ``scale_up``: accelerators of a scale-up domain, or those that the
-job uses of each where it uses several alike; ``replicas``: dp cp; ``uneven``: whether model chunks differ in their
+job uses of each where it uses several alike; ``grad_dtype`` and ``quantised_weights``: the job's; ``replicas``: dp cp; ``uneven``: whether model chunks differ in their
 layers. ``overlap_pp``, ``sharding_degree`` and ``microbatch_group_size`` are what holds where the plan leaves them
 open. Fields of the software that have named values are facts too (``moe_dispatcher``), and
 ``fused_loss``."""
@@ -153,6 +155,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlap_pp": ("overlap_pp", "vp"),
     **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
     **dict.fromkeys(("vendor", "generation", "precision", "optimizer", "base_weights", "layers"), ()),
+    **dict.fromkeys(("grad_dtype", "quantised_weights"), ()),
     **{name: () for name in CHOICES if name not in CHOSEN},
     **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied", "latent", "windows"), ()),
 }
