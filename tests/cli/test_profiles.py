@@ -78,7 +78,7 @@ def test_nothing_is_dropped_where_there_is_little_room(columns: int) -> None:
 def test_a_generation_shows_only_what_its_parts_can_use() -> None:
     shown = {(row["name"], row["key"]) for row in answer("profiles", "hopper")["constants"]}
     rated = {key for name, key in shown if name == "accelerator_rate"}
-    assert rated == {"gh200-96gb", "gh200-144gb", "h100-sxm-96gb-500w"}  # those fitted are of other generations
+    assert rated == {"gh200-96gb", "gh200-144gb", "h100-sxm-96gb-500w"}
     assert not {"ici", "xgmi", "hccs", "neuronlink"} & {key for name, key in shown if name == "network_efficiency"}
     assert {"nvlink", "pcie", "efa", "other"} <= {key for name, key in shown if name == "network_efficiency"}
     assert ("matmul_efficiency", "nvfp4") not in shown  # Blackwell is the first that has it
