@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.launch.audit.proposals import STYLES, Sample, changed, exports, samples, written
+from tests.launch.audit.changed_files import changed, written
+from tests.launch.audit.proposals import STYLES, Sample, exports, samples
 
 from shardplan import load_cluster, load_model
 from shardplan.estimation.estimate import Estimate
