@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tests.launch.export.cases import Launch
@@ -82,21 +82,21 @@ class Runnable(NamedTuple):
         )  # fmt: skip
 
 
-def varied(to: str, version: str | None, number: int) -> Iterator[Runnable]:
+def varied(to: str, version: str | None, number: int, models: Sequence[str] = MODELS) -> Iterator[Runnable]:
     """Plans that the framework ``to`` runs, the same at every call, and no two alike."""
     rng = random.Random(f"{to} {version}")  # noqa: S311  # a sample, no secret
     known = set[object]()
     while len(known) < number:
-        found = _drawn(rng, to, version)
+        found = _drawn(rng, to, version, models)
         if found is not None and (key := (found.question.model.name, found.plan, found.question.job)) not in known:
             known.add(key)
             yield found
 
 
-def _drawn(rng: random.Random, to: str, version: str | None) -> Runnable | None:
+def _drawn(rng: random.Random, to: str, version: str | None, models: Sequence[str]) -> Runnable | None:
     """A plan that the framework runs: what was drawn, without the fields that it refuses; None where it has none."""
     stack = stack_of(target_named(to), version)
-    model, cluster = load_model(rng.choice(MODELS)), load_cluster(rng.choice(CLUSTERS.get(to, ("dgx-h100",))))
+    model, cluster = load_model(rng.choice(models)), load_cluster(rng.choice(CLUSTERS.get(to, ("dgx-h100",))))
     total, rounds = rng.choice((8, 16, 64, 512)), rng.choice((1, 2, 4))
     of_plan = _degrees(rng, stack, model, total)
     of_job = {"sequence_length": rng.choice((4096, 8192)), **_some(rng, OF_JOB, one_in=5)}

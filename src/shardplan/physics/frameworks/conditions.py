@@ -22,7 +22,7 @@ import numpy as np
 from shardplan.base.arrays import Flags
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import dataclass
-from shardplan.inputs.layers import MLP, Attention, LatentAttention
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, recompute_modules
 from shardplan.inputs.plan_numbers import Degrees, Setting, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.software import CHOICES, CHOSEN
@@ -69,6 +69,10 @@ def _is_uneven(s: Setting, d: Degrees) -> Flags:
 
 def _has_mtp(s: Setting) -> bool:
     return s.model.num_mtp_layers > 0
+
+
+def _has_window(layer: Layer) -> bool:
+    return isinstance(layer.mixer, Attention) and layer.mixer.window is not None
 
 
 def _of_plan(name: str) -> Fact:
@@ -125,7 +129,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "mtp_layers": lambda s, _d: s.model.num_mtp_layers,
     "tied": lambda s, _d: s.model.tie_word_embeddings,
     "latent": lambda s, _d: any(isinstance(kind.mixer, LatentAttention) for kind in s.model.layer_kinds),
-    "windows": lambda s, _d: any(isinstance(k.mixer, Attention) and k.mixer.window for k in s.model.layer_kinds),
+    "windows": lambda s, _d: any(_has_window(kind) for kind in s.model.layer_kinds),
 }  # fmt: skip
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
