@@ -156,7 +156,7 @@ def take_notes(facts: Facts, document: Document) -> None:
 READ: Final = (
     "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
     "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, OLMo, InternEvo, recipes of "
-    "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp"
+    "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp, programs with FSDP of PyTorch"
 )
 """Frameworks whose files are read."""
 
