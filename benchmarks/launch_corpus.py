@@ -40,7 +40,11 @@ COLUMNS: Mapping[str, str] = {
 }  # fmt: skip
 """Columns of the corpus and the keys of a reading."""
 MEANT = {"fsdp": "zero3", "none": "ddp", "adamw": "adam", "int8": "int8", "yes": "true", "no": "false"}
-POLICIES_OF_MAXTEXT = {"minimal_with_context": "activation,layernorm", "minimal": "activation,core_attn,layernorm"}
+POLICIES_OF_MAXTEXT = {
+    "minimal_with_context": "activation,layernorm",
+    "minimal": "activation,core_attn,layernorm",
+    "qkv_proj_offloaded": "activation,core_attn,layernorm,mlp",
+}
 OPEN = re.compile(r"(env|arg|cmd|arith|placeholder)\b")
 
 
