@@ -151,8 +151,9 @@ def take_notes(facts: Facts, document: Document) -> None:
 
 READ: Final = (
     "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
-    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, OLMo, InternEvo, recipes of "
-    "Megatron-Bridge and NeMo 2, FlagScale, levanter, lingua, torchtune, fms-fsdp"
+    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, OLMo, OLMo-core, InternEvo, recipes of "
+    "Megatron-Bridge and NeMo 2, NeMo Automodel, Primus, FlagScale, prime-rl (supervised), VeOmni, Oumi, LitGPT, "
+    "levanter, lingua, torchtune, fms-fsdp, settings of MLPerf"
 )
 """Frameworks whose files are read."""
 
