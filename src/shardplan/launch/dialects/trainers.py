@@ -215,8 +215,6 @@ def _rules(facts: Facts, config: Settings) -> None:
     fsdp_facts(facts, config)
     if facts.framework == "hf-trainer" and not config.has("deepspeed"):
         copy_facts(facts, config)
-    elif facts.framework == "llama-factory" and "sharding" not in facts and not config.has("deepspeed"):
-        facts.note("neither deepspeed nor fsdp: plain data parallelism, unless accelerate starts it; give its file too")
 
 
 FORMATS: Final = (
