@@ -72,6 +72,13 @@ def _worked_out_again(facts: Facts) -> None:
     batch_of(facts)
 
 
+def note_no_shards(facts: Facts) -> None:
+    """Says that a trainer's file alone shards nothing: how it is started may."""
+    known = facts.facts.get("sharding")
+    if facts.framework == "llama-factory" and known is not None and (known.value, known.origin) == ("ddp", "assumed"):
+        facts.note("neither deepspeed nor fsdp: plain data parallelism, unless accelerate starts it; give its file too")
+
+
 def take_one_node(facts: Facts, ask: Ask) -> None:
     """The accelerators of a node of the cluster, where the launcher takes all that it finds, or counts them."""
     counted, nodes = facts.missing.get("per_node", ()), facts.number("nodes")

@@ -264,7 +264,7 @@ def finish(facts: Facts) -> None:
         ("sequence_length", "the training script"),
         ("model", "the training script: --model"),
     ):
-        if key not in facts:
+        if key != "num_accelerators" or key not in facts:
             facts.miss(key, (need,))
     if "global_batch_size" not in facts:
         needs = [
