@@ -86,7 +86,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--global-batch-size", "1.5", "--global-batch-size is"),
             ("--top", "0", "--top is"),
             ("--top", "many", "--top is"),
-            ("--routing", "0.5", "1 or morethe nearest is 1"),
+            ("--routing", "0.5", "from 1 to 1,000the nearest is 1"),
             ("--routing", "nan", "unknown routing 'nan'"),
             ("--routing", "lerned", "did you mean learned"),
             ("--routing", "0.5,0.6", "add up to 1.1, not to 1the nearest is 1"),

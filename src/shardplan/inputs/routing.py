@@ -90,7 +90,7 @@ def routing_of(text: str) -> Routing:
     if not 1 <= ratio <= MOST_RATIO:
         near = 1.0 if ratio < 1 else MOST_RATIO
         raise InputError(
-            f"routing is {shown(text)}; a ratio of the most loaded rank to the mean is 1 or more",
+            f"routing is {shown(text)}; a ratio of the most loaded rank to the mean is from 1 to {MOST_RATIO:,.0f}",
             rule=f"a ratio of the most loaded rank to the mean is from 1 to {MOST_RATIO:,.0f}",
             hint=f"the nearest is {near:g}",
         )
