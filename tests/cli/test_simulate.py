@@ -204,7 +204,7 @@ def test_imbalanced_experts(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("even.json", "uneven.json")]
     asked = ("qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", 16, "--global-batch-size", 64, "--pp", 2, "--ep", 8)
     assert run("estimate", *asked, "--json", files[0]).exit_code in (0, 1)
-    assert run("estimate", *asked, "--moe-imbalance", 1.3, "--json", files[1]).exit_code in (0, 1)
+    assert run("estimate", *asked, "--routing", 1.3, "--json", files[1]).exit_code in (0, 1)
     even, uneven = (answer("simulate", file)["step_time_s"] for file in files)
     assert even < uneven
     assert answer("simulate", files[0], "--expert-imbalance", "1.3")["step_time_s"] == pytest.approx(uneven, rel=1e-12)

@@ -46,7 +46,7 @@ def test_a_plan_file_of_python_is_a_question_of_a_page() -> None:
         "--train lora --base-weights nf4 --lora-rank 64 --lora-targets all",
         "--documents 1024,2048 --price 2.5 --tokens 15.6T",
         "--node-size 4 --inter-node-bandwidth 25GB/s --inter-node-latency 7us",
-        "--precision fp8 --grad-dtype fp32 --optimizer muon --moe-imbalance 1.2",
+        "--precision fp8 --grad-dtype fp32 --optimizer muon --routing 1.2",
         "--accelerator a100-sxm-80gb --memory 141GB --dropout --freeze embedding",
         "--stack any --intra-node-bandwidth 333333333B/s --memory-bandwidth 3TB/s",
     ],

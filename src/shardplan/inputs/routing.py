@@ -90,7 +90,7 @@ def routing_of(text: str) -> Routing:
     if not 1 <= ratio <= MOST_RATIO:
         near = 1.0 if ratio < 1 else MOST_RATIO
         raise InputError(
-            f"routing is {shown(text)}",
+            f"routing is {shown(text)}; a ratio of the most loaded rank to the mean is from 1 to {MOST_RATIO:,.0f}",
             rule=f"a ratio of the most loaded rank to the mean is from 1 to {MOST_RATIO:,.0f}",
             hint=f"the nearest is {near:g}",
         )
@@ -108,7 +108,9 @@ def _shares(text: str) -> Mapping[int, float]:
     total = math.fsum(values)
     if abs(total - 1) > NEAR_ONE:
         factor = f"divide each by {total:g}" if total > 0 else "give the share of each expert"
-        raise InputError(f"the shares of routing add up to {total:g}", rule=_RULE, hint=f"the nearest is 1: {factor}")
+        raise InputError(
+            f"the shares of routing add up to {total:g}, not to 1", rule=_RULE, hint=f"the nearest is 1: {factor}"
+        )
     return {number: value / total for number, value in zip(numbers, values, strict=True)}
 
 

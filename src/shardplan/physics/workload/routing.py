@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
 
 import numpy as np
 
@@ -48,8 +47,10 @@ def check_routing(model: ModelConfig, job: Job) -> None:
 
 def most_loaded_of(model: ModelConfig, job: Job, ep: Numbers) -> Numbers:
     """The same of the layers of a model whose ranks differ most; 1 without experts."""
-    loads = [most_loaded(moe, job, ep) for moe in _mixtures(model)]
-    return reduce(np.maximum, loads, 1.0)
+    most: Numbers = 1.0
+    for moe in _mixtures(model):
+        most = np.maximum(most, most_loaded(moe, job, ep))
+    return most
 
 
 def _mixtures(model: ModelConfig) -> list[MixtureOfExperts]:
