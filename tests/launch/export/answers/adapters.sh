@@ -6,9 +6,8 @@
 #   - train lora
 #   - lora rank 16
 #   - lora targets q,v
-#   - scaling of rotary positions: llama3 (factor 8, low_freq_factor 1, high_freq_factor 4, original_max_position_embeddings 8192)
 # Left to the framework's defaults:
-#   - data and tokenizer are those of the recipe llama3_8b, which trains on mock data: name your data module
+#   - data and tokenizer are those of the recipe llama31_8b, which trains on mock data: name your data module
 
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=8
@@ -46,6 +45,7 @@ OPTIONS=(
     model.config.rotary_base=500000
     model.config.layernorm_epsilon=1e-05
     # Plan
+    'trainer.callbacks=[]'
     trainer.strategy.tensor_model_parallel_size=2
     trainer.strategy.sequence_parallel=true
     model.config.tp_comm_overlap=false
@@ -59,11 +59,11 @@ OPTIONS=(
     data.global_batch_size=512
     data.seq_length=4096
     model.config.seq_length=4096
-    trainer.plugins=bf16_mixed
+    trainer.plugins=nemo.collections.llm.recipes.precision.mixed_precision.bf16_mixed
     optim.config.optimizer=adam
     model.config.recompute_granularity=None
-    # Training
     trainer.plugins.grad_reduce_in_fp32=false
+    # Training
     "trainer.max_steps=$TRAIN_STEPS"
     "optim.config.lr=$LEARNING_RATE"
     "optim.lr_scheduler.min_lr=$MIN_LEARNING_RATE"
@@ -71,4 +71,4 @@ OPTIONS=(
     "log.log_dir=$CHECKPOINTS"
 )
 
-srun nemo llm pretrain --yes --factory 'llama3_8b(num_nodes=1, num_gpus_per_node=8)' "${OPTIONS[@]}"
+srun nemo llm pretrain --yes --factory 'llama31_8b(num_nodes=1, num_gpus_per_node=8)' "${OPTIONS[@]}"

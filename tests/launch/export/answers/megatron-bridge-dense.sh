@@ -1,8 +1,6 @@
 #!/bin/bash
 # Written by shardplan: llama-3.1-70b on 512 x h100-sxm-80gb (dgx-h100) with megatron-bridge 0.7.0.
 # Names of options as of 0.7.0, 2026-08-22 (github.com/NVIDIA-NeMo/Megatron-Bridge, 067f987d).
-# Not expressed here:
-#   - grad dtype bf16: mixed_precision by name reduces gradients in fp32; set grad_reduce_in_fp32 of its configuration in Python
 # Left to the framework's defaults:
 #   - the rest is that of the recipe vanilla_gpt_pretrain_1gpu_h100_bf16_config
 
@@ -53,6 +51,9 @@ OPTIONS=(
     model.cross_entropy_fusion_impl=te
     model.rope_scaling=true
     model.rope_scaling_factor=8
+    model.bias_dropout_fusion=true
+    model.bias_activation_fusion=true
+    model.apply_rope_fusion=true
     model.activation_func=silu
     model.rotary_base=500000
     model.layernorm_epsilon=1e-05
@@ -74,7 +75,7 @@ OPTIONS=(
     train.global_batch_size=512
     model.seq_length=4096
     dataset.seq_length=4096
-    mixed_precision=bf16_mixed
+    'mixed_precision={_target_:megatron.bridge.training.mixed_precision.MixedPrecisionConfig,bf16:true,params_dtype:{_target_:torch.bfloat16,_call_:false},pipeline_dtype:{_target_:torch.bfloat16,_call_:false},grad_reduce_in_fp32:false}'
     optimizer.optimizer=adam
     model.recompute_granularity=null
     # Training

@@ -1,10 +1,8 @@
 #!/bin/bash
 # Written by shardplan: deepseek-v3 on 1024 x h100-sxm-80gb (dgx-h100) with megatron-bridge 0.7.0.
 # Names of options as of 0.7.0, 2026-08-22 (github.com/NVIDIA-NeMo/Megatron-Bridge, 067f987d).
-# Not expressed here:
-#   - grad dtype bf16: mixed_precision by name reduces gradients in fp32; set grad_reduce_in_fp32 of its configuration in Python
 # Left to the framework's defaults:
-#   - the rest is that of the recipe deepseek_v3_pretrain_1024gpu_h100_bf16_config
+#   - the rest is that of the recipe vanilla_gpt_pretrain_1gpu_h100_bf16_config
 #   - the router's balancing: set it as the model has it
 
 #SBATCH --nodes=128
@@ -30,19 +28,20 @@ HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n
 
 OPTIONS=(
     # Recipe
-    --recipe deepseek_v3_pretrain_1024gpu_h100_bf16_config
+    --recipe vanilla_gpt_pretrain_1gpu_h100_bf16_config
     --mode pretrain
     # Model
+    ++model._target_=megatron.bridge.models.mla_provider.MLAModelProvider
     model.num_layers=61
     model.hidden_size=7168
     model.ffn_hidden_size=18432
     model.num_attention_heads=128
     model.multi_latent_attention=true
-    model.q_lora_rank=1536
-    model.kv_lora_rank=512
-    model.qk_head_dim=128
-    model.qk_pos_emb_head_dim=64
-    model.v_head_dim=128
+    ++model.q_lora_rank=1536
+    ++model.kv_lora_rank=512
+    ++model.qk_head_dim=128
+    ++model.qk_pos_emb_head_dim=64
+    ++model.v_head_dim=128
     model.qk_layernorm=true
     model.add_bias_linear=false
     model.add_qkv_bias=false
@@ -65,13 +64,15 @@ OPTIONS=(
     model.vocab_size=129280
     model.cross_entropy_loss_fusion=true
     model.cross_entropy_fusion_impl=te
-    model.rope_type=yarn
+    ++model.rope_type=yarn
     model.rotary_scaling_factor=40
-    model.original_max_position_embeddings=4096
-    model.beta_fast=32
-    model.beta_slow=1
-    model.mscale=1
-    model.mscale_all_dim=1
+    ++model.original_max_position_embeddings=4096
+    ++model.beta_fast=32
+    ++model.beta_slow=1
+    ++model.mscale=1
+    ++model.mscale_all_dim=1
+    model.bias_dropout_fusion=true
+    model.bias_activation_fusion=true
     model.activation_func=silu
     model.rotary_base=10000
     model.layernorm_epsilon=1e-06
@@ -79,7 +80,7 @@ OPTIONS=(
     model.tensor_model_parallel_size=1
     model.context_parallel_size=1
     model.pipeline_model_parallel_size=8
-    'model.pipeline_model_parallel_layout=Et*8|(t*8|)*6t*5mL'
+    'model.pipeline_model_parallel_layout='"'"'Et*8|(t*8|)*6t*5mL'"'"''
     model.overlap_p2p_comm=false
     model.batch_p2p_comm=true
     model.expert_model_parallel_size=64
@@ -95,7 +96,7 @@ OPTIONS=(
     train.global_batch_size=512
     model.seq_length=4096
     dataset.seq_length=4096
-    mixed_precision=bf16_mixed
+    'mixed_precision={_target_:megatron.bridge.training.mixed_precision.MixedPrecisionConfig,bf16:true,params_dtype:{_target_:torch.bfloat16,_call_:false},pipeline_dtype:{_target_:torch.bfloat16,_call_:false},grad_reduce_in_fp32:false}'
     optimizer.optimizer=adam
     model.recompute_granularity=null
     # Training

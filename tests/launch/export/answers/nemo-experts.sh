@@ -40,6 +40,7 @@ OPTIONS=(
     model.config.moe_router_topk=2
     model.config.moe_ffn_hidden_size=14336
     model.config.moe_layer_freq=1
+    model.config.moe_router_pre_softmax=false
     model.config.gated_linear_unit=true
     model.config.normalization=RMSNorm
     model.config.position_embedding_type=rope
@@ -47,6 +48,7 @@ OPTIONS=(
     model.config.rotary_base=1000000
     model.config.layernorm_epsilon=1e-05
     # Plan
+    'trainer.callbacks=[]'
     trainer.strategy.tensor_model_parallel_size=2
     trainer.strategy.sequence_parallel=true
     model.config.tp_comm_overlap=false
@@ -64,13 +66,13 @@ OPTIONS=(
     data.global_batch_size=512
     data.seq_length=4096
     model.config.seq_length=4096
-    trainer.plugins=bf16_mixed
+    trainer.plugins=nemo.collections.llm.recipes.precision.mixed_precision.bf16_mixed
     optim.config.optimizer=adam
     model.config.recompute_granularity=full
     model.config.recompute_method=uniform
     model.config.recompute_num_layers=1
-    # Training
     trainer.plugins.grad_reduce_in_fp32=false
+    # Training
     "trainer.max_steps=$TRAIN_STEPS"
     "optim.config.lr=$LEARNING_RATE"
     "optim.lr_scheduler.min_lr=$MIN_LEARNING_RATE"

@@ -175,9 +175,7 @@ def _gradients(facts: Facts, pairs: Mapping[str, Option]) -> None:
     stated = dict(re.findall(r"(\w+):(true|false)\b", (mixed.value if mixed is not None else None) or ""))
     if mixed is not None and "grad_reduce_in_fp32" in stated:
         short = "fp16" if facts.value("precision") == "fp16" else "bf16"
-        facts.state(
-            "grad_dtype", "fp32" if stated["grad_reduce_in_fp32"] == "true" else short, mixed.place, mixed.name
-        )
+        facts.state("grad_dtype", "fp32" if stated["grad_reduce_in_fp32"] == "true" else short, mixed.place, mixed.name)
         facts.state("software.quantised_weights", stated.get("fp8_param_gather") == "true", mixed.place, mixed.name)
         return
     option = pairs.get("trainer.plugins.grad_reduce_in_fp32") or pairs.get("ddp.grad_reduce_in_fp32")
