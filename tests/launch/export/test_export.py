@@ -349,7 +349,11 @@ def test_names_cannot_end_a_comment() -> None:
 
 YARN = {
     ("megatron-lm", "deepseek-v3"): ["--rope-type yarn", "--rotary-scaling-factor 40", "--mscale-all-dim 1"],
-    ("megatron-bridge", "kimi-k2"): ["model.rotary_scaling_factor=32", "model.beta_fast=1", "model.mscale_all_dim=1"],
+    ("megatron-bridge", "kimi-k2"): [
+        "model.rotary_scaling_factor=32",
+        "++model.beta_fast=1",
+        "++model.mscale_all_dim=1",
+    ],
     ("megatron-bridge", "gpt-oss-20b"): [
         "model.position_embedding_type=yarn",
         "model.yarn_rotary_scaling_factor=32",

@@ -33,7 +33,7 @@ _OF_LATENT: Final = (
     "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
 )  # fmt: skip
 MIXED: Final = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
-_AS_NAMED: Final = {("bf16", "fp32"), ("fp16", "fp16"), ("fp32", "fp32")}
+_AS_NAMED: Final = {("bf16", "fp32"), ("fp16", "fp16")}
 """Precisions with the gradients that ``mixed_precision`` by name gives them."""
 _LOW: Final[Mapping[str, Mapping[str, str]]] = {
     "fp8": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
@@ -41,16 +41,12 @@ _LOW: Final[Mapping[str, Mapping[str, str]]] = {
     "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
 """Formats of 8 and 4 bits, in every layer: by name the first and last layers stay in bf16."""
-SAID: Final = (
-    "attention", "dropout", "grad_dtype", "moment_dtype", "quantised_weights", "blocking_launches", "loss_kernel",
-)  # fmt: skip
-"""Fields of a job and of its software that are written."""
 
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
     lost = (
-        *losses(case, said=SAID, features=megatron_lm.features(case.decoder)),
+        *losses(case, said=megatron_lm.said(case), features=megatron_lm.features(case.decoder)),
         *megatron_lm.lost_details(case, _activation(case), states_scaling=scaling_of_bridge(case) is not None),
     )
     relied = _relies_on(case)
@@ -121,9 +117,9 @@ def _fusions(case: LaunchCase) -> dict[str, bool]:
 def _plan(case: LaunchCase) -> dict[str, str]:
     """Options of the record; the precision in full where its name stands for other gradients or layers."""
     job, found = case.job, pairs(case.options.options)
-    if (job.precision, job.grad_dtype) not in _AS_NAMED:
+    if job.precision != "fp32" and (job.precision, job.grad_dtype) not in _AS_NAMED:
         found["mixed_precision"] = _mixed(case)
-    if job.moment_dtype != "fp32":
+    if job.moment_dtype in _DTYPES and megatron_lm.has_adam_16(job):
         found["optimizer.use_precision_aware_optimizer"] = "true"
         found |= {f"optimizer.{name}": _DTYPES[job.moment_dtype] for name in ("exp_avg_dtype", "exp_avg_sq_dtype")}
     return found

@@ -211,7 +211,7 @@ _ADAM_16: Final = ("bf16", "fp16")
 def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-LM does not express."""
     lost = (
-        *losses(case, said=_said(case), features=features(case.decoder)),
+        *losses(case, said=said(case), features=features(case.decoder)),
         *lost_details(case, _activation(case), states_scaling=scaling_of_megatron_lm(case) is not None),
     )
     relied = _relies_on(case)
@@ -272,15 +272,15 @@ def _model(case: LaunchCase) -> list[Sequence[Word]]:
     ]
 
 
-def _said(case: LaunchCase) -> tuple[str, ...]:
+def said(case: LaunchCase) -> tuple[str, ...]:
     """Fields that options state; gradients have formats in bf16 and low precision alone, moments in Adam alone."""
     formats = {"fp32": ("fp32",), "fp16": ("fp16", "fp32")}.get(case.job.precision, ("bf16", "fp32"))
-    moments = ("fp32", *_ADAM_16) if _has_adam_16(case.job) else ("fp32",)
+    moments = ("fp32", *_ADAM_16) if has_adam_16(case.job) else ("fp32",)
     is_said = {"grad_dtype": case.job.grad_dtype in formats, "moment_dtype": case.job.moment_dtype in moments}
     return tuple(name for name in SAID if is_said.get(name, True))
 
 
-def _has_adam_16(job: Job) -> bool:
+def has_adam_16(job: Job) -> bool:
     """Whether moments may have 16 bits: Adam's, next to weights in 16 bits (``--use-precision-aware-optimizer``)."""
     return job.optimizer == "adam" and job.precision != "fp32"
 
@@ -301,7 +301,7 @@ def _numbers(case: LaunchCase) -> list[Sequence[Word]]:
         found.append(["--grad-reduce-in-bf16"])
     if job.precision == "fp16" and job.grad_dtype == "fp32":
         found.append(["--accumulate-allreduce-grads-in-fp32"])
-    if _has_adam_16(job) and job.moment_dtype in _ADAM_16:
+    if has_adam_16(job) and job.moment_dtype in _ADAM_16:
         offloaded = case.plan.offload == "optimizer"  # whose options have it already
         found += [] if offloaded else [["--use-precision-aware-optimizer"]]
         found += [["--exp-avg-dtype", job.moment_dtype], ["--exp-avg-sq-dtype", job.moment_dtype]]
