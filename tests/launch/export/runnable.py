@@ -93,22 +93,8 @@ def varied(to: str, version: str | None, number: int, models: Sequence[str] = MO
             yield found
 
 
-<<<<<<< HEAD
 def _drawn(rng: random.Random, to: str, version: str | None, models: Sequence[str]) -> Runnable | None:
     """A plan that the framework runs: what was drawn, without the fields that it refuses; None where it has none."""
-=======
-def varied(to: str, number: int, version: str | None = None) -> list[Runnable]:
-    """So many plans that the framework ``to`` runs, of all models in turn, the same on every call."""
-    pick = Random(f"{to} {version}").choice  # noqa: S311  # the same plans at every run
-    endless = (drawn(pick, to, version, (model,), SEVERAL) for _ in count() for model in ALL_MODELS)
-    return list(islice((each for each in endless if each is not None), number))
-
-
-def drawn(
-    pick: Pick, to: str, version: str | None, models: Sequence[str], clusters: Sequence[str] = ("dgx-h100",)
-) -> Runnable | None:
-    """A plan as ``pick`` chooses it; None where the framework does not run it."""
->>>>>>> h-export1
     stack = stack_of(target_named(to), version)
     model, cluster = load_model(rng.choice(models)), load_cluster(rng.choice(CLUSTERS.get(to, ("dgx-h100",))))
     total, rounds = rng.choice((8, 16, 64, 512)), rng.choice((1, 2, 4))

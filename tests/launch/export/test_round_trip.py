@@ -11,17 +11,11 @@ from typing import Any, Final
 
 import pytest
 from tests.launch.export.cases import LAUNCHES, Launch
-<<<<<<< HEAD
 from tests.launch.export.runnable import Runnable, varied
 
 from shardplan import load_cluster, load_model
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
-=======
-from tests.launch.export.runnable import Runnable, runnable, varied
-
-from shardplan.estimation.estimate import estimate_plan
->>>>>>> h-export1
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -52,12 +46,8 @@ NAMES: Final = {"stage_layers": "chunk_layers"}
 """Facts of a plan that say a field whatever its spelling."""
 NOT_READ: Final = ("tokens", "routing", "software")
 """Fields of a job that no launch file has."""
-<<<<<<< HEAD
 OF_JOB: Final = ("grad dtype ", "moment dtype ")
 """Parts of a job that some frameworks do not state."""
-=======
-FIELDS: Final = tuple(each.name for kind in (Plan, Job, Software) for each in fields(kind))
->>>>>>> h-export1
 BY_NAME: Final = ("deepspeed", "accelerate")
 """Frameworks whose files name a model that the user fills in."""
 
@@ -74,21 +64,6 @@ def test_what_is_exported_is_read_again(to: str, version: str | None) -> None:
     found = enumerate(varied(to, version, *((FEW, OF_MEGATRON) if to in MEGATRON else (PLANS,))))
     assert [(at, difference) for at, each in found for difference in differences(to, each)] == []
 
-
-ON_MEGATRON_CORE: Final = ("megatron-lm", "megatron-bridge", "nemo")
-
-
-@pytest.mark.parametrize("to", ON_MEGATRON_CORE)
-@pytest.mark.parametrize("part", range(6))
-def test_varied_plans_are_read_again_with_their_time(to: str, part: int) -> None:
-    """Sixty plans of all kinds of models: what is read is the plan, field by field, and takes as long."""
-    plans = [each for each in varied(to, 60) if each.question.model.name not in NO_PLAIN_DECODERS][part::6]
-    assert len(plans) > 5
-    assert {at: found for at, each in enumerate(plans) if (found := list(differences(to, None, each)))} == {}
-
-
-NO_PLAIN_DECODERS: Final = ("llama-4-scout",)
-"""Models that exports refuse: windows in some layers without rotary positions."""
 
 RARE: Final = {
     "deepspeed-recomputed": Launch(
@@ -134,7 +109,6 @@ def test_every_option_of_an_export_is_understood_and_breaks_no_rule(launch: Laun
     assert reading.breaks == ()
 
 
-<<<<<<< HEAD
 def differences(to: str, found: Runnable) -> Iterator[str]:
     """Fields that are read otherwise than they were exported, and fields of the plan that are not expressed."""
     q, made = found.question, found.export()
@@ -144,20 +118,6 @@ def differences(to: str, found: Runnable) -> Iterator[str]:
     if is_open(made):  # a user's own configuration decides these
         told = {"precision": q.job.precision, "optimizer": q.job.optimizer, "vp": str(found.plan.vp)}
     elif to in MEGATRON:
-=======
-def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:
-    """Fields that are read otherwise than they were exported, and are not named as not expressed."""
-    q = found.question
-    made = export_plan(
-        to, model=q.model, cluster=q.cluster, num_accelerators=q.num_accelerators, job=q.job, plan=found.plan,
-        version=version,
-    )  # fmt: skip
-    lost = [each.startswith(("the model:", "the vocabulary")) for each in made.not_expressed]
-    names_model = to in BY_NAME or any(lost) or "windows" in decoder_of(q.model).features  # which audits ask for
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in made.files.items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
->>>>>>> h-export1
         said = {"precision": q.job.precision, "recompute": found.plan.recompute}
         told = {name: value for name, value in said.items() if is_named(made, name)}
         told |= {"vp": str(found.plan.vp)} if names_model and found.plan.vp > 1 else {}  # follows from its layers
@@ -187,7 +147,6 @@ def _of_answer(made: Export, found: Runnable, question: Question, plan: Plan) ->
     read, exported = question.model.num_parameters, found.question.model.num_parameters
     if read != exported:
         yield f"parameters: {read} are read, {exported} were exported"
-<<<<<<< HEAD
     taken, expected = (estimate_plan(q, p).step_time for q, p in ((question, plan), (found.question, found.plan)))
     if taken != pytest.approx(expected, rel=1e-9) and not any(each.startswith(OF_JOB) for each in made.not_expressed):
         yield f"time: {taken} s for what is read, {expected} s for what was exported"
@@ -202,12 +161,6 @@ def _parts_lost(made: Export, model: ModelConfig) -> bool:
 def is_open(made: Export) -> bool:
     """Whether a user names a configuration of their own, since the framework has no layers like the model's."""
     return any(each.startswith("the model:") for each in made.not_expressed)
-=======
-    elif read == exported and not any(is_named(made, name) for name in FIELDS):
-        mine, other = estimate_plan(q, found.plan).step_time, estimate_plan(again.question, again.plan).step_time
-        if mine != pytest.approx(other, rel=1e-9):
-            yield f"time: {other} s are read, {mine} s were exported"
->>>>>>> h-export1
 
 
 def is_named(made: Export, name: str) -> bool:
