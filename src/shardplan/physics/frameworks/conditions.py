@@ -132,15 +132,14 @@ FACTS: Final[Mapping[str, Fact]] = {
     "windows": lambda s, _d: any(_has_window(kind) for kind in s.model.layer_kinds),
 }  # fmt: skip
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
-``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
-where none is given; ``experts`` and ``dense``: whether layers have them; ``mtp_layers``:
-blocks of multi-token prediction; ``tied``: whether input and output embeddings
-are one table; ``latent``, ``windows``: whether layers have latent attention, or attend to a sliding
-window; ``vendor``, ``generation``: the accelerator's maker
-and its generation (``hopper``); ``scale_up``: accelerators of a scale-up domain, or those that the
-job uses of each where it uses several alike; ``grad_dtype`` and ``quantised_weights``: the job's; ``replicas``: dp cp;
-``uneven``: whether model chunks differ in their layers. ``overlap_pp``, ``sharding_degree`` and
-``microbatch_group_size`` are what holds where the plan leaves them open. Fields of the software that have named values are facts too (``moe_dispatcher``), and
+``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is
+0 where none is given; ``experts`` and ``dense``: whether layers have them; ``mtp_layers``: blocks of multi-token
+prediction; ``tied``: whether input and output embeddings are one table; ``latent``, ``windows``: whether layers have
+latent attention, or attend to a sliding window; ``vendor``, ``generation``: the accelerator's maker and its
+generation (``hopper``); ``scale_up``: accelerators of a scale-up domain, or those that the job uses of each where it
+uses several alike; ``grad_dtype`` and ``quantised_weights``: the job's; ``replicas``: dp cp; ``uneven``: whether
+model chunks differ in their layers. ``overlap_pp``, ``sharding_degree`` and ``microbatch_group_size`` are what holds
+where the plan leaves them open. Fields of the software that have named values are facts too (``moe_dispatcher``), and
 ``fused_loss``."""
 
 
