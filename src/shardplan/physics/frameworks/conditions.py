@@ -133,8 +133,8 @@ are one table; ``vendor``, ``generation``: the accelerator's maker
 and its generation (``hopper``); ``scale_up``: accelerators of a scale-up domain, or those that the
 job uses of each where it uses several alike; ``grad_dtype`` and ``quantised_weights``: the job's; ``replicas``: dp cp;
 ``uneven``: whether model chunks differ in their layers. ``overlap_pp``, ``sharding_degree`` and
-``microbatch_group_size`` are what holds where the plan leaves them open. Fields of the software that have named values are facts too (``moe_dispatcher``), and
-``fused_loss``."""
+``microbatch_group_size`` are what holds where the plan leaves them open. Fields of the software that have named
+values are facts too (``moe_dispatcher``), and ``fused_loss``."""
 
 
 def _is_in(value: Any, options: Any) -> Flags:
