@@ -329,7 +329,12 @@ def test_numbers_that_no_run_has_are_refused_before_anything_is_made_of_them(
     [
         ("a.sh", "srun --mpi=pmix $LAUNCHER $CMD --foo 1", "srun (line 1)", "--env LAUNCHER=VALUE, --env CMD=VALUE"),
         ("a.sh", "sbatch -N 4 jobs/train_70b.sh", "sbatch (line 1)", "give jobs/train_70b.sh"),
-        ("a.sh", "python tune.py --data x --config conf.yaml", "tune.py (line 1) with", "conf.yaml"),
+        (
+            "a.sh",
+            "python tune.py --data x --config conf.yaml",
+            "whose configuration conf.yaml is not at hand",
+            "conf.yaml",
+        ),
         (
             "a.yaml",
             "model: {dim: 4}\ndistributed: {fsdp_type: full_shard}\n",

@@ -142,10 +142,10 @@ def _listed(name: str, option: Option) -> Iterator[Word]:
         if name in ("exp-avg-dtype", "exp-avg-sq-dtype") and text in _DTYPES:
             yield Word(text=_DTYPES[text], shown=word.shown, line=word.line, file=word.file)
             continue
-        if text is None or not re.fullmatch(r"\[[\w,. ]*\]", text) or name == "moe-layer-freq":
+        if text is None or not re.fullmatch(r"\[[\w,. ']*\]", text) or name == "moe-layer-freq":
             yield word
             continue
-        for part in filter(None, re.split(r"[,\s]+", text.strip("[]"))):
+        for part in filter(None, re.split(r"[,\s']+", text.strip("[]"))):
             yield Word(text=part, shown=part, line=word.line, file=word.file)
 
 
