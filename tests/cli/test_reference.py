@@ -47,6 +47,7 @@ def test_the_page_on_output_names_no_other_key() -> None:
     idle = answer("plan", *IDLE)
     assert idle["num_idle"] > 0
     known = set(answer("plan", *SMALL, *FEW, "--simulate-top", "3")) | set(idle)
+    known |= set(answer("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--stage", 0))
     table = OUTPUT.split("## Plan file")[1].split("### One element")[0]
     assert {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)

@@ -77,7 +77,7 @@ def test_a_layer_of_gpt_keeps_what_was_counted_by_hand() -> None:
     assert (kept - ends + masks) / factor == pytest.approx(layers * 34 * s * h, rel=1e-4)
     assert tensors["scores"].num_bytes / factor == pytest.approx(layers * 5 * heads * s**2)
     assert tensors["scores"].copies == layers
-    assert tensors["scores"].one / factor == pytest.approx(5 * heads * s**2)
+    assert tensors["scores"].one == pytest.approx(factor * 5 * heads * s**2)
 
 
 def test_an_interleaved_pipeline_keeps_its_last_chunk_once() -> None:

@@ -21,7 +21,8 @@ def errors() -> dict[str, float]:
     found = {}
     for one in asked:
         priced = PricedPlan.of(one.question, one.plan)
-        found[one.run.id] = priced.memory_of(len(priced.stages) - 1).total / (one.run.peak_memory_bytes or 1.0) - 1
+        last = float(priced.memory_of(len(priced.stages) - 1).total)
+        found[one.run.id] = last / (one.run.peak_memory_bytes or 1.0) - 1
     return found
 
 
