@@ -24,7 +24,6 @@ from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.hf.file import config_path
 from shardplan.inputs.readers.hub import cached_model
 from shardplan.inputs.readers.names import name_meant, taken_as
-from shardplan.inputs.routing import BALANCED
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import ATTENTION_GENERATIONS
@@ -69,7 +68,7 @@ def draft_of(run: MeasuredRun) -> Draft:
         sequence_length=run.sequence_length,
         global_batch_size=run.global_batch_size,
         software=software,
-        **{"routing": BALANCED, **choices.job},
+        **choices.job,
     )
     _settle_stages(choices, stack, model)
     return Draft(choices=choices, model=model, cluster=cluster, job=job, plan=Plan(**choices.plan))
