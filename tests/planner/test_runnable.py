@@ -218,7 +218,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("torchtitan", {"cp_comm": "p2p"}, "torchtitan exchanges keys", "--fix cp_comm=p2p", "set cp_comm to allgather"),
     ("torchtitan", {"recompute": "layernorm"}, "torchtitan supports recompute", "--fix recompute=layernorm", "op_sac"),
     ("nanotron", {"sharding": "zero3"}, "nanotron shards", "--fix sharding=zero3", "set sharding to ddp or zero1"),
-    ("deepspeed", {"pp": 2, "sharding": "zero3"}, "deepspeed with a pipeline supports", "sharding=zero3", "or pp to 1"),
+    ("deepspeed", {"pp": 2}, "models of Hugging Face transformers have no pipeline", "--fix pp=2", "set pp to 1"),
     ("maxtext", {"schedule": "zb-v"}, "maxtext runs pipelines", "--fix schedule=zb-v", "gpipe or breadth-first"),
     ("torchtitan", {"overlap_dp": False}, "always on", "--fix overlap_dp=False", "turn overlap_dp on"),
 ]
