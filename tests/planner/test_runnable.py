@@ -134,8 +134,9 @@ def test_a_search_lists_what_the_framework_runs_and_accounts_for_the_rest(name: 
     assert len(found) == len(set(found))
     assert len(counted) == len(set(counted))
     assert all(runs[plan] for plan in found)
-    assert {plain(plan) for plan in found} == {*counted}
-    assert {plain(plan) for plan in runnable if _is_limited(space, plan)} <= {*counted}
+    listed = {plain(plan) for plan in counted}  # a choice of one value stays in the plans that are counted
+    assert {plain(plan) for plan in found} == listed
+    assert {plain(plan) for plan in runnable if _is_limited(space, plan)} <= listed
     assert {plan for plan in found if has_replicas(question, plan) and _is_limited(free, plan)} <= runnable
     assert len(counted) + sum(rejected.values()) == num_combinations(space)
     left_out = [plan for plan in runnable if plan not in {*found} and _is_limited(space, plan)]
@@ -218,7 +219,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("torchtitan", {"cp_comm": "p2p"}, "torchtitan exchanges keys", "--fix cp_comm=p2p", "set cp_comm to allgather"),
     ("torchtitan", {"recompute": "layernorm"}, "torchtitan supports recompute", "--fix recompute=layernorm", "op_sac"),
     ("nanotron", {"sharding": "zero3"}, "nanotron shards", "--fix sharding=zero3", "set sharding to ddp or zero1"),
-    ("deepspeed", {"pp": 2, "sharding": "zero3"}, "deepspeed with a pipeline supports", "sharding=zero3", "or pp to 1"),
+    ("deepspeed", {"pp": 2}, "models of Hugging Face transformers have no pipeline", "--fix pp=2", "set pp to 1"),
     ("maxtext", {"schedule": "zb-v"}, "maxtext runs pipelines", "--fix schedule=zb-v", "gpipe or breadth-first"),
     ("torchtitan", {"overlap_dp": False}, "always on", "--fix overlap_dp=False", "turn overlap_dp on"),
 ]

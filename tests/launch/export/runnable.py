@@ -50,6 +50,8 @@ OF_JOB: Final[Mapping[str, tuple[Any, ...]]] = {
     "optimizer": ("sgd", "muon"),
     "grad_dtype": ("bf16", "fp32"),
 }
+NAMED_ALONE: Final = (("maxtext", "overlap_tp"),)
+"""Fields that an export only names as not expressed: flags of XLA turn them off."""
 MOST_MENDED: Final = 4
 """Times that fields are left out which a framework refuses."""
 REPLICAS: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp", "hpz")
@@ -146,4 +148,5 @@ def _degrees(rng: random.Random, stack: Stack, model: ModelConfig, total: int) -
     if found["sharding"] in (can.partial_shardings or ()) and smaller and rng.random() < 0.5:
         found["sharding_degree"] = rng.choice(smaller)
     found["recompute"] = rng.choice(POLICIES)
-    return found | _some(rng, SOMETIMES, one_in=8)
+    sometimes = {name: values for name, values in SOMETIMES.items() if (stack.name, name) not in NAMED_ALONE}
+    return found | _some(rng, sometimes, one_in=8)
