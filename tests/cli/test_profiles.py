@@ -83,7 +83,9 @@ def test_a_generation_shows_only_what_its_parts_can_use() -> None:
     assert {"nvlink", "pcie", "efa", "other"} <= {key for name, key in shown if name == "network_efficiency"}
     assert ("matmul_efficiency", "nvfp4") not in shown  # Blackwell is the first that has it
     tpu = {(row["name"], row["key"]) for row in answer("profiles", "tpu")["constants"]}
-    assert {key for name, key in tpu if name == "accelerator_rate"} == {"tpu-v5e", "tpu-v5p", "tpu-v6e"}
+    assert {key for name, key in tpu if name == "accelerator_rate"} == {
+        "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7-ironwood",
+    }  # fmt: skip
     assert ("network_efficiency", "ici") in tpu
     assert ("network_efficiency", "nvlink") not in tpu
     everything = {(row["name"], row["key"]) for row in answer("profiles", "default")["constants"]}

@@ -200,7 +200,10 @@ def test_an_estimate_says_that_the_framework_cannot_run_the_plan() -> None:
     given = ("estimate", *SMALL, "--pp", 2, "--vp", 2, "--sharding", "zero1", "--stack", "deepspeed")
     plan = answer(*given)["plans"][0]
     assert plan["step_time_s"] > 0
-    assert [each["rule"] for each in plan["refusals"]] == ["deepspeed runs pipelines by 1f1b"]
+    assert [each["rule"] for each in plan["refusals"]] == [
+        "deepspeed runs pipelines by 1f1b",
+        "models of Hugging Face transformers have no pipeline",
+    ]
     first = unwrapped(run(*given).stdout[:600])
     assert f"Not runnable on {load_stack('deepspeed').label}: deepspeed runs pipelines by 1f1b" in first
     assert "set vp to 1" in first

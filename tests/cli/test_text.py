@@ -126,11 +126,11 @@ def test_the_bar_of_memory_fills_by_parts() -> None:
 
 
 def test_a_part_that_no_run_covers_has_a_guess_with_the_reason_beside_it() -> None:
-    asked = ("llama-3.1-8b", "--cluster", "hgx-mi300x", "--gpus", "16", "--global-batch-size", "32")
+    asked = ("llama-3.1-8b", "--cluster", "gaudi3-hls3", "--gpus", "16", "--global-batch-size", "32")
     text = run("plan", *asked, *FEW).stdout
     assert "80 % band" not in text
     first = unwrapped(text[: text.index("Memory")])
-    assert re.search(r"Fits .* Outside the measured runs: no measured run covers AMD .*\. Plan ", first)
+    assert re.search(r"Fits .* Outside the measured runs: no measured run covers Intel .*\. Plan ", first)
     assert re.search(r"a guess from [0-9,]+ runs of other accelerators\)", first)
 
 
@@ -143,7 +143,7 @@ def test_the_nearest_measured_runs_take_three_lines_at_most() -> None:
 
 
 def test_memory_of_a_part_that_no_run_covers_is_a_guess_too() -> None:
-    asked = ("llama-3.1-8b", "--cluster", "hgx-mi300x", "--gpus", "16", "--global-batch-size", "32")
+    asked = ("llama-3.1-8b", "--cluster", "gaudi3-hls3", "--gpus", "16", "--global-batch-size", "32")
     text = run("plan", *asked, *FEW).stdout
     memory = text[text.index("Memory") : text.index("Step  ")]
     assert "a guess from" in unwrapped(memory)

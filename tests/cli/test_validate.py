@@ -147,7 +147,7 @@ def test_what_the_constants_have_seen_of_the_runs_is_said(tmp_path: Path) -> Non
     """The example's runs are published ones; the six of another paper's table in the test folder go by other names."""
     mine = tmp_path / "mine.yaml"
     run("calibrate", EXAMPLE, "--accelerator", "h100-sxm-80gb", "--out", mine)
-    shipped = "The constants were fitted to these runs; docs/accuracy.md counts with each family left out."
+    shipped = "The constants were fitted to these runs; docs/accuracy.md counts with each team left out."
     for arguments in ((EXAMPLE,), (EXAMPLE, "--profile", "hopper")):
         assert shipped in _told(*arguments)
     assert "fitted to" not in _told(PUBLISHED)

@@ -91,7 +91,7 @@ def test_a_missed_floor_names_who_misses_it(record: dict[str, Any]) -> None:
     labels = {row[0] for row in rows}
     assert {"step time, all", "peak memory, all tiers", "peak memory, tier A"} <= labels
     memory = next(row for row in rows if row[0] == "peak memory, all tiers")
-    assert memory[2].startswith("bloom 20.0 / 20.0 (62); nanotron 20.0 / 20.0 (19); ")
+    assert memory[2].startswith("bloom 20.0 / 20.0 (62); nanotron 20.0 / 20.0 (26); ")
     assert "internevo" not in memory[2]
     assert "Known causes of memory errors" in memory[3]
 
@@ -113,25 +113,25 @@ def test_large_families_are_held_against_the_acceptable_share() -> None:
     """Errors of others reach from -10 to 10 %: a family within that is all inside, one at 30 % all outside."""
     others = _residuals("others", [(number - 20) / 200 for number in range(41)])
     record = coverage_record([*others, *_residuals("calm", [0.0] * 20), *_residuals("far", [0.3] * 20)])["time"]
-    assert record["family"]["calm"]["inside"] == 1.0
-    assert record["family"]["far"]["inside"] == 0.0
-    assert not record["family"]["calm"]["is_acceptable"]
-    assert not record["family"]["far"]["is_acceptable"]
+    assert record["team"]["calm"]["inside"] == 1.0
+    assert record["team"]["far"]["inside"] == 0.0
+    assert not record["team"]["calm"]["is_acceptable"]
+    assert not record["team"]["far"]["is_acceptable"]
 
 
 def test_small_families_are_not_judged_but_listed() -> None:
     others = _residuals("others", [(number - 20) / 200 for number in range(41)])
     record = coverage_record([*others, *_residuals("eight", [0.0] * 8), *_residuals("two", [0.0, 0.5])])["time"]
-    assert record["family"]["eight"]["is_acceptable"] is None
-    assert "two" not in record["family"]
-    assert record["small_families"] == [{"family": "two", "n": 2, "inside": 1}]
+    assert record["team"]["eight"]["is_acceptable"] is None
+    assert "two" not in record["team"]
+    assert record["small_teams"] == [{"team": "two", "n": 2, "inside": 1}]
     assert record["small"]["n"] == 2
 
 
 def test_the_page_marks_families_that_are_wide_or_narrow(record: dict[str, Any]) -> None:
     far = {"n": 30, "inside": 0.5, "below": 0.5, "above": 0.0, "width": 1.2, "is_acceptable": False}
     families = {"far": far, "calm": {**far, "inside": 0.97}, "right": {**far, "inside": 0.8, "is_acceptable": True}}
-    coverage = record["coverage"] | {"time": {**record["coverage"]["time"], "family": families}}
+    coverage = record["coverage"] | {"time": {**record["coverage"]["time"], "team": families}}
     rows = {row[0]: row[3] for row in _section(record | {"coverage": coverage}, "Bands").rows}
     assert rows["step time, far"] == "no, narrow"
     assert rows["step time, calm"] == "no, wide"

@@ -57,7 +57,7 @@ def test_the_options_in_effect_have_the_job_and_leave_out_what_is_off() -> None:
     for present in (
         "data.global_batch_size=64",
         "data.seq_length=8192",
-        "trainer.plugins=bf16_mixed",
+        "trainer.plugins=nemo.collections.llm.recipes.precision.mixed_precision.bf16_mixed",
         "tensor_model_parallel_size=2",
         "use_distributed_optimizer=true",
         "micro_batch_size=1",

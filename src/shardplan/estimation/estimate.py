@@ -54,8 +54,9 @@ class Estimate:
     step_time_p90: float = field(metadata=in_files("step_time_p90_s"))
     """A tenth were slower. [s]"""
     step_time_own_p10: float | None = field(default=None, metadata=in_files("step_time_own_p10_s"))
-    """What these two would be about once a few measured runs of one's own are fitted; None where they are. [s]"""
+    """What ``step_time_p10`` would be about with a few measured runs of one's own; None where these are fitted. [s]"""
     step_time_own_p90: float | None = field(default=None, metadata=in_files("step_time_own_p90_s"))
+    """What ``step_time_p90`` would be about with these. [s]"""
     breakdown: dict[str, float] = field(metadata=in_files("breakdown_s"))
     """Seconds of the step by what they are spent on, on the slowest stage; they sum to the step time."""
     tokens_per_second_per_accelerator: float = field(metadata=in_files("tokens_per_s_per_accelerator"))

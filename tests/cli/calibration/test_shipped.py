@@ -34,7 +34,7 @@ def test_the_shipped_fit_shows_what_would_change(few: Path) -> None:
     before = {path.name: path.read_bytes() for path in few.iterdir()}
     record = answer("calibrate", "--defaults")
     assert record["schema"] == "shardplan/refit/1"
-    assert record["families"] == ["korthikanti", "llama3-paper"]
+    assert record["teams"] == ["Meta", "NVIDIA"]
     assert record["step_time"]["in_sample"]["n"] == record["step_time"]["left_out"]["n"] > 0
     assert {change["label"].partition("[")[0] for change in record["constants"]} == {"memory_pass_factor"}
     assert {path.name: path.read_bytes() for path in few.iterdir()} == before

@@ -18,14 +18,15 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.launch.audit.nearby import Change
-from shardplan.launch.dialects import maxtext, torchtitan
+from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.accelerate import STRATEGIES
 from shardplan.launch.dialects.edits import Edit, Edits
+from shardplan.launch.dialects.frameworks import maxtext
+from shardplan.launch.dialects.frameworks.small_frameworks import TABLES
 from shardplan.launch.dialects.megatron_core import flagscale, forks, megatron, neox, recipes, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.reading import GIVEN, PLAN_KEYS, Reading, plain_name
 from shardplan.launch.dialects.records import Dialect
-from shardplan.launch.dialects.small_frameworks import TABLES
 from shardplan.launch.dialects.values import Convert, degree, on_off, switch, whole, words_of, zero_stage
 from shardplan.physics.frameworks.options import options_of
 from shardplan.physics.frameworks.stack import Stack

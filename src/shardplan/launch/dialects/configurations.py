@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, refuse, refused, unread
+from shardplan.launch.dialects.frameworks import maxtext, nanotron
+from shardplan.launch.dialects.frameworks.small_frameworks import TABLES
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, primus
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
@@ -25,7 +27,6 @@ from shardplan.launch.dialects.settings import (
     state,
     world_of,
 )
-from shardplan.launch.dialects.small_frameworks import TABLES
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word
 

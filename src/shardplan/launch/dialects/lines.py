@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from shardplan.base.errors import InputError, ShardplanError
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, olmo_core, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, unread
 from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
 from shardplan.launch.dialects.configured import accelerate_line, configuration_of, configured_facts
+from shardplan.launch.dialects.frameworks import maxtext, nanotron, olmo_core
+from shardplan.launch.dialects.frameworks.small_frameworks import FMS_FSDP, PYTORCH_FSDP
 from shardplan.launch.dialects.launches import Launch, open_words
 from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
@@ -27,7 +29,6 @@ from shardplan.launch.dialects.settings import (
     options_of,
     take_open,
 )
-from shardplan.launch.dialects.small_frameworks import FMS_FSDP, PYTORCH_FSDP
 from shardplan.launch.dialects.trainers import copy_facts, fsdp_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world

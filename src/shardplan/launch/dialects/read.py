@@ -10,7 +10,7 @@ from typing import Final
 
 from shardplan.base.errors import InputError, shortened
 from shardplan.base.files import read_text
-from shardplan.launch.dialects import deepspeed, mlperf, olmo_core
+from shardplan.launch.dialects import deepspeed
 from shardplan.launch.dialects.ask import (
     Ask,
     Environment,
@@ -29,6 +29,7 @@ from shardplan.launch.dialects.companions import join_companions, model_file, no
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
 from shardplan.launch.dialects.configured import configuration_of, configured_facts
 from shardplan.launch.dialects.edits import NONE
+from shardplan.launch.dialects.frameworks import mlperf, olmo_core
 from shardplan.launch.dialects.launches import CONFIGURED, LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
 from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, setting_of
 from shardplan.launch.dialects.megatron_core import forks, megatron

@@ -29,7 +29,7 @@ SAID: Final = ("kernels", "cuda_graphs", "blocking_launches")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ConfigurationSource:
     """Where torchtitan takes the configuration from, over which the line states the plan."""
 
     module: Word
@@ -63,21 +63,23 @@ def export(case: LaunchCase) -> Export:
     return exported(case, script, beside=beside, to_fill=missing if found.text and not found.sets else ())
 
 
-def _source(case: LaunchCase) -> Source:
+def _source(case: LaunchCase) -> ConfigurationSource:
     """A configuration with a name, one that is written here, or else one that a user has."""
     precision = "bf16" if case.job.precision == "fp32" else case.job.precision  # fp32 is an option over those in bf16
     alike = {each.precision: each for each in named_configurations() if _is_same(load_model(each.model), case.model)}
     features = [name for name in case.decoder.features if name != "mtp"]  # the model is named as a whole
     if precision in alike and plain_configuration(case, alike[precision]):
         known, lost = alike[precision], losses(case, said=(*SAID, "precision"), features=features)
-        return Source(module=known.module, config=known.config, sets=known.sets, lost=lost)
+        return ConfigurationSource(module=known.module, config=known.config, sets=known.sets, lost=lost)
     base = alike.get("bf16")
     if base is None and not can_be_built(case):
-        return Source(module=Given("MODULE"), config=Given("CONFIG"), sets={}, lost=_of_ones_own(case))
+        return ConfigurationSource(module=Given("MODULE"), config=Given("CONFIG"), sets={}, lost=_of_ones_own(case))
     stages = ("stage_layers", "vp") if stages_stated(case) else ()
     lost = losses(case, said=(*SAID, "precision", *stages), features=FEATURES if base is None else features)
     sets = {} if base is None else base.sets
-    return Source(module=module_name(case), config=FUNCTION, sets=sets, text=text(case, base, lost), lost=lost)
+    return ConfigurationSource(
+        module=module_name(case), config=FUNCTION, sets=sets, text=text(case, base, lost), lost=lost
+    )
 
 
 def _is_same(known: ModelConfig, model: ModelConfig) -> bool:
@@ -104,7 +106,7 @@ def _of_ones_own(case: LaunchCase) -> tuple[str, ...]:
     return (*found, *losses(case, said=(*SAID, "precision", "stage_layers"), features=[*d.features]))
 
 
-def _options(case: LaunchCase, found: Source) -> dict[str, Sequence[Sequence[Word]]]:
+def _options(case: LaunchCase, found: ConfigurationSource) -> dict[str, Sequence[Sequence[Word]]]:
     """The subcommand of activation checkpointing comes last."""
     of_plan = flags(case.options.options)
     last = [words for words in of_plan if words[0].startswith("activation-checkpoint:")]
@@ -119,12 +121,12 @@ def _options(case: LaunchCase, found: Source) -> dict[str, Sequence[Sequence[Wor
     }
 
 
-def _without_experts(case: LaunchCase, found: Source) -> list[Sequence[str]]:
+def _without_experts(case: LaunchCase, found: ConfigurationSource) -> list[Sequence[str]]:
     """Expert parallelism of a dense model, where the configuration may set it."""
     return [["--parallelism.expert_parallel_degree", "1"]] if found.is_open and not case.model.is_moe else []
 
 
-def _kernels(case: LaunchCase, of_plan: Sequence[Sequence[str]], found: Source) -> list[Sequence[Word]]:
+def _kernels(case: LaunchCase, of_plan: Sequence[Sequence[str]], found: ConfigurationSource) -> list[Sequence[Word]]:
     """Formats and compilation, also where the configuration sets them otherwise."""
     software, words = case.job.software, [["--training.dtype", "float32"]]
     is_compiled = software.kernels == "fused"
@@ -141,7 +143,7 @@ def _kernels(case: LaunchCase, of_plan: Sequence[Sequence[str]], found: Source) 
     return list(words)
 
 
-def _placeholders(case: LaunchCase, found: Source) -> list[Placeholder]:
+def _placeholders(case: LaunchCase, found: ConfigurationSource) -> list[Placeholder]:
     named = [
         Placeholder(name="MODULE", value="your_package", about="module with your configuration"),
         Placeholder(name="CONFIG", value="your_configuration", about="function in its config_registry"),
@@ -153,7 +155,7 @@ def _placeholders(case: LaunchCase, found: Source) -> list[Placeholder]:
     ]
 
 
-def _relies_on(found: Source) -> tuple[str, ...]:
+def _relies_on(found: ConfigurationSource) -> tuple[str, ...]:
     name = "your configuration" if found.is_open else f"the configuration {found.config}"
     return (
         f"data set, learning rate, validation and checkpoints are those of {name}: change it in Python",

@@ -102,7 +102,7 @@ def narrowed_text(estimate: Estimate) -> str | None:
     if low is None or high is None:
         return None
     ends = f"{format_time(low)} to {format_time(high)}"
-    return f"A few measured runs of yours (shardplan calibrate) narrow that to about {ends}."
+    return f"Your own runs (shardplan calibrate) narrow it to about {ends}."
 
 
 def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:

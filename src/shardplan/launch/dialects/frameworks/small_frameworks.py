@@ -10,9 +10,9 @@ import re
 from math import ceil
 from typing import Final
 
+from shardplan.launch.dialects.frameworks.newer_frameworks import NEWER
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.newer_frameworks import NEWER
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, state

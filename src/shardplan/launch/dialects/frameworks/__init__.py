@@ -1,0 +1,1 @@
+"""Frameworks whose files are read by a module each, beside those of Megatron Core."""
