@@ -84,7 +84,7 @@ def _is_dominated(answer: Estimate, others: Sequence[Estimate]) -> bool:
     )
 
 
-@pytest.mark.parametrize(("memory", "has_room"), [(3.2 * GB, True), (2.6 * GB, False)])
+@pytest.mark.parametrize(("memory", "has_room"), [(3.2 * GB, True), (1.7 * GB, False)])
 def test_ties_are_those_of_all_plans_estimated_one_by_one(memory: float, has_room: bool) -> None:  # noqa: FBT001  # a parameter
     asked = question(memory=memory)
     result = search_question(asked, limit=LIMIT, top=4)
@@ -160,7 +160,7 @@ def test_a_plan_at_a_cell_is_the_one_that_a_search_of_its_own_finds() -> None:
 
 
 def test_of_ties_a_measured_plan_is_recommended() -> None:
-    """Llama 3.1 70B on 512 H200: plans that split short sequences over cp 4 are fastest, and nobody measured one."""
+    """Llama 3.1 70B on 512 H200: of those that tie none is nearer to a measured run than the one that is taken."""
     asked = Question(
         model=load_model("llama-3.1-70b"),
         cluster=load_cluster("hgx-h200"),
@@ -170,7 +170,8 @@ def test_of_ties_a_measured_plan_is_recommended() -> None:
     result = search_question(asked, limit={"tp": [2, 4], "cp": [1, 4], "pp": [4], "recompute": ["none", "selective"]})
     fastest, best = result.estimates[0], result.recommended
     assert best is not None
-    assert plan_factor(asked, fastest.plan) > 1 >= plan_factor(asked, best.plan)
+    assert plan_factor(asked, best.plan) <= 1
+    assert plan_factor(asked, best.plan) <= plan_factor(asked, fastest.plan)
     assert fastest.step_time < best.step_time <= fastest.step_time * tie_factor()
 
 

@@ -111,7 +111,7 @@ def test_experts_have_alternatives_where_there_are_experts() -> None:
 
 
 def test_memory_limits_where_a_faster_plan_does_not_fit() -> None:
-    tight, ample = explained(searched(3.4e9)), explained(searched(80e9))
+    tight, ample = explained(searched(2.5e9)), explained(searched(80e9))
     assert tight.blocked
     needed = [each.alone.missing_bytes for each in tight.blocked if each.alone is not None]
     assert needed == sorted(needed)
@@ -150,7 +150,7 @@ def test_a_change_that_breaks_a_rule_names_it() -> None:
 
 
 def test_the_record_is_plain_and_says_the_same() -> None:
-    explanation = explained(searched(3.4e9))
+    explanation = explained(searched(2.5e9))
     record = json.loads(json.dumps(explanation_record(explanation), allow_nan=False))
     assert record["memory_limits"] is True
     assert len(record["alternatives"]) == len(explanation.alternatives)

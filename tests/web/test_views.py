@@ -25,7 +25,7 @@ SCRIPT = example_files()["launch.sh"].decode()
 
 
 SAID: dict[str, tuple[str, ...]] = {
-    "/trust/answer": ("1,235 predictions", "of 1,235 runs"),
+    "/trust/answer": ("1,448 predictions", "of 1,448 runs"),
     "/trust/answer?run_family=bloom&quantity=peak_memory": ("bloom-0",),
     "/trust/run?run=ds-azure-gpt-2t": ("micro-batch 8", "deepspeed-azure", "the description leaves out", "14.4 min"),
     "/trust/answer?run_text=no-such-thing": ("Show all runs",),

@@ -92,8 +92,9 @@ def band_name(basis: str) -> str:
 def step_band(estimate: Estimate) -> str:
     """The two ends of the step time, and what they are."""
     low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
-    runs = "with" if estimate.step_time_own_p10 is None else "without"
-    return f"{low} to {high}, {band_name(estimate.step_time_basis)} {runs} your own runs"
+    name, is_own = band_name(estimate.step_time_basis), estimate.step_time_own_p10 is None
+    runs = f" with{'' if is_own else 'out'} your own runs" if name != estimate.step_time_basis else ""
+    return f"{low} to {high}, {name}{runs}"
 
 
 def narrowed_text(estimate: Estimate) -> str | None:
@@ -102,7 +103,7 @@ def narrowed_text(estimate: Estimate) -> str | None:
     if low is None or high is None:
         return None
     ends = f"{format_time(low)} to {format_time(high)}"
-    return f"Your own runs (shardplan calibrate) narrow it to about {ends}."
+    return f"Your own runs (shardplan calibrate) narrow it to {ends}."
 
 
 def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:
