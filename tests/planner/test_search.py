@@ -67,7 +67,7 @@ CANDIDATES: dict[str, list[Any]] = {
 
 def test_the_best_plan_is_the_best_of_all_estimated_one_by_one() -> None:
     """Where some fit and some do not."""
-    asked = question(memory=3.5 * GB)
+    asked = question(memory=2.6 * GB)
     placement = ["tp-cp-ep-dp-pp"]
     limit = {**CANDIDATES, "placement": placement, "recompute_num_layers": [None]}
     result = search_question(asked, limit=limit, top=1)

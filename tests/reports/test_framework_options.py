@@ -91,7 +91,7 @@ def test_what_is_shown_is_written_by_an_export(name: str) -> None:
     ("name", "words"),
     [
         ("megatron-lm", ("--global-batch-size 512", "--seq-length 8192", "--bf16 --fp8-format hybrid")),
-        ("nemo", ("global_batch_size=512", "seq_length=8192", "fp8_mixed")),
+        ("nemo", ("global_batch_size=512", "seq_length=8192", "bf16_with_fp8_current_scaling_mixed")),
         ("megatron-bridge", ("global_batch_size=512", "seq_length=8192", "mixed_precision=bf16_with_fp8")),
         ("maxtext", ("max_target_length=8192", "quantization=fp8")),
     ],
