@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -39,11 +39,14 @@ class Counts(NamedTuple):
 def counts() -> list[Counts]:
     with (Path(__file__).parent / "expert_counts.csv").open() as file:
         rows = list(csv.reader(file))[1:]
-    counted = [(*names, np.array(numbers.split(), dtype=np.float64)) for *names, numbers in rows]
-    return [Counts(model, domain, layer, numbers / numbers.mean()) for model, domain, layer, numbers in counted]
+    found = []
+    for model, domain, layer, numbers in rows:
+        counted = np.array(numbers.split(), dtype=np.float64)
+        found.append(Counts(model, domain, layer, counted / counted.mean()))
+    return found
 
 
-def job(routing: str, **software: bool) -> Job:
+def job(routing: str, **software: Any) -> Job:
     return Job(sequence_length=4096, global_batch_size=64, routing=routing, software=Software(**software))
 
 
