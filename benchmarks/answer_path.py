@@ -8,7 +8,7 @@ result, a plan's estimate, the explanation, the document and its parts, or a lis
 time that it is called. One inside another is read with it, a derived attribute of the answer reads like a field, and
 what ``base`` holds is known to any reader. A visit is a step to another file than that of the function before. A call
 to a higher layer comes from a function of a package that is lower in the layers of ``pyproject.toml``, as a callback
-does. With helpers, all functions are followed that put the answer into words; what they have calculated is one step
+does. The second count also follows all functions that put the answer into words; what they have calculated is one step
 each time.
 """
 

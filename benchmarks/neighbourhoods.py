@@ -3,7 +3,7 @@
     python benchmarks/neighbourhoods.py    some minutes
 
 An exhaustive search goes where no run was measured, so a band has to know how good predictions are there. Left out is
-the *neighbourhood* of a run: all runs, of any team, whose plan, model and sequences are near to its own. What is left
+the *neighbourhood* of a run: all runs, of any team, whose plan, model and sequences resemble its own. What is left
 is as far from it as a plan of a search may be from every run. Of these predictions, and of those that leave out
 teams, it prints the size below which 8 in 10 errors lie, in units of what the parts of each step let expect, and how
 many lie inside the band that the other runs make. A team counts as the root of its runs.

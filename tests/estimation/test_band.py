@@ -103,7 +103,7 @@ def test_what_a_team_shares_is_not_its_own_part() -> None:
     assert np.asarray(bands._quantiles(alone, H100)) * size == pytest.approx([-1.1, -0.9])
     found = band_among(H100, "H100", "time", far)
     assert found.narrowed is not None
-    assert found.low < found.narrowed[0] < 1 == found.high < found.narrowed[1]
+    assert found.low < found.narrowed[0] <= found.narrowed[1] <= found.high  # own runs narrow it: no end moves outwards
 
 
 def test_errors_at_first_sight_take_the_place_of_those_left_out_later() -> None:

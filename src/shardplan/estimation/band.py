@@ -101,7 +101,8 @@ class Band:
     not_measured: str | None = None
     """In which respects no run covers the question or the plan; None where runs do."""
     narrowed: tuple[float, float] | None = None
-    """The same two factors once a few runs of one's own have told what they share; None where the band has them."""
+    """The same two factors once a few runs of one's own have told what they share, never outside the band; None where
+    the band has them."""
 
 
 def scale_of(features: Features, quantity: str) -> float:
@@ -189,7 +190,7 @@ def band_among(
     return Band(
         low=math.exp(low),
         high=math.exp(high),
-        narrowed=None if left is None else (math.exp(left[0]), math.exp(left[1])),
+        narrowed=None if left is None else (math.exp(max(low, left[0])), math.exp(min(high, left[1]))),
         note=_note(gaps, told),
         basis=COMPARABLE if others is None else f"a guess from {others}",
         not_measured="; ".join(gap.reason for gap in of_runs if gap.factor >= OUTSIDE) or None,

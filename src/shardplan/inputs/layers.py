@@ -163,7 +163,7 @@ class LatentAttention(MixerFacts):
     def indexer_parameters(self, hidden_size: int) -> int:
         r"""Parameters of the indexer: :math:`r_q n_i d_i + h d_i + 2 d_i + h n_i`; 0 without one.
 
-        Keys that are pooled over p tokens have a gate and biases by position besides: :math:`h d_i + p d_i`.
+        Keys that are pooled over p tokens also have a gate and biases by position: :math:`h d_i + p d_i`.
         """
         if self.index_topk is None or self.q_lora_rank is None:
             return 0

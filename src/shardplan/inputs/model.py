@@ -273,7 +273,7 @@ class ModelConfig:
 
     @property
     def joining_parameters(self) -> int:
-        """What a multi-token-prediction block has besides its layer; of several streams it makes one."""
+        """What a multi-token-prediction block has in addition to its layer; of several streams it makes one."""
         own = 2 * self.hidden_size**2 + 3 * self.norm_parameters
         return own + collapse_parameters(self.hidden_size, self.mtp_layer.streams)
 

@@ -1,7 +1,7 @@
 """Families of published runs: the team behind each, and which the shipped constants are only compared with.
 
 A team is everything that one group published, across families, releases and models. Its runs share machines, software
-and habits, so what a stranger may expect is told by errors of constants that have not seen the whole team. A family
+and habits, so only constants that have seen none of a team show what a stranger may expect. A family
 that is not in the table, such as one of a user's own file, is a team of its own.
 """
 

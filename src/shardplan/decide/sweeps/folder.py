@@ -34,7 +34,7 @@ MANIFEST: Final = "manifest.json"
 RESULTS: Final = "results.parquet"
 CHUNKS: Final = "chunks"
 CHECKSUM: Final = "checksum"
-"""Of what the manifest says besides; under the name of the final table is that of the table."""
+"""Of the rest of the manifest; under the name of the final table is that of the table."""
 ALL_ANSWERED, SOME_FAILED = b"A", b"F"
 """Kinds of a chunk."""
 SEAL_BYTES: Final = 33

@@ -1,4 +1,4 @@
-"""A change of a plan in the words of the file that states the plan: options to take out, and options to put in.
+"""A change of a plan in the words of the file that states the plan: options to remove, and options to add.
 
 The options of a framework's record are those of its files in some dialects. In others a field is changed by the option
 that states it, or by the one that the record of the dialect has for it. Which of both is right is found out by reading
@@ -205,7 +205,7 @@ OF_BATCH: Final = frozenset({"micro_batch_size", "tp", "cp", "pp"})
 
 
 class Removed(NamedTuple):
-    """An option to take out."""
+    """An option to remove."""
 
     text: str
     place: str = ""
@@ -255,7 +255,7 @@ def _instead(change: Change, wording: Wording) -> Iterator[str]:
 
 
 def _removed(before: StatedOptions, after: StatedOptions, change: Change, wording: Wording) -> Iterator[Removed]:
-    """Options to take out, in the words of the file; none that the file leaves at its default."""
+    """Options to remove, in the words of the file; none that the file leaves at its default."""
     known = " ".join(before).replace("-", "_")
     for option, says in before.items():
         if option in after or (says and wording.defaults.issuperset(says)):

@@ -62,7 +62,7 @@ class Places:
         )
 
     def folders(self, folder: Path) -> tuple[Path, ...]:
-        """Folders besides ``folder`` that a file in it may name files of, the likeliest first."""
+        """Other folders than ``folder`` whose files a file in it may name, the likeliest first."""
         own = {each.parent: None for each in self.companions}
         if self.root is None and folder not in self.roots:
             self.roots[folder] = _roots(folder)

@@ -113,7 +113,7 @@ def hyper_connected(block: Block, shard: Shard, streams: int, *, layer_input: bo
     r"""``block`` between s streams, its norm included (manifold-constrained hyper-connections, arXiv 2512.24880).
 
     A product of :math:`s h` by :math:`(2 + s) s` gives the weights; the block's input is a sum over streams, its output
-    is spread over them. Kept besides: the streams, which hold what the norm reads, and the block's output.
+    is spread over them. Also kept: the streams, which hold what the norm reads, and the block's output.
     """
     split, h = shard.split_tokens, shard.hidden_size
     wide = split * streams * h
