@@ -81,7 +81,7 @@ def releases_document(stack: Stack) -> AnswerDocument:
     )
     table = RowTable(changes, columns)
     records = [each for each in (stack.can_run, *stack.can_run_before) if each is not None]
-    first = f"first release {stack.since}" if stack.since else "no history on record: today's behaviour is all there is"
+    first = f"first release {stack.since}" if stack.since else "no history on record, only today's behaviour"
     sources = [f"{change.before} {name}: {change.sources[name]}" for change, name, _ in changes]
     versions = [f"{stack.name}@{each.version}: {each.date}" for each in records]
     return AnswerDocument(
