@@ -94,6 +94,15 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "decisions.searches",
     ),
+    "rl": CommandEntry(
+        "Plan a step of reinforcement learning: trainer, generation, and how they share the accelerators.",
+        (
+            "shardplan rl qwen3-30b-a3b --cluster dgx-h100 --gpus 32 --prompts 64 --samples 32 "
+            "--response-tokens mean=2k,max=4k",
+            "shardplan rl llama-3.1-70b --cluster dgx-h100 --rollout-cluster hgx-h20 --gpus 64+128 --prompts 128 "
+            "--samples 8 --response-tokens mean=1k,max=4k",
+        ),
+    ),
     "whatif": CommandEntry(
         "Change the cluster or the job of a plan, plan again, and compare term by term.",
         (
@@ -211,7 +220,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
 }
 """The commands, in the order of the reference."""
 TITLES: Final = {
-    "Plans": ("plan", "estimate", "compare", "audit", "export", "resume"),
+    "Plans": ("plan", "estimate", "compare", "audit", "export", "resume", "rl"),
     "Decisions": ("budget", "scale", "fit", "whatif", "sensitivity", "pareto"),
     "One step": ("simulate", "timeline", "schedules"),
     "Many questions, and a web app": ("sweep", "plot", "serve"),

@@ -1,0 +1,278 @@
+"""The answer of ``rl``: the best of every placement, which pool waits, both layouts, where the time of a step goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from shardplan.answers.document import (
+    AnswerDocument,
+    Bar,
+    Block,
+    Bullets,
+    Column,
+    Line,
+    Part,
+    RowTable,
+)
+from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
+from shardplan.base.units import format_bytes, format_time
+from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
+from shardplan.reports.texts.answer import sentence
+from shardplan.rl.observed import Difference
+from shardplan.rl.search import RlPlan, RlResult
+from shardplan.rl.steps import Phase
+from shardplan.rl.task import PLACEMENTS, RlTask
+
+PHASES: Final[Mapping[str, tuple[str, str]]] = {
+    "generation": ("generation", PALETTE[0]),
+    "reward": ("rewards", PALETTE[5]),
+    "log_probs": ("log-probabilities", PALETTE[1]),
+    "critic": ("critic", PALETTE[4]),
+    "update": ("training", PALETTE[2]),
+    "transfer": ("weights to engines", PALETTE[3]),
+    "switch": ("sleep and wake", GREY),
+}
+"""Name and colour of every phase."""
+
+
+def title(placement: str) -> str:
+    """A placement in words."""
+    return PLACEMENTS[placement].title
+
+
+def split(plan: RlPlan) -> str:
+    """How the accelerators are split."""
+    return f"{plan.num_train:,}" if plan.cycle.shares_pool else f"{plan.num_train:,} + {plan.num_rollout:,}"
+
+
+def phase_time(key: str) -> Any:
+    """Seconds of a phase of a plan."""
+    return lambda plan: plan.cycle.time_of(key)
+
+
+def layout_text(plan: RlPlan) -> str:
+    """Replicas of the engine."""
+    return f"{plan.pool.num_replicas:,} x ({plan.pool.engine.replica})"
+
+
+COLUMNS: Final = (
+    Column("placement", "placement", lambda plan: plan.placement, title, is_text=True),
+    Column("num_train", None, lambda plan: plan.num_train),
+    Column("num_rollout", None, lambda plan: plan.num_rollout),
+    Column("", "accelerators", split, is_text=True),
+    Column("step_time_s", "step", lambda plan: plan.step_time, format_time),
+    Column("generation_s", "generation", phase_time("generation"), format_time),
+    Column("log_probs_s", "log-probs", phase_time("log_probs"), format_time, rank=1),
+    Column("critic_s", None, phase_time("critic")),
+    Column("training_s", "training", phase_time("update"), format_time),
+    Column("transfer_s", "weights", phase_time("transfer"), format_time, rank=2),
+    Column("switch_s", None, phase_time("switch")),
+    Column("idle_train", "trainer idle", lambda plan: plan.cycle.idle("trainer"), whole_percent),
+    Column("idle_rollout", "generation idle", lambda plan: plan.cycle.idle("rollout"), whole_percent),
+    Column("tokens_per_s", "tokens/s", lambda plan: plan.tokens_per_second, rounded, rank=1),
+    Column("", "generation layout", layout_text, is_text=True, rank=3),
+    Column("rollout_tp", None, lambda plan: plan.pool.engine.replica.tp),
+    Column("rollout_pp", None, lambda plan: plan.pool.engine.replica.pp),
+    Column("rollout_ep", None, lambda plan: plan.pool.engine.replica.ep),
+    Column("rollout_replicas", None, lambda plan: plan.pool.num_replicas),
+    Column("", None, lambda plan: plan.trained.estimate, record=plan_record, frame=lambda _: {}),
+)
+
+
+def rl_document(
+    result: RlResult, given: Sequence[str] = (), assumptions: Sequence[str] = (), observed: Sequence[Difference] = ()
+) -> AnswerDocument:
+    """The whole answer. ``given``: what the user set in place of usual values."""
+    table, best = RowTable(result.plans, COLUMNS), result.best
+    parts = [] if best is None else _parts(result, best, table)
+    if observed:
+        parts.insert(0, Part("What was measured", [RowTable(observed, OBSERVED), *_says(observed)]))
+    if result.refused:
+        lines = [f"{title(name)}: {reason}" for name, reason in result.refused.items()]
+        parts.append(Part("Placements without a plan", [Bullets(lines)]))
+    return AnswerDocument(
+        name="rl",
+        head=_head(result.task, given),
+        verdict=_verdict(result, best),
+        parts=parts,
+        assumptions=assumptions,
+        table=table,
+        record=lambda: {
+            **asked_record(result.task.question, assumptions),
+            "rl": task_record(result.task),
+            "num_searches": result.num_searches,
+            "refused": dict(result.refused),
+            "neighbours": RowTable(result.neighbours, COLUMNS),
+            "observed": RowTable(observed, OBSERVED),
+            "plans": table,
+        },
+        chart=lambda: rl_chart(result),
+        is_yes=best is not None,
+    )
+
+
+def task_record(task: RlTask) -> dict[str, Any]:
+    """What an RL step is, as it was asked."""
+    answers, lengths = task.answers, task.answers.lengths
+    return {
+        "prompts": answers.prompts,
+        "samples": answers.samples,
+        "prompt_tokens": answers.prompt_tokens,
+        "response_tokens_mean": lengths.mean,
+        "response_tokens_max": lengths.cap,
+        "response_tokens_spread": lengths.spread,
+        "response_tokens_endless": lengths.endless,
+        "updates": task.packing.updates,
+        "pack_tokens": task.packing.pack_tokens,
+        "prefix_shared": task.packing.shared_prompts,
+        "algorithm": task.algorithm,
+        "old_pass": task.old_pass,
+        "reference": task.reference,
+        "critic": None if task.critic is None else task.critic.name,
+        "reward_seconds": task.reward_time,
+        "engine": task.engine,
+        "rollout_cluster": task.generating.name,
+        "rollout_precision": task.rollout_precision,
+        "cache_precision": task.cache_precision,
+        "drafts": task.drafts,
+        "staleness": task.staleness,
+        "transfer": task.transfer,
+    }
+
+
+def _head(task: RlTask, given: Sequence[str]) -> list[Line]:
+    question, answers = task.question, task.answers
+    where = f"{question.num_accelerators:,} x {question.cluster.accelerator.name} ({question.cluster.name})"
+    if task.rollout_cluster is not None:
+        where += (
+            f", generation on {task.num_rollout or 0:,} x {task.generating.accelerator.name} ({task.generating.name})"
+        )
+    lengths = f"answers of {answers.lengths.mean:,.0f} tokens on average, {answers.lengths.cap:,} at most"
+    step = f"{answers.prompts:,} prompts x {answers.samples:,} answers"
+    lines = [
+        Line(f"{task.algorithm.upper()} of {question.model.name} on {where}", tone="strong"),
+        Line(
+            f"{step} · {lengths} · {task.packing.updates} optimizer step{'s' * (task.packing.updates > 1)}",
+            tone="quiet",
+        ),
+    ]
+    return [*lines, Line("; ".join(given), "You set", "warning")] if given else lines
+
+
+def _verdict(result: RlResult, best: RlPlan | None) -> list[Block]:
+    if best is None:
+        return [Line("No placement has a plan that fits.", "Too big", "bad")]
+    rate = f"{best.tokens_per_second:,.0f} tokens/s"
+    text = f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step, {rate}."
+    return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(result, best), "Waits")]
+
+
+def _why(result: RlResult, best: RlPlan) -> str:
+    """Which pool waits, and what one node moved to the other would do."""
+    if best.cycle.shares_pool:
+        generation = best.cycle.time_of("generation") / best.step_time
+        tail = best.generated.tail / max(best.step_time, 1e-12)
+        text = f"generation is {whole_percent(generation)} of the step"
+        return sentence(f"{text}, {whole_percent(tail)} with few answers left") if tail > 0.02 else sentence(text)
+    idle = {"the trainer": best.cycle.idle("trainer"), "the generation pool": best.cycle.idle("rollout")}
+    waits = max(idle, key=lambda name: idle[name])
+    text = f"{waits} waits {whole_percent(idle[waits])} of the step for the other"
+    return sentence("; ".join([text, *(_move(each, best) for each in result.neighbours)]))
+
+
+def _move(other: RlPlan, best: RlPlan) -> str:
+    """A node moved from one pool to the other."""
+    moved = other.num_train - best.num_train
+    change = other.step_time / best.step_time - 1
+    return f"{abs(moved):,} more for {'the trainer' if moved > 0 else 'generation'}: {100 * change:+.0f} %"
+
+
+def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
+    task = result.task
+    engine, memory = best.pool.engine, best.pool.memory
+    weights, cache = engine.weights, memory - engine.weights
+    at_once = best.generated.at_once
+    return [
+        Part("Placements", [table], "the best of each; accelerators: trainer + generation"),
+        Part("Where the time of a step goes", [RowTable(best.cycle.phases, _phase_columns(best))]),
+        Part(
+            "Trainer",
+            [
+                Line(plan_text(best.trained.estimate), "Plan", "strong"),
+                Line(_packing(task, best), "Packed"),
+                Line(
+                    f"{format_bytes(best.trainer_memory)} of {format_bytes(best.usable_memory)} usable"
+                    + (", with the sleeping engine" if best.cycle.shares_pool else ""),
+                    "Memory",
+                ),
+            ],
+        ),
+        Part(
+            "Generation",
+            [
+                Line(f"{layout_text(best)}, {task.engine}", "Layout", "strong"),
+                Line(
+                    f"{at_once:,.0f} answers of a replica run at once; there is room for {best.pool.room:,.0f}", "Batch"
+                ),
+                Line(f"{format_bytes(weights)} of weights, {format_bytes(cache)} for the cache", "Memory"),
+            ],
+        ),
+    ]
+
+
+def _packing(task: RlTask, best: RlPlan) -> str:
+    number = best.trained.priced.question.job.global_batch_size
+    return (
+        f"{number:,} sequences of {task.packing.pack_tokens:,} tokens in each of {task.packing.updates} optimizer steps"
+    )
+
+
+def _phase_columns(best: RlPlan) -> list[Column]:
+    def name(phase: Phase) -> str:
+        return PHASES[phase.key][0]
+
+    def pool(phase: Phase) -> str:
+        return "all" if best.cycle.shares_pool else "generation" if phase.pool == "rollout" else "trainer"
+
+    return [
+        Column("", "phase", name, is_text=True),
+        Column("", "on", pool, is_text=True),
+        Column("", "time", lambda phase: phase.time, format_time),
+        Column("", "share", lambda phase: phase.time / best.step_time, whole_percent),
+        Column("", "", lambda phase: min(phase.time / best.step_time, 1.0), bar=Bar(24)),
+    ]
+
+
+OBSERVED: Final = (
+    Column("part", "part", lambda each: each.part, is_text=True),
+    Column("measured_s", "measured", lambda each: each.measured, format_time),
+    Column("predicted_s", "predicted", lambda each: each.predicted, format_time),
+    Column("ratio", "ratio", lambda each: each.ratio, "{:.2f}".format),
+)
+
+
+def _says(observed: Sequence[Difference]) -> list[Block]:
+    return [Bullets([f"{each.part}, {each.says}" for each in observed])]
+
+
+def rl_chart(result: RlResult) -> Chart:
+    """The phases of the best plan of every placement, one upon the other, and what the pools wait."""
+    names = [title(plan.placement) for plan in result.plans]
+    shown = [key for key in PHASES if any(plan.cycle.time_of(key) for plan in result.plans)]
+    bars = tuple(
+        Series(
+            name=PHASES[key][0], x=names, y=[plan.cycle.time_of(key) for plan in result.plans], colour=PHASES[key][1],
+            kind="bars",
+        )
+        for key in shown
+    )  # fmt: skip
+    panel = Panel(title="seconds of the phases", x=Axis(title=""), y=Axis(title="[s]"), series=bars)
+    return Chart(
+        name="rl",
+        title=f"{result.task.question.model.name}: an RL step by placement",
+        panels=(panel,),
+        num_columns=1,
+        note="Phases on different accelerators overlap: the step is the longer way. Predicted by shardplan.",
+        panel_size=(760, 420),
+    )

@@ -1,0 +1,82 @@
+"""The fields of an RL step: what is generated, how the pools share accelerators, and what a step computes besides."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from shardplan.base.fields import InJson, asked, dataclass, switch
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
+
+MOST_PROMPTS: Final = 2**20
+MOST_STALENESS: Final = 64
+_COUNT: Final[dict[str, Any]] = {"least": 1, "most": MOST_PROMPTS, "metavar": "N"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlForm:
+    """An RL step beside the question of its trainer."""
+
+    PANEL = "RL step"
+
+    prompts: int | None = asked("Prompts of a step.", in_json=InJson("Prompts of a step.", is_required=True), **_COUNT)
+    samples: int | None = asked(
+        "Answers to each prompt.", in_json=InJson("Answers to each prompt.", is_required=True), **_COUNT
+    )
+    prompt_tokens: int | None = asked(
+        "Tokens of a prompt, on average: 128, 2k. Default: 256.", least=1, most=2**24, is_length=True, metavar="N"
+    )
+    response_tokens: str | None = asked(
+        "Lengths of answers: mean=2k,max=4k, with spread=0.6,endless=0.01 (standard deviation over mean; share that "
+        "only max ends); or file=lengths.txt, one length a line.",
+        metavar="mean=N,max=N",
+        in_json=InJson("Lengths of answers: mean=2k,max=4k.", is_required=True),
+    )
+    algorithm: str | None = asked("grpo, dapo, reinforce++ or ppo. Default: grpo.", metavar="NAME")
+    reference: str | None = asked(
+        "Whether a reference model judges each answer: yes or no. Default: as the algorithm does.", metavar="yes|no"
+    )
+    old_pass: str | None = asked(
+        "Whether the trainer computes the log-probabilities of the answers again before it trains: yes or no. "
+        "Default: yes.",
+        metavar="yes|no",
+    )
+    critic: str | None = asked("Value model of PPO. Default: the policy's.", metavar="MODEL")
+    reward_seconds: float | None = asked(
+        "Seconds that rewards take after the last answer. Default: 0.",
+        least=0, most=1e6, includes_least=True, metavar="SECONDS",
+    )  # fmt: skip
+    updates: int | None = asked("Optimizer steps of an RL step. Default: 1.", **_COUNT)
+    pack_tokens: int | None = asked(
+        "Tokens of a packed training sequence. Default: a prompt and its longest answer.",
+        least=1, most=2**24, is_length=True, metavar="N",
+    )  # fmt: skip
+    placement: str | None = asked(
+        "Which are compared: colocated, partial, in-turns, one-step-off, async. Default: all.", metavar="NAMES"
+    )
+    staleness: int | None = asked(
+        "Steps by which answers may be older than the weights that train on them, under async. Default: 1.",
+        least=0, most=MOST_STALENESS, metavar="N",
+    )  # fmt: skip
+    rollout_cluster: str | None = asked(
+        "Cluster that generates, if not the trainer's; --gpus is then trainer+generation: 64+128.", metavar="NAME|FILE"
+    )
+    engine: str | None = asked("Inference engine: vllm or sglang. Default: vllm.", metavar="NAME")
+    rollout_precision: str | None = asked("Format of the engine's weights: bf16, fp8. Default: bf16.", metavar="FORMAT")
+    cache_precision: str | None = asked("Format of its cache: bf16, fp8. Default: bf16.", metavar="FORMAT")
+    speculative: str | None = asked(
+        "Speculative decoding: mtp, or mtp:2 for two drafted tokens. Default: none.", metavar="mtp[:N]"
+    )
+    prefix_shared: bool = switch("Train each prompt once for all its answers (shared-prefix attention).")
+    transfer: str | None = asked(
+        "How weights reach the engines: ipc, sharded, broadcast, checkpoint or delta. Default: ipc on the same "
+        "accelerators, else sharded.",
+        metavar="METHOD",
+    )
+    observed: list[str] | None = asked(
+        'What was measured, to say which part is off: "step 171s", "generation 95s". Can be repeated.', metavar="TEXT"
+    )
+
+
+POOLS_HINT: Final = (
+    f"write --gpus 512, or --gpus 64+128: trainer and generation, together at most {MAX_NUM_ACCELERATORS:,}"
+)

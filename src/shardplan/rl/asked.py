@@ -1,0 +1,266 @@
+"""From a record of what is asked to an RL task: the same defaults, names and errors, whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shardplan.ask.names import cluster_of, model_of
+from shardplan.ask.questions import ask_search, choices_in
+from shardplan.ask.rl_forms import POOLS_HINT
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.files import read_text
+from shardplan.base.units import parse_whole
+from shardplan.base.words import FLAGS, folded
+from shardplan.decide.searching import Searches
+from shardplan.inputs.readers.typed import number, pairs_of, whole
+from shardplan.rl.engine import WEIGHT_BYTES
+from shardplan.rl.generation import Answers
+from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
+from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
+from shardplan.rl.trainer import Packing
+from shardplan.rl.transfer import engine_facts, transfer_methods
+
+PROMPT_TOKENS: Final = 256
+Record = Mapping[str, Any]
+
+
+class AskedRl(NamedTuple):
+    """An RL task, how its trainer is searched, and what was assumed."""
+
+    task: RlTask
+    searches: Searches
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
+    """The task of a question's record (:func:`shardplan.ask.questions.ask`) and the fields of ``RlForm`` in ``rl``.
+
+    Raises InputError, which names the field.
+    """
+    _check_given(record, rl)
+    train, generate = _pools(record.get("num_accelerators"))
+    fixed_train, fixed_rollout = split_fixed(_first_values(record.get("fix")))
+    answers = _answers(rl, reads_files=reads_files)
+    updates = int(rl.get("updates") or 1)
+    check_updates(answers.prompts, answers.samples, updates)
+    pack = int(rl.get("pack_tokens") or answers.prompt_tokens + answers.lengths.cap)
+    packing = Packing(answers=answers, pack_tokens=pack, updates=updates, shared_prompts=bool(rl.get("prefix_shared")))
+    total = train if generate is None or rl.get("rollout_cluster") else train + generate
+    put = ask_search(
+        {
+            **record,
+            **({} if record.get("nodes") is not None else {"num_accelerators": total}),
+            "fix": fixed_train or None,
+            "sequence_length": pack,
+            "global_batch_size": packing.batch(1),
+        },
+        reads_files=reads_files,
+    )
+    choices = choices_in({**record, "fix": fixed_train or None})
+    algorithm = algorithm_of(str(rl.get("algorithm") or "grpo"))
+    task = RlTask(
+        question=put.question,
+        answers=answers,
+        packing=packing,
+        algorithm=str(rl.get("algorithm") or "grpo").lower(),
+        old_pass=_yes("old_pass", rl.get("old_pass"), otherwise=True),
+        reference=_yes("reference", rl.get("reference"), otherwise=algorithm.reference),
+        critic=_critic(rl, put.question.model, wanted=algorithm.critic, reads_files=reads_files),
+        reward_time=float(rl.get("reward_seconds") or 0.0),
+        rollout_cluster=None if rl.get("rollout_cluster") is None else cluster_of(rl["rollout_cluster"], None, None),
+        num_train=train if generate is not None else None,
+        num_rollout=generate,
+        rollout_precision=_format("rollout_precision", rl),
+        cache_precision=_format("cache_precision", rl),
+        drafts=_drafts(rl.get("speculative")),
+        engine=str(rl.get("engine") or "vllm").lower(),
+        transfer=_transfer(rl.get("transfer")),
+        placements=_placements(rl),
+        staleness=int(1 if rl.get("staleness") is None else rl["staleness"]),
+        fixed_rollout=fixed_rollout,
+    )
+    engine_facts(task.engine)
+    return AskedRl(
+        task,
+        Searches(stack=put.stack, **choices),
+        (*put.restricted(choices).assumptions, *_assumed(task)),
+        put.warnings,
+    )
+
+
+def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
+    """The lengths that ``mean=2k,max=4k`` or ``file=lengths.txt`` means. Raises InputError."""
+    given = dict(pairs_of("--response-tokens", [part for part in text.split(",") if part.strip()] or [text]))
+    known = ("mean", "max", "spread", "endless", "file")
+    for name in given:
+        if name not in known:
+            raise UnknownNameError("name of --response-tokens", name, known, hint="write mean=2k,max=4k")
+    cap = None if "max" not in given else whole(given["max"], "max", most=MOST_TOKENS, is_length=True)
+    if "file" in given:
+        return _measured(given, cap, reads_files=reads_files)
+    if cap is None or "mean" not in given:
+        raise InputError(
+            f"--response-tokens is {shown(text)}",
+            rule="lengths have a mean and a max",
+            hint="write --response-tokens mean=2k,max=4k",
+        )
+    return Lengths(
+        mean=float(whole(given["mean"], "mean", least=0, most=MOST_TOKENS, is_length=True)),
+        cap=cap,
+        spread=number(given["spread"], "spread", most=10, may_be_zero=True) if "spread" in given else SPREAD,
+        endless=number(given["endless"], "endless", most=1, may_be_zero=True) if "endless" in given else ENDLESS,
+    )
+
+
+def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -> Lengths:
+    """Lengths in a file. Raises InputError."""
+    if not reads_files or len(given) > 1 + (cap is not None):
+        raise InputError(
+            f"--response-tokens has file with {', '.join(sorted(set(given) - {'file'})) or 'no file to read here'}",
+            rule="a file of lengths stands alone, or with max; the server reads no files",
+            hint="write --response-tokens file=lengths.txt",
+        )
+    lines = [line.strip() for line in read_text(Path(given["file"])).splitlines() if line.strip()]
+    try:
+        found = [parse_whole(line) for line in lines]
+    except ValueError as error:
+        raise InputError(
+            f"{given['file']}: {error}",
+            rule="a file of lengths has a whole number of tokens in each line",
+            hint="write the length of every answer on a line of its own",
+        ) from None
+    return Lengths.of_file(found, cap)
+
+
+def _check_given(record: Record, rl: Record) -> None:
+    """What a step cannot do without, and what follows from it and is not given. Raises InputError."""
+    needed = {
+        "prompts": "--prompts 64",
+        "samples": "--samples 32",
+        "response_tokens": "--response-tokens mean=2k,max=4k",
+    }
+    missing = [how for name, how in needed.items() if rl.get(name) is None]
+    if missing:
+        raise InputError(
+            f"missing: {', '.join(missing)}",
+            rule="an RL step has prompts, answers to each and lengths of answers",
+            hint=f"add {' '.join(missing)}",
+        )
+    for name, instead in (
+        ("global_batch_size", "--prompts, --samples and --updates"),
+        ("sequence_length", "--pack-tokens"),
+    ):
+        if record.get(name) is not None:
+            raise InputError(
+                f"{name} is {record[name]}",
+                rule=f"{name} of the trainer follows from the answers",
+                hint=f"set {instead}",
+            )
+
+
+def _pools(given: Any) -> tuple[int, int | None]:
+    """Accelerators of the trainer and, where they are apart, of generation: ``64+128``. Raises InputError."""
+    parts = str(given if given is not None else 1).split("+")
+    try:
+        counts = [parse_whole(part.strip()) for part in parts]
+    except ValueError:
+        counts = []
+    if len(counts) not in (1, 2) or min(counts) < 1:
+        raise InputError(f"--gpus is {shown(given)}", rule="--gpus is a number, or trainer+generation", hint=POOLS_HINT)
+    return counts[0], counts[1] if len(counts) == 2 else None
+
+
+def _first_values(fix: Any) -> dict[str, Any] | None:
+    return None if fix is None else {str(name): value for name, value in fix.items()}
+
+
+def _answers(rl: Record, *, reads_files: bool) -> Answers:
+    given = rl["response_tokens"]
+    lengths = given if isinstance(given, Lengths) else lengths_of(str(given), reads_files=reads_files)
+    return Answers(
+        prompts=int(rl["prompts"]),
+        samples=int(rl["samples"]),
+        prompt_tokens=int(rl.get("prompt_tokens") or PROMPT_TOKENS),
+        lengths=lengths,
+    )
+
+
+def _yes(name: str, given: Any, *, otherwise: bool) -> bool:
+    """A yes or no. Raises InputError."""
+    if given is None or isinstance(given, bool):
+        return otherwise if given is None else given
+    found = FLAGS.get(folded(str(given)))
+    if found is None:
+        flag = f"--{name.replace('_', '-')}"
+        raise InputError(f"{flag} is {shown(given)}", rule=f"{flag} is yes or no", hint=f"write {flag} no")
+    return found
+
+
+def _critic(rl: Record, policy: Any, *, wanted: bool, reads_files: bool) -> Any:
+    """The value model. Raises InputError where the algorithm trains none."""
+    if rl.get("critic") is None:
+        return policy if wanted else None
+    if not wanted:
+        raise InputError(
+            f"--critic is {shown(rl['critic'])} with --algorithm {rl.get('algorithm') or 'grpo'}",
+            rule="of the algorithms, ppo trains a critic",
+            hint="set --algorithm ppo, or leave --critic out",
+        )
+    return model_of(rl["critic"], reads_files=reads_files)
+
+
+def _format(name: str, rl: Record) -> str:
+    given = str(rl.get(name) or "bf16").lower()
+    if given not in WEIGHT_BYTES:
+        raise UnknownNameError(name, given, WEIGHT_BYTES, hint=f"one of {', '.join(WEIGHT_BYTES)}")
+    return given
+
+
+def _drafts(given: Any) -> int:
+    """Drafted tokens of ``mtp`` or ``mtp:2``. Raises InputError."""
+    if given is None or folded(str(given)) in ("none", "no"):
+        return 0
+    name, _, number_of = str(given).partition(":")
+    if folded(name) != "mtp":
+        raise UnknownNameError("--speculative", name, ("mtp", "none"), hint="write --speculative mtp, or mtp:2")
+    return whole(number_of, "--speculative mtp", most=8) if number_of else 1
+
+
+def _transfer(given: Any) -> str | None:
+    if given is None:
+        return None
+    if given not in transfer_methods():
+        raise UnknownNameError(
+            "transfer", str(given), transfer_methods(), hint=f"one of {', '.join(transfer_methods())}"
+        )
+    return str(given)
+
+
+def _placements(rl: Record) -> tuple[str, ...]:
+    given = rl.get("placement")
+    if given is None:
+        return tuple(PLACEMENTS)
+    return tuple(part.strip() for part in str(given).replace("_", "-").split(","))
+
+
+def _assumed(task: RlTask) -> tuple[str, ...]:
+    """What was taken for granted of the answers and of what is not counted."""
+    lengths = task.answers.lengths
+    spread = (
+        f"{len(lengths.measured):,} measured lengths"
+        if lengths.measured
+        else f"log-normal lengths, spread {lengths.spread:g}; {100 * lengths.endless:g} % of answers run to the cap"
+    )
+    texts = [
+        f"answers: {spread}",
+        "an engine keeps the cache of a prompt for all answers to it",
+        "rewards are computed while answers are generated, but for --reward-seconds",
+    ]
+    if task.critic is not None:
+        texts.append("the critic takes as long for a token as the policy for each of its active parameters")
+    if task.algorithm == "dapo":
+        texts.append("prompts that DAPO drops and samples again are not counted")
+    return tuple(texts)

@@ -1,0 +1,207 @@
+"""What an RL step is: the trainer's question, what is generated for it, and how the two are to share accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Final, Literal, NamedTuple
+
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.words import joined
+from shardplan.estimation.question import Question
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.model import ModelConfig
+from shardplan.rl.generation import Answers
+from shardplan.rl.trainer import Packing
+
+Placement = Literal["colocated", "partial", "in-turns", "one-step-off", "async"]
+
+
+class PlacementFacts(NamedTuple):
+    """What a placement is."""
+
+    title: str
+    two_pools: bool
+    text: str
+
+
+PLACEMENTS: Final[Mapping[str, PlacementFacts]] = {
+    "colocated": PlacementFacts("colocated", False, "all accelerators generate, then train"),
+    "partial": PlacementFacts(
+        "partial rollout", False, "as colocated; answers that are not done go on in the next step"
+    ),
+    "in-turns": PlacementFacts("two pools in turns", True, "each pool waits for the other"),
+    "one-step-off": PlacementFacts("one step off", True, "the trainer works on the answers of the step before"),
+    "async": PlacementFacts("asynchronous", True, "new answers start as others end; some are several steps old"),
+}
+
+
+class Algorithm(NamedTuple):
+    """What an algorithm computes besides the update."""
+
+    reference: bool
+    """Whether a reference model judges each answer (KL penalty)."""
+    critic: bool
+    """Whether a value model is trained as well."""
+    oversampling: float
+    """Answers generated for each that is trained on."""
+
+
+ALGORITHMS: Final[Mapping[str, Algorithm]] = {
+    "grpo": Algorithm(True, False, 1.0),
+    "dapo": Algorithm(False, False, 1.0),
+    "reinforce++": Algorithm(True, False, 1.0),
+    "ppo": Algorithm(True, True, 1.0),
+}
+"""GRPO: arXiv 2402.03300. DAPO: arXiv 2503.14476, no KL penalty; prompts whose answers all score alike are dropped,
+which is not counted. REINFORCE++: arXiv 2501.03262. PPO as arXiv 2203.02155, with a critic."""
+
+
+def algorithm_of(name: str) -> Algorithm:
+    """The algorithm of that name. Raises ``UnknownNameError``."""
+    found = ALGORITHMS.get(name.lower())
+    if found is None:
+        raise UnknownNameError("algorithm", name, ALGORITHMS, hint=f"one of {', '.join(ALGORITHMS)}")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlTask:
+    """Everything about an RL step but the plans of its pools."""
+
+    question: Question
+    """Trainer on all accelerators that it may use; its job gives precision, optimizer and software."""
+    answers: Answers
+    packing: Packing
+    algorithm: str = "grpo"
+    old_pass: bool = True
+    """Whether log-probabilities of the policy that generated are computed again by the trainer."""
+    reference: bool = True
+    """Whether a reference model judges each answer."""
+    critic: ModelConfig | None = None
+    """The value model that is trained beside the policy, on the same accelerators."""
+    reward_time: float = 0.0
+    """Seconds that rewards take after the last answer."""
+    rollout_cluster: Cluster | None = None
+    """Where generation runs if not on the trainer's cluster."""
+    num_rollout: int | None = None
+    """Accelerators of the generation pool, where given."""
+    num_train: int | None = None
+    """Accelerators of the trainer's pool, where given."""
+    rollout_precision: str = "bf16"
+    cache_precision: str = "bf16"
+    drafts: int = 0
+    engine: str = "vllm"
+    transfer: str | None = None
+    """Method by which weights reach the engines; None: the usual one of the placement."""
+    placements: tuple[str, ...] = tuple(PLACEMENTS)
+    staleness: int = 1
+    """Steps by which answers may be older than the weights that train on them, under ``async``."""
+    in_flight: bool = True
+    """Whether new weights reach engines while they generate."""
+    fixed_rollout: Mapping[str, int] = field(default_factory=dict)
+    """Degrees of the generation replicas that are fixed."""
+
+    def __post_init__(self) -> None:
+        """Raises ``InputError``."""
+        for name in self.placements:
+            if name not in PLACEMENTS:
+                raise UnknownNameError("placement", name, PLACEMENTS, hint=f"one of {', '.join(PLACEMENTS)}")
+        self._check_counts()
+        self._check_lengths()
+
+    @property
+    def passes(self) -> int:
+        """Forward passes over all answers before training."""
+        return self.old_pass + self.reference
+
+    @property
+    def critic_share(self) -> float:
+        """Parameters of the value model that a token meets, over those of the policy."""
+        return (
+            0.0
+            if self.critic is None
+            else self.critic.num_active_parameters / self.question.model.num_active_parameters
+        )
+
+    @property
+    def generating(self) -> Cluster:
+        """Where generation runs."""
+        return self.rollout_cluster or self.question.cluster
+
+    def _check_counts(self) -> None:
+        apart = self.rollout_cluster is not None or self.num_rollout is not None
+        colocated = [name for name in self.placements if not PLACEMENTS[name].two_pools]
+        if apart and colocated and len(colocated) == len(self.placements):
+            raise InputError(
+                f"the pools are apart and --placement is {joined(colocated)}",
+                rule="a placement of one pool has the same accelerators for both",
+                hint="leave --placement out, or give one number of accelerators and no --rollout-cluster",
+            )
+        if self.staleness < 0 or (self.staleness == 0 and self.placements == ("async",)):
+            raise InputError(
+                f"staleness is {self.staleness}",
+                rule="answers of an asynchronous run are at least a step old",
+                hint="set --staleness 1, or --placement in-turns",
+            )
+
+    def _check_lengths(self) -> None:
+        longest = self.answers.prompt_tokens + self.answers.lengths.cap
+        window = self.question.model.max_position_embeddings
+        if window and longest > window:
+            raise InputError(
+                f"prompts of {self.answers.prompt_tokens:,} and answers of up to {self.answers.lengths.cap:,} tokens are "
+                f"{longest:,} together; {self.question.model.name} is made for {window:,}",
+                rule="a prompt and its longest answer fit in the model's window",
+                hint=f"set max in --response-tokens to at most {window - self.answers.prompt_tokens}",
+            )
+        if longest > self.packing.pack_tokens:
+            raise InputError(
+                f"a prompt and its longest answer have {longest:,} tokens, packed sequences {self.packing.pack_tokens:,}",
+                rule="a packed sequence holds the longest answer",
+                hint=f"set --pack-tokens to at least {longest}",
+            )
+
+
+def check_updates(prompts: int, samples: int, updates: int) -> None:
+    """Refuses optimizer steps that cannot share the answers. Raises ``InputError``."""
+    if prompts % updates:
+        raise InputError(
+            f"{prompts:,} prompts of {samples:,} answers in {updates:,} optimizer steps",
+            rule="optimizer steps share the prompts evenly",
+            hint=f"set --updates to a divisor of {prompts}",
+        )
+
+
+def split_fixed(fixed: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, int]]:
+    """``--fix train.pp=16`` and ``rollout.tp=32`` by pool. Raises ``InputError``."""
+    train: dict[str, Any] = {}
+    rollout: dict[str, int] = {}
+    for name, value in (fixed or {}).items():
+        pool, dot, degree = name.partition(".")
+        values = value if isinstance(value, list | tuple) else [value]
+        if dot and pool == "train":
+            train[degree] = tuple(values)
+        elif dot and pool == "rollout" and degree in ("tp", "pp", "ep"):
+            rollout[degree] = _whole(name, values)
+        else:
+            raise InputError(
+                f"--fix names {shown(name)}",
+                rule="a fixed field names its pool: train.FIELD, or rollout.tp, rollout.pp, rollout.ep",
+                hint="write --fix train.pp=16 --fix rollout.tp=32",
+            )
+    return train, rollout
+
+
+def _whole(name: str, values: Any) -> int:
+    try:
+        (text,) = values
+        number = int(text)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise InputError(
+            f"--fix {name} is {shown(values)}", rule="a degree is one whole number, 1 or more", hint=f"write {name}=8"
+        )
+    return number

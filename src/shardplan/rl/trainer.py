@@ -1,0 +1,107 @@
+r"""What the trainer's pool takes: forward passes for log-probabilities, and optimizer steps over packed answers.
+
+Answers are packed into sequences of a fixed length; of n such sequences in an optimizer step every replica has
+:math:`\lceil n / dp \rceil`. A pass without gradients is the forward part of the plan's own step: micro-batches go through
+the stages one after the other, :math:`(m - 1) \max_i f_i + \sum_i f_i`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from shardplan.base.fields import dataclass, replace
+from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
+from shardplan.estimation.priced import PricedPlan
+from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
+from shardplan.rl.generation import Answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """How the answers of an RL step become sequences of the trainer."""
+
+    answers: Answers
+    pack_tokens: int
+    """Tokens of a packed sequence."""
+    updates: int
+    """Optimizer steps of an RL step."""
+    shared_prompts: bool = False
+    """Whether a prompt is trained once for all its answers (shared-prefix attention)."""
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that an RL step trains on."""
+        answers = self.answers
+        again = answers.prompt_tokens * (answers.num_answers - answers.prompts) if self.shared_prompts else 0.0
+        return answers.tokens - again
+
+    @property
+    def packs(self) -> float:
+        """Packed sequences of an optimizer step."""
+        return max(self.tokens / self.updates / self.pack_tokens, 1e-9)
+
+    def batch(self, dp: int, micro_batch_size: int = 1) -> int:
+        """Sequences of an optimizer step, the same number on every replica."""
+        each = math.ceil(self.packs / dp / micro_batch_size - 1e-9)
+        return max(each, 1) * dp * micro_batch_size
+
+    @property
+    def documents(self) -> tuple[int, ...] | None:
+        """Mean length of the answers with their prompts in a packed sequence; None where one fills it."""
+        mean = round(self.answers.prompt_tokens + self.answers.lengths.mean)
+        return (max(mean, 1),) if mean < self.pack_tokens else None
+
+    def asked(self, question: Question, dp: int = 1, micro_batch_size: int = 1) -> Question:
+        """The question of an optimizer step, under plans with this many replicas."""
+        job = replace(
+            question.job,
+            sequence_length=self.pack_tokens,
+            global_batch_size=self.batch(dp, micro_batch_size),
+            documents=self.documents,
+        )
+        return replace(question, job=job)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A plan of the trainer, with what each of its parts takes in an RL step."""
+
+    priced: PricedPlan
+    packing: Packing
+
+    @classmethod
+    def of(cls, question: Question, plan: Plan, packing: Packing) -> Trained:
+        """``plan`` with as many sequences as it needs for the answers. Raises ``PlanError`` where it is not valid."""
+        asked = packing.asked(question, plan.dp(question.num_accelerators), plan.micro_batch_size)
+        (priced,) = price_plans(asked, [plan])
+        return cls(priced=priced, packing=packing)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The full answer for one optimizer step."""
+        (found,) = estimates_of(self.priced.question, [self.priced])
+        return found
+
+    @property
+    def update_time(self) -> float:
+        """All optimizer steps of an RL step. [s]"""
+        return self.packing.updates * self.priced.step_time
+
+    @cached_property
+    def forward_time(self) -> float:
+        """One pass over all answers without gradients. [s]"""
+        step = self.priced.columns.step
+        (times,), (states,) = step.work.times, step.states
+        each = self.priced.columns.of_stages(times.forward + times.between / 2 + states.sharded / 2, self.priced.number)
+        number = self.packing.updates * int(self.priced.numbers.num_microbatches)
+        fixed = self.priced.once_a_step.fixed
+        return float((number - 1) * np.max(each) + np.sum(each)) + sum(fixed.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether an optimizer step fits."""
+        return self.priced.fits

@@ -1,0 +1,64 @@
+r"""New weights on their way to the engines, and how two programs share the memory of an accelerator.
+
+What a transfer takes is mostly software: gathering tensors, one call for each, copies. Each method has rates of its own,
+
+.. math:: t = t_0 + k\,t_1 + \frac{w / n}{r_1} + \frac{w}{r_2}
+
+for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from shardplan.base.errors import UnknownNameError
+from shardplan.base.fields import dataclass
+from shardplan.rl.engine import Engine, generation_data
+
+HOST_RATE: Final = 20e9
+"""Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
+
+
+def transfer_methods() -> tuple[str, ...]:
+    """Names of the methods."""
+    return tuple(generation_data()["transfers"])
+
+
+def transfer_time(method: str, engine: Engine) -> float:
+    """Seconds until every replica has the new weights. Raises ``UnknownNameError``."""
+    known = generation_data()["transfers"]
+    if method not in known:
+        raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
+    rates = cast("dict[str, Any]", known[method])
+    received = engine.weights
+    whole = received * engine.replica.num_accelerators
+    return float(
+        rates["fixed"]
+        + engine.num_tensors * rates.get("per_tensor", 0.0)
+        + (received / rates["per_accelerator"] if "per_accelerator" in rates else 0.0)
+        + (whole / rates["whole"] if "whole" in rates else 0.0)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFacts:
+    """What an inference engine takes of an accelerator."""
+
+    awake_share: float
+    """Share of the memory that weights and cache may fill where it is alone."""
+    colocated_share: float
+    """The same where the trainer shares the accelerator."""
+    asleep: float
+    """What it holds while the trainer works. [bytes]"""
+    reserved: float
+    """Its graphs, workspaces and communicators beside weights and cache. [bytes]"""
+    wake_time: float
+    """To sleep and awake again. [s]"""
+
+
+def engine_facts(name: str) -> EngineFacts:
+    """Facts of an engine. Raises ``UnknownNameError``."""
+    known = generation_data()["engines"]
+    if name not in known:
+        raise UnknownNameError("engine", name, known, hint=f"one of {', '.join(known)}")
+    return EngineFacts(**{key: float(value) for key, value in known[name].items()})
