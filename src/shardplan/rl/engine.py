@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from shardplan.estimation.pricing import head_block, parameters_of_parts
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.compressed import CompressedAttention
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.layers import Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -132,7 +132,8 @@ class Engine:
         return self._asked(1)
 
     def _asked(self, length: int) -> Question:
-        job = Job(sequence_length=length, global_batch_size=1, precision=self.precision, routing="balanced")
+        precision = cast("Precision", self.precision)
+        job = Job(sequence_length=length, global_batch_size=1, precision=precision, routing="balanced")
         return Question(model=self.model, cluster=self.cluster, num_accelerators=self.replica.tp, job=job)
 
     def _numbers(self, rows: Numbers) -> PlanNumbers:

@@ -127,8 +127,9 @@ class Pool:
 
     @property
     def tokens_per_iteration(self) -> float:
-        r"""Tokens that an iteration makes of a sequence: with n drafts of which each is accepted with the chance a,
-        :math:`1 + a + ... + a^n`.
+        r"""Tokens of a sequence that an iteration makes, :math:`1 + a + ... + a^n`.
+
+        Each of n drafts is accepted with the chance a if those before it are.
         """
         accepted = constant("accepted")
         return sum(accepted**draft for draft in range(self.engine.drafts + 1))

@@ -23,8 +23,8 @@ SPREAD: Final = 0.6
 """Standard deviation over mean where it is not given, of answers that end by themselves. An assumption: mean and cap
 are all that most reports say of lengths."""
 ENDLESS: Final = 0.01
-"""Share of answers that never end, where it is not given: they repeat themselves until the cap. An assumption; with some
-hundreds of answers at once it is whether there are any that matters, not how many."""
+"""Share of answers that never end, where it is not given: they repeat themselves until the cap. An assumption. With
+some hundreds of answers at once it matters whether there are any, not how many."""
 MOST_TOKENS: Final = 2**24
 NUM_CELLS: Final = 512
 """Steps into which the tokens up to the cap are cut."""

@@ -20,8 +20,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 """What can be measured, with the phases that it is."""
 SAYS: Final[Mapping[str, tuple[str, str]]] = {
     "generation": (
-        "slower: longer answers than stated (the longest decides), a cache that is too small, no CUDA graphs, or other "
-        "work on the hosts; compare mean and max of the lengths first",
+        "slower: longer answers than stated, of which the longest decides, a small cache, or no CUDA graphs",
         "faster: shorter answers than stated, or a prefix cache that serves more than prompts",
     ),
     "log-probs": (
@@ -29,7 +28,7 @@ SAYS: Final[Mapping[str, tuple[str, str]]] = {
         "faster: one pass less, or shorter answers",
     ),
     "training": (
-        "slower: padding where packing is off, recomputation or offloading that the plan has not, or FSDP without overlap",
+        "slower: padding where packing is off, or recomputation and offloading that the plan has not",
         "faster: shorter answers than stated, or fewer optimizer steps",
     ),
     "transfer": (
@@ -69,7 +68,7 @@ class Difference(NamedTuple):
 
 
 def differences(texts: Sequence[str], plan: RlPlan) -> tuple[Difference, ...]:
-    """The parts that ``step 171s, generation 95s`` names, the one that is off by most seconds first. Raises InputError."""
+    """The parts that ``step 171s, generation 95s`` names, those that are off by most first. Raises InputError."""
     found = [_difference(part.strip(), plan) for text in texts for part in text.split(",") if part.strip()]
     return tuple(sorted(found, key=lambda each: -abs(each.measured - each.predicted)))
 

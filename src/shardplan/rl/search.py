@@ -1,8 +1,8 @@
 """The best of every placement: how the accelerators are split, how each pool is laid out, and which pool waits.
 
-Every placement of one pool has one split, all accelerators for both. Of two pools all splits in whole nodes are compared:
-the trainer gets faster with more of them and generation slower, so that the best split is where the two meet, and only
-splits around it need a search of the trainer's plans. Layouts of generation are tried one by one.
+Every placement of one pool has one split, all accelerators for both. Of two pools all splits in whole nodes are
+compared: the trainer gets faster with more of them and generation slower, so that the best split is where the two meet,
+and only splits around it need a search of the trainer's plans. Layouts of generation are tried one by one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RlResult:
 
 def search_rl(task: RlTask, searches: Searches, progress: Callable[[int, int], None] | None = None) -> RlResult:
     """The best plan of every placement of the task. Raises ``InputError`` for what no placement can run."""
-    found = _Search(task, searches)
+    found = PlacementSearch(task, searches)
     plans: list[RlPlan] = []
     refused: dict[str, str] = {}
     for number, placement in enumerate(task.placements):
@@ -102,7 +102,7 @@ def search_rl(task: RlTask, searches: Searches, progress: Callable[[int, int], N
     )
 
 
-class _Search:
+class PlacementSearch:
     """What searches of several placements have in common."""
 
     def __init__(self, task: RlTask, searches: Searches) -> None:
@@ -184,16 +184,18 @@ class _Search:
         pools = self._pools(num_rollout, shares=shares)
         if not pools:
             return None, f"no layout of generation fits on {num_rollout:,} accelerators"
-        plans = [self._plan(placement, num_train, num_rollout, trained, *each) for each in pools]
+        plans = [self.plan(placement, (num_train, num_rollout), trained, each) for each in pools]
         best = min(plans, key=lambda each: each.step_time)
         if best.trainer_memory > best.usable_memory:
             over = format_bytes(best.trainer_memory - best.usable_memory)
             return None, f"trainer and sleeping engine need {over} more than an accelerator has"
         return best, ""
 
-    def _plan(
-        self, placement: str, num_train: int, num_rollout: int, trained: Trained, pool: Pool, generated: Generated
+    def plan(
+        self, placement: str, split: tuple[int, int], trained: Trained, laid_out: tuple[Pool, Generated]
     ) -> RlPlan:
+        """A trainer's plan and a layout of generation under a placement."""
+        pool, generated = laid_out
         task, shares = self.task, not PLACEMENTS[placement].two_pools
         method = task.transfer or ("ipc" if shares else "sharded")
         usable = float(trained.priced.question.usable_memory)
@@ -210,8 +212,8 @@ class _Search:
         )
         return RlPlan(
             placement=placement,
-            num_train=num_train,
-            num_rollout=num_rollout,
+            num_train=split[0],
+            num_rollout=split[1],
             trained=trained,
             pool=pool,
             generated=generated,

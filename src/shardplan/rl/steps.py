@@ -1,9 +1,9 @@
 r"""One RL step as phases that share accelerators or wait for one another; its time is the longest way through them.
 
 A phase runs on one pool and begins when those before it have ended. *Placements* differ in the edges alone: colocated
-phases follow one another on the same accelerators; two pools in turns follow one another too, and one of them idles. Where
-the trainer works on answers of an earlier step, generation and training have no edge between them, and the slower pool
-is the cycle. Engines stop for new weights, between two answers or in the middle of them (``in_flight``).
+phases follow one another on the same accelerators; two pools in turns follow one another too, and one of them idles.
+Where the trainer works on answers of an earlier step, generation and training have no edge between them, and the slower
+pool is the cycle. Engines stop for new weights, between two answers or in the middle of them (``in_flight``).
 
 An asynchronous pool drains once in 1 + s steps, where answers may be s steps old and new weights stop generation:
 

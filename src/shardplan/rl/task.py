@@ -22,18 +22,22 @@ class PlacementFacts(NamedTuple):
     """What a placement is."""
 
     title: str
-    two_pools: bool
     text: str
+    two_pools: bool
 
 
 PLACEMENTS: Final[Mapping[str, PlacementFacts]] = {
-    "colocated": PlacementFacts("colocated", False, "all accelerators generate, then train"),
+    "colocated": PlacementFacts("colocated", "all accelerators generate, then train", two_pools=False),
     "partial": PlacementFacts(
-        "partial rollout", False, "as colocated; answers that are not done go on in the next step"
+        "partial rollout", "as colocated; answers that are not done go on in the next step", two_pools=False
     ),
-    "in-turns": PlacementFacts("two pools in turns", True, "each pool waits for the other"),
-    "one-step-off": PlacementFacts("one step off", True, "the trainer works on the answers of the step before"),
-    "async": PlacementFacts("asynchronous", True, "new answers start as others end; some are several steps old"),
+    "in-turns": PlacementFacts("two pools in turns", "each pool waits for the other", two_pools=True),
+    "one-step-off": PlacementFacts(
+        "one step off", "the trainer works on the answers of the step before", two_pools=True
+    ),
+    "async": PlacementFacts(
+        "asynchronous", "new answers start as others end; some are several steps old", two_pools=True
+    ),
 }
 
 
@@ -44,15 +48,13 @@ class Algorithm(NamedTuple):
     """Whether a reference model judges each answer (KL penalty)."""
     critic: bool
     """Whether a value model is trained as well."""
-    oversampling: float
-    """Answers generated for each that is trained on."""
 
 
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {
-    "grpo": Algorithm(True, False, 1.0),
-    "dapo": Algorithm(False, False, 1.0),
-    "reinforce++": Algorithm(True, False, 1.0),
-    "ppo": Algorithm(True, True, 1.0),
+    "grpo": Algorithm(reference=True, critic=False),
+    "dapo": Algorithm(reference=False, critic=False),
+    "reinforce++": Algorithm(reference=True, critic=False),
+    "ppo": Algorithm(reference=True, critic=True),
 }
 """GRPO: arXiv 2402.03300. DAPO: arXiv 2503.14476, no KL penalty; prompts whose answers all score alike are dropped,
 which is not counted. REINFORCE++: arXiv 2501.03262. PPO as arXiv 2203.02155, with a critic."""
@@ -151,14 +153,15 @@ class RlTask:
         window = self.question.model.max_position_embeddings
         if window and longest > window:
             raise InputError(
-                f"prompts of {self.answers.prompt_tokens:,} and answers of up to {self.answers.lengths.cap:,} tokens are "
-                f"{longest:,} together; {self.question.model.name} is made for {window:,}",
+                f"prompts of {self.answers.prompt_tokens:,} tokens and answers of up to {self.answers.lengths.cap:,} "
+                f"have {longest:,} together; {self.question.model.name} is made for {window:,}",
                 rule="a prompt and its longest answer fit in the model's window",
                 hint=f"set max in --response-tokens to at most {window - self.answers.prompt_tokens}",
             )
         if longest > self.packing.pack_tokens:
             raise InputError(
-                f"a prompt and its longest answer have {longest:,} tokens, packed sequences {self.packing.pack_tokens:,}",
+                f"a prompt and its longest answer have {longest:,} tokens, "
+                f"a packed sequence {self.packing.pack_tokens:,}",
                 rule="a packed sequence holds the longest answer",
                 hint=f"set --pack-tokens to at least {longest}",
             )

@@ -1,8 +1,8 @@
 r"""What the trainer's pool takes: forward passes for log-probabilities, and optimizer steps over packed answers.
 
 Answers are packed into sequences of a fixed length; of n such sequences in an optimizer step every replica has
-:math:`\lceil n / dp \rceil`. A pass without gradients is the forward part of the plan's own step: micro-batches go through
-the stages one after the other, :math:`(m - 1) \max_i f_i + \sum_i f_i`.
+:math:`\lceil n / dp \rceil`. A pass without gradients is the forward part of the plan's own step: micro-batches go
+through the stages one after the other, :math:`(m - 1) \max_i f_i + \sum_i f_i`.
 """
 
 from __future__ import annotations

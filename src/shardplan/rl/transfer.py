@@ -1,6 +1,6 @@
 r"""New weights on their way to the engines, and how two programs share the memory of an accelerator.
 
-What a transfer takes is mostly software: gathering tensors, one call for each, copies. Each method has rates of its own,
+What a transfer takes is mostly software: gathering tensors, one call for each, copies. Each method has its own rates,
 
 .. math:: t = t_0 + k\,t_1 + \frac{w / n}{r_1} + \frac{w}{r_2}
 
