@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from shardplan.answers.document import (
     AnswerDocument,
@@ -16,13 +16,15 @@ from shardplan.answers.document import (
     RowTable,
 )
 from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
-from shardplan.base.units import format_bytes, format_time
+from shardplan.base.units import format_bytes, format_count, format_time
+from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
 from shardplan.rl.observed import Difference
-from shardplan.rl.search import RlPlan, RlResult
+from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
 from shardplan.rl.task import PLACEMENTS, RlTask
+from shardplan.rl.variants import Parameter, Run, Variant
 
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("generation", PALETTE[0]),
@@ -80,21 +82,38 @@ COLUMNS: Final = (
 )
 
 
+class More(NamedTuple):
+    """What was asked beside the best plan."""
+
+    sizes: Sequence[Variant] = ()
+    """Several numbers of accelerators."""
+    changed: Sequence[Variant] = ()
+    """The step after each change."""
+    parameters: Sequence[Parameter] = ()
+    """How the step follows hardware and answers."""
+    run: Run | None = None
+    """All steps, for days and money."""
+    observed: Sequence[Difference] = ()
+    """What was measured."""
+
+
+NOTHING_MORE: Final = More()
+
+
 def rl_document(
-    result: RlResult, given: Sequence[str] = (), assumptions: Sequence[str] = (), observed: Sequence[Difference] = ()
+    result: RlResult, given: Sequence[str] = (), assumptions: Sequence[str] = (), more: More = NOTHING_MORE
 ) -> AnswerDocument:
     """The whole answer. ``given``: what the user set in place of usual values."""
     table, best = RowTable(result.plans, COLUMNS), result.best
     parts = [] if best is None else _parts(result, best, table)
-    if observed:
-        parts.insert(0, Part("What was measured", [RowTable(observed, OBSERVED), *_says(observed)]))
+    parts = [*_more_parts(more), *parts]
     if result.refused:
         lines = [f"{title(name)}: {reason}" for name, reason in result.refused.items()]
         parts.append(Part("Placements without a plan", [Bullets(lines)]))
     return AnswerDocument(
         name="rl",
         head=_head(result.task, given),
-        verdict=_verdict(result, best),
+        verdict=[*_verdict(result, best), *_run_lines(result, best, more)],
         parts=parts,
         assumptions=assumptions,
         table=table,
@@ -103,13 +122,21 @@ def rl_document(
             "rl": task_record(result.task),
             "num_searches": result.num_searches,
             "refused": dict(result.refused),
-            "neighbours": RowTable(result.neighbours, COLUMNS),
-            "observed": RowTable(observed, OBSERVED),
+            "moves": [plain_move(each) for each in result.moves],
+            "sizes": RowTable(more.sizes, variant_columns(more.run)),
+            "changes": RowTable(more.changed, variant_columns(more.run)),
+            "sensitivity": RowTable(more.parameters, PARAMETERS),
+            "observed": RowTable(more.observed, OBSERVED),
             "plans": table,
         },
         chart=lambda: rl_chart(result),
         is_yes=best is not None,
     )
+
+
+def plain_move(move: Move) -> dict[str, Any]:
+    """A split next to that of the best plan."""
+    return {"num_train": move.num_train, "num_rollout": move.num_rollout, "step_time_s": move.step_time}
 
 
 def task_record(task: RlTask) -> dict[str, Any]:
@@ -178,10 +205,10 @@ def _why(result: RlResult, best: RlPlan) -> str:
     idle = {"the trainer": best.cycle.idle("trainer"), "the generation pool": best.cycle.idle("rollout")}
     waits = max(idle, key=lambda name: idle[name])
     text = f"{waits} waits {whole_percent(idle[waits])} of the step for the other"
-    return sentence("; ".join([text, *(_move(each, best) for each in result.neighbours)]))
+    return sentence("; ".join([text, *(_move(each, best) for each in result.moves)]))
 
 
-def _move(other: RlPlan, best: RlPlan) -> str:
+def _move(other: Move, best: RlPlan) -> str:
     """A node moved from one pool to the other."""
     moved = other.num_train - best.num_train
     change = other.step_time / best.step_time - 1
@@ -223,9 +250,9 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
 
 def _packing(task: RlTask, best: RlPlan) -> str:
     number = best.trained.priced.question.job.global_batch_size
-    return (
-        f"{number:,} sequences of {task.packing.pack_tokens:,} tokens in each of {task.packing.updates} optimizer steps"
-    )
+    updates = task.packing.updates
+    each = "the optimizer step" if updates == 1 else f"each of {updates:,} optimizer steps"
+    return f"{number:,} sequences of {task.packing.pack_tokens:,} tokens in {each}"
 
 
 def _phase_columns(best: RlPlan) -> list[Column]:
@@ -250,6 +277,69 @@ OBSERVED: Final = (
     Column("predicted_s", "predicted", lambda each: each.predicted, format_time),
     Column("ratio", "ratio", lambda each: each.ratio, "{:.2f}".format),
 )
+
+
+PARAMETERS: Final = (
+    Column("parameter", "parameter", lambda each: each.name, is_text=True),
+    Column("elasticity", "elasticity", lambda each: each.elasticity, "{:+.2f}".format),
+    Column("", "", lambda each: each.elasticity, bar=Bar(12, is_centred=True)),
+)
+
+
+def variant_columns(run: Run | None) -> list[Column]:
+    """Columns of steps that differ in one respect: the best plan of each, and the run of it."""
+
+    def of_best(value: Callable[[RlPlan], Any]) -> Callable[[Variant], Any]:
+        return lambda variant: None if variant.best is None else value(variant.best)
+
+    columns = [
+        Column("variant", "", lambda variant: variant.label, is_text=True),
+        Column("placement", "placement", of_best(lambda plan: plan.placement), title, is_text=True),
+        Column("", "accelerators", of_best(split), is_text=True),
+        Column("step_time_s", "step", of_best(lambda plan: plan.step_time), format_time),
+        Column("change", "change", lambda variant: variant.change, "{:+.0%}".format),
+        Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), rounded, rank=1),
+        Column("efficiency", "efficiency", lambda variant: variant.efficiency, whole_percent),
+    ]
+    if run is not None:
+        columns += [
+            Column("days", "days", of_best(lambda plan: run.duration(plan) / DAY), "{:,.1f}".format),
+            Column("money_usd", "USD", lambda each: each.best and run.money(each.result, each.best), rounded),
+        ]
+    return columns
+
+
+def _more_parts(more: More) -> list[Part]:
+    """What was asked beside the best plan, with what was measured first."""
+    parts = []
+    if more.observed:
+        parts.append(Part("What was measured", [RowTable(more.observed, OBSERVED), *_says(more.observed)]))
+    if more.sizes:
+        note = "efficiency: tokens a second of an accelerator, against the smallest"
+        parts.append(Part("Sizes", [RowTable(more.sizes, variant_columns(more.run))], note))
+    if more.changed:
+        parts.append(Part("After each change", [RowTable(more.changed, variant_columns(more.run))]))
+    if more.parameters:
+        note = "-0.4: one per cent more makes the step 0.4 % shorter"
+        parts.append(Part("What the step follows", [RowTable(more.parameters, PARAMETERS)], note))
+    return parts
+
+
+def _run_lines(result: RlResult, best: RlPlan | None, more: More) -> list[Block]:
+    """What the whole run takes, and the fewest accelerators that are done in time."""
+    run = more.run
+    if run is None or best is None:
+        return []
+    if run.days is None or not more.sizes:
+        days, money = run.duration(best) / DAY, run.money(result, best)
+        cost = "" if money is None else f", {format_count(money)} USD"
+        late = f" More than the {run.days:g} days wanted." if run.days is not None and days > run.days else ""
+        return [Line(f"{run.steps:,} steps take {days:,.1f} days{cost}.{late}", "Run")]
+    for variant in more.sizes:
+        if variant.best is not None and run.duration(variant.best) <= run.days * DAY:
+            text = f"{variant.label} accelerators are done in {run.duration(variant.best) / DAY:,.1f} days."
+            return [Line(f"{text} They are the fewest of these sizes.", "Run", "good")]
+    return [Line(f"No size is done in {run.days:g} days.", "Run", "bad")]
 
 
 def _says(observed: Sequence[Difference]) -> list[Block]:

@@ -97,10 +97,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "rl": CommandEntry(
         "Plan a step of reinforcement learning: trainer, generation, and how they share the accelerators.",
         (
-            "shardplan rl qwen3-30b-a3b --cluster dgx-h100 --gpus 32 --prompts 64 --samples 32 "
-            "--response-tokens mean=2k,max=4k",
-            "shardplan rl llama-3.1-70b --cluster dgx-h100 --rollout-cluster hgx-h20 --gpus 64+128 --prompts 128 "
-            "--samples 8 --response-tokens mean=1k,max=4k",
+            "shardplan rl qwen3-8b --cluster dgx-h100 --gpus 16 --prompts 64 --samples 8 "
+            + "--response-tokens mean=1k,max=4k",
+            "shardplan rl qwen3-8b --cluster dgx-h100 --gpus 8+8 --prompts 64 --samples 8 "
+            + "--response-tokens mean=1k,max=4k --placement async --staleness 2",
         ),
     ),
     "whatif": CommandEntry(
