@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import dataclass, replace
-from shardplan.base.units import format_bytes
 from shardplan.decide.searching import Searches
+from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan_numbers import Setting
 from shardplan.planner.stopping import SearchStopped
 from shardplan.rl.engine import Engine, Replica
@@ -31,6 +31,8 @@ FEW_SPLITS: Final = 2
 """Splits of two pools that are all searched."""
 MOST_SPLITS: Final = 6
 """Splits of more nodes that are searched for a placement."""
+NEAR: Final = 6
+"""Plans of the trainer that are compared with as many sequences as each needs."""
 Split = tuple[int, int]
 """Accelerators of the trainer and of generation."""
 
@@ -175,7 +177,7 @@ class PlacementSearch:
             return self._least(placement, splits)
         tried: dict[Split, RlPlan | None] = {}
         if not self.known_trainers:
-            self._trained(splits[len(splits) // 2][0])
+            self._trained(splits[len(splits) // 2][0], shares=False)
         while True:
             expected = {split: self._expected(placement, split) for split in splits if split not in tried}
             best = min(expected, key=lambda split: expected[split], default=None)
@@ -245,26 +247,22 @@ class PlacementSearch:
 
     def _fastest(self, placement: str, num_train: int, num_rollout: int) -> tuple[RlPlan | None, str]:
         """The fastest layout of generation beside the trainer's plan."""
-        trained = self._trained(num_train)
+        shares = not PLACEMENTS[placement].two_pools
+        trained = self._trained(num_train, shares=shares)
         if isinstance(trained, str):
             return None, f"trainer on {num_train:,}: {trained}"
-        shares = not PLACEMENTS[placement].two_pools
         pools = self._pools(num_rollout, shares=shares)
         if not pools:
             return None, f"no layout of generation fits on {num_rollout:,} accelerators"
         plans = [self.plan(placement, (num_train, num_rollout), trained, each) for each in pools]
-        best = min(plans, key=lambda each: each.step_time)
-        if best.trainer_memory > best.usable_memory:
-            over = format_bytes(best.trainer_memory - best.usable_memory)
-            return None, f"trainer and sleeping engine need {over} more than an accelerator has"
-        return best, ""
+        return min(plans, key=lambda each: each.step_time), ""
 
     def plan(self, placement: str, split: Split, trained: Trained, laid_out: tuple[Pool, Generated]) -> RlPlan:
         """A trainer's plan and a layout of generation under a placement."""
         pool, generated = laid_out
         task, shares = self.task, not PLACEMENTS[placement].two_pools
         method = task.transfer or ("ipc" if shares else "sharded")
-        usable = float(trained.priced.question.usable_memory)
+        usable = float(task.question.usable_memory)
         moved = _moved_away(trained) if shares else 0.0
         times = PhaseTimes(
             generation=generated.total,
@@ -288,21 +286,29 @@ class PlacementSearch:
             usable_memory=usable,
         )
 
-    def _trained(self, num_accelerators: int) -> Trained | str:
-        """The trainer's plan on this many accelerators, or why there is none."""
+    def _trained(self, num_accelerators: int, *, shares: bool) -> Trained | str:
+        """The trainer's plan on this many accelerators, or why there is none.
+
+        ``shares``: whether a sleeping engine is on them; then they are all that there are.
+        """
         if num_accelerators not in self.known_trainers:
-            self.known_trainers[num_accelerators] = self._search_trainer(num_accelerators)
+            self.known_trainers[num_accelerators] = self._search_trainer(num_accelerators, shares=shares)
         return self.known_trainers[num_accelerators]
 
-    def _search_trainer(self, num_accelerators: int) -> Trained | str:
+    def _search_trainer(self, num_accelerators: int, *, shares: bool) -> Trained | str:
+        """The fastest plan; the search has a sequence more for each replica than a plan may need."""
         packing = self.task.packing
         question = replace(self.task.question, num_accelerators=num_accelerators, num_idle=0)
-        near = 2 ** math.floor(math.log2(max(packing.packs / 8, 1.0)))
+        if shares:
+            question = replace(question, cluster=_with_less_memory(question.cluster, self.facts.asleep))
+        each = math.ceil(packing.packs / num_accelerators - 1e-9)
         try:
-            found = self.searches.result(packing.asked(question, packing.batch(near)))
-            if found.recommended is None:
+            found = self.searches.result(packing.asked(question, each * num_accelerators), top=NEAR)
+            plans = [estimate.plan for estimate in (found.recommended, *found.estimates) if estimate is not None]
+            if not plans:
                 return f"none of {found.num_plans_valid:,} valid plans fits in memory"
-            return Trained.of(question, found.recommended.plan, packing)
+            priced = [Trained.of(question, plan, packing) for plan in dict.fromkeys(plans)]
+            return min((each for each in priced if each.fits), key=self._training_time, default="no plan fits")
         except SearchStopped:
             raise
         except ShardplanError as error:
@@ -380,6 +386,12 @@ def _shares_evenly(setting: Setting, tp: int) -> bool:
     """Whether engines run this degree: heads and widths divide, and key-value heads divide or are repeated."""
     whole = all(number % tp == 0 for number in (*setting.heads, *setting.widths))
     return whole and all(number % tp == 0 or tp % number == 0 for number in setting.kv_heads)
+
+
+def _with_less_memory(cluster: Cluster, taken: float) -> Cluster:
+    """The cluster with accelerators of which another program holds some memory. [bytes]"""
+    part = cluster.accelerator
+    return replace(cluster, accelerator=replace(part, memory_bytes=max(part.memory_bytes - taken, 1.0)))
 
 
 def _moved_away(trained: Trained) -> float:
