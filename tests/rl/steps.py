@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardplan.rl.asked import AskedRl, ask_rl
@@ -12,6 +13,6 @@ FEW = {"limit": {"pp": ["1"], "cp": ["1"], "sharding": ["zero1"], "recompute": [
 """A small space of the trainer."""
 
 
-def asked(question: dict[str, Any] | None = None, **step: Any) -> AskedRl:
+def asked(question: Mapping[str, Any] | None = None, **step: Any) -> AskedRl:
     """The task of a small step with other values."""
     return ask_rl({**QUESTION, **FEW, **(question or {})}, {**STEP, **step})

@@ -12,7 +12,8 @@ from shardplan.rl.search import FEW_SPLITS, PlacementSearch, RlPlan, search_rl
 from shardplan.rl.task import PLACEMENTS
 from shardplan.rl.variants import changed, run_of, sizes, with_change
 
-NO_PASS: Any = dict.fromkeys(("reference", "old_pass"), "no")
+CRITICS: tuple[dict[str, Any], ...] = ({}, {"algorithm": "ppo"})
+NO_PASS: dict[str, Any] = dict.fromkeys(("reference", "old_pass"), "no")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_pools_on_two_clusters() -> None:
 
 
 def test_a_critic_and_more_passes_take_longer() -> None:
-    plain, ppo = (asked(placement="colocated", **how) for how in ({}, {"algorithm": "ppo"}))
+    plain, ppo = (asked(placement="colocated", **how) for how in CRITICS)
     times = [search_rl(one.task, one.searches).plans[0] for one in (plain, ppo)]
     assert times[1].cycle.time_of("critic") > times[0].cycle.time_of("critic") == 0
     without = asked(None, placement="colocated", **NO_PASS)
