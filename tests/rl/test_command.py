@@ -1,5 +1,7 @@
 """``shardplan rl`` as a user runs it."""
 
+from pathlib import Path
+
 import pytest
 from tests.cli.commands import answer, refused, run, unwrapped
 
@@ -42,3 +44,12 @@ def test_wrong_input_is_refused() -> None:
     assert "missing: --prompts 64" in refused("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "8")
     assert "coffee" in refused(*STEP, "--gpus", "8", "--placement", "colocated", "--observed", "coffee 3s")
     assert "change" in refused(*STEP, "--gpus", "8", "--change", "moon=full")
+
+
+def test_the_figure_shows_when_phases_run(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("rl.html", "rl.svg", "rl.csv")]
+    flags = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
+    assert run(*STEP, "--gpus", "16", *flags).exit_code == 0
+    assert "log-probabilities" in files[0].read_text()
+    assert "<svg" in files[1].read_text()
+    assert files[2].read_text().startswith("placement,num_train,num_rollout,step_time_s")

@@ -201,7 +201,8 @@ def _why(result: RlResult, best: RlPlan) -> str:
         generation = best.cycle.time_of("generation") / best.step_time
         tail = best.generated.tail / max(best.step_time, 1e-12)
         text = f"generation is {whole_percent(generation)} of the step"
-        return sentence(f"{text}, {whole_percent(tail)} with few answers left") if tail > 0.02 else sentence(text)
+        has_tail = best.placement == "colocated" and tail > 0.02
+        return sentence(f"{text}, {whole_percent(tail)} with few answers left" if has_tail else text)
     idle = {"the trainer": best.cycle.idle("trainer"), "the generation pool": best.cycle.idle("rollout")}
     waits = max(idle, key=lambda name: idle[name])
     text = f"{waits} waits {whole_percent(idle[waits])} of the step for the other"
@@ -347,22 +348,39 @@ def _says(observed: Sequence[Difference]) -> list[Block]:
 
 
 def rl_chart(result: RlResult) -> Chart:
-    """The phases of the best plan of every placement, one upon the other, and what the pools wait."""
-    names = [title(plan.placement) for plan in result.plans]
-    shown = [key for key in PHASES if any(plan.cycle.time_of(key) for plan in result.plans)]
-    bars = tuple(
-        Series(
-            name=PHASES[key][0], x=names, y=[plan.cycle.time_of(key) for plan in result.plans], colour=PHASES[key][1],
-            kind="bars",
-        )
-        for key in shown
-    )  # fmt: skip
-    panel = Panel(title="seconds of the phases", x=Axis(title=""), y=Axis(title="[s]"), series=bars)
+    """When every phase runs in a step of every placement, on each pool."""
+    placed = [(_row(plan, phase), phase, plan) for plan in result.plans for phase in plan.cycle.phases]
+    rows = list(dict.fromkeys(row for row, _, _ in placed))
+
+    def series(key: str) -> Series:
+        found = {
+            row: (plan.cycle.ends[key] - phase.time, phase.time) for row, phase, plan in placed if phase.key == key
+        }
+        spans = [found.get(row, (0.0, 0.0)) for row in rows]  # on every row, so that these keep their order
+        starts, times = zip(*spans, strict=True)
+        name, colour = PHASES[key]
+        return Series(name=name, x=rows, y=times, starts=starts, kind="bars", colour=colour)
+
+    shown = [key for key in PHASES if any(phase.key == key and phase.time for _, phase, _ in placed)]
+    panel = Panel(
+        title="phases of a step",
+        x=Axis(title="", scale="names"),
+        y=Axis(title="[s]"),
+        series=tuple(map(series, shown)),
+        is_horizontal=True,
+        is_stacked=True,
+    )
     return Chart(
         name="rl",
         title=f"{result.task.question.model.name}: an RL step by placement",
         panels=(panel,),
         num_columns=1,
-        note="Phases on different accelerators overlap: the step is the longer way. Predicted by shardplan.",
-        panel_size=(760, 420),
+        note="A pool that works on answers of an earlier step begins with the other. Predicted by shardplan.",
+        panel_size=(820, 420),
     )
+
+
+def _row(plan: RlPlan, phase: Phase) -> str:
+    """On which accelerators a phase runs, under which placement."""
+    where = "all" if plan.cycle.shares_pool else "generation" if phase.pool == "rollout" else "trainer"
+    return f"{title(plan.placement)}: {where}"
