@@ -16,9 +16,8 @@ from starlette.testclient import TestClient
 from shardplan.base.files import DATA, example_files
 from shardplan.web.app import create_app
 from shardplan.web.decisions import OPERATIONS
-from shardplan.web.pages.view import VIEWS, View
+from shardplan.web.pages import VIEWS, View, static_url
 from shardplan.web.settings import ServerSettings
-from shardplan.web.static_files import static_url
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
 SCRIPT = example_files()["launch.sh"].decode()

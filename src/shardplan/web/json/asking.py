@@ -21,7 +21,7 @@ from shardplan.planner.stopping import check
 from shardplan.render.record import document_record
 from shardplan.reports.comparison import compare, sides_of
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
-from shardplan.web.work.workplace import Cancelled
+from shardplan.web.workplace import Cancelled
 
 MOST_PASSES: Final = 400_000
 """Forward passes of chunks that one request has simulated: some seconds."""

@@ -23,12 +23,12 @@ from shardplan.launch.audit.improve import Improvement
 from shardplan.launch.audit.observed import GapExplanation
 from shardplan.reports.texts.plan import field_name, field_text, plan_words
 from shardplan.web.figures.panels import estimate_texts
+from shardplan.web.pages import AUDIT as VIEW
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import AUDIT as VIEW
 from shardplan.web.settings import MOST_TEXT
 from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
-from shardplan.web.work.workplace import Cancelled
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import Cancelled
+from shardplan.web.workplace import answer as answered
 
 LONGEST_VALUE: Final = 500
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")

@@ -16,13 +16,23 @@ from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
 from shardplan.reports.texts.answer import question_parts, question_title, sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
+from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
 from shardplan.web.pages.rendering import fragment, parts
-from shardplan.web.planning.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
-from shardplan.web.planning.compared import plan_table, side, sides, why_not
-from shardplan.web.planning.verdict import changed, defaults, estimate_command, memory, verdict, without_flags
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, plan_code, question_of
-from shardplan.web.work.workplace import answer
+from shardplan.web.verdict import (
+    changed,
+    defaults,
+    estimate_command,
+    memory,
+    plan_table,
+    side,
+    sides,
+    verdict,
+    why_not,
+    without_flags,
+)
+from shardplan.web.workplace import answer
 
 T = TypeVar("T")
 

@@ -23,14 +23,14 @@ from shardplan.methods.subramanian2024.study import MODELS, NVLINK_SIZES, Study,
 from shardplan.planner.stopping import Stop, check
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
+from shardplan.web.answered import PageAnswer
 from shardplan.web.figures.panels import panel_figures
+from shardplan.web.pages import PUBLISHED as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import PUBLISHED as VIEW
-from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import BOTH, PageQuestion, given_in, named, question_of
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import answer as answered
 
 NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
 """Figures that are drawn without the whole study."""

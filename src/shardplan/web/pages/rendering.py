@@ -21,8 +21,7 @@ from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import described
 from shardplan.base.version import VERSION
 from shardplan.inputs.plan import Plan
-from shardplan.web.pages.view import VIEWS, View
-from shardplan.web.static_files import static_url
+from shardplan.web.pages import VIEWS, View, static_url
 
 HERE: Final = "here"
 """Value of ``answer`` in an address whose page has the answer in it: for browsers without JavaScript."""

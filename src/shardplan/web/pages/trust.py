@@ -19,13 +19,13 @@ from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
 from shardplan.reports.accuracy.shortfalls import Subject
 from shardplan.reports.texts.plan import plan_words
 from shardplan.web.figures.panels import estimate_texts
+from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
 from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
-from shardplan.web.pages.view import TRUST as VIEW
 from shardplan.web.state import BOTH, PageQuestion, given_in
-from shardplan.web.work.workplace import Cancelled
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import Cancelled
+from shardplan.web.workplace import answer as answered
 
 QUANTITIES: Final = {"step_time": "step time", "peak_memory": "peak memory", "fits": "whether it fits"}
 FACETS: Final = {
@@ -164,7 +164,7 @@ async def _near(request: Request, asked: TrustQuestion) -> tuple[tuple[NearRun, 
 def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     """What the template shows of the runs."""
     from shardplan.reports.accuracy.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off, known_runs
-    from shardplan.web.figures.trust import trust_figure
+    from shardplan.web.figures.views import trust_figure
 
     assert asked.quantity in get_args(Quantity)
     quantity = cast("Quantity", asked.quantity)
