@@ -25,7 +25,6 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import Ties
 from shardplan.reports.explanation import Explanation, explained_record
-from shardplan.reports.leverage import most_helpful
 from shardplan.reports.recommendation import (
     Recommendation,
     against_fastest,
@@ -38,7 +37,13 @@ from shardplan.reports.recommendation import (
     ties_sentence,
 )
 from shardplan.reports.texts.answer import idle_text, library_texts, percent, sentence
-from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
+from shardplan.reports.texts.explanation import (
+    account_sentences,
+    alone_text,
+    best_texts,
+    limits_sentences,
+    most_helpful,
+)
 from shardplan.reports.texts.plan import field_text, flags_text, short_recompute, short_sharding
 
 WORTH_A_WORD: Final = 0.005

@@ -22,7 +22,7 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties
 from shardplan.reports.breakdown import memory_bar, memory_use
 from shardplan.reports.explanation import Difference
-from shardplan.reports.forms.framework_options import framework_options
+from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import listed_plans, lost_text, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,

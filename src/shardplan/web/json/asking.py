@@ -68,7 +68,7 @@ def compare_answer(body: Any, cancelled: Cancelled) -> Record:
 def export_answer(body: Any, _cancelled: Cancelled) -> Record:
     """The launch files of a plan."""
     from shardplan.launch.export.targets import export_estimate
-    from shardplan.reports.forms.export import export_record
+    from shardplan.reports.forms import export_record
 
     file, estimate_ = _picked(body)
     return export_record(export_estimate(body.to, file.question, estimate_, version=body.version))

@@ -11,11 +11,16 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from shardplan.base.units import format_bytes, format_time
 from shardplan.reports.explanation import explain
-from shardplan.reports.leverage import most_helpful
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
 from shardplan.reports.texts.answer import question_parts, question_title, sentence
-from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
+from shardplan.reports.texts.explanation import (
+    account_sentences,
+    alone_text,
+    best_texts,
+    limits_sentences,
+    most_helpful,
+)
 from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
 from shardplan.web.pages.rendering import fragment, parts
 from shardplan.web.session import session_in, session_record
