@@ -119,6 +119,12 @@ def test_an_audit_reads_judges_and_improves(client: TestClient) -> None:
     assert "70.6B parameters" in found
 
 
+def test_an_audit_shows_the_values_that_break_a_rule(client: TestClient) -> None:
+    assert "tp 3 with 8 key-value heads" in audited(
+        client, script=SCRIPT.replace("TP:-8", "TP:-3"), audit_cluster="dgx-h100"
+    )
+
+
 def test_an_audit_asks_for_what_is_missing_by_name(client: TestClient) -> None:
     script = SCRIPT.replace("TP=${TP:-8}\n", "")
     found = audited(client, script=script, audit_cluster="dgx-h100")

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from shardplan.answers.document import plain_text
+from shardplan.answers.document import Column, plain_text
 from shardplan.answers.plans import doubt_lines
 from shardplan.ask.forms import LISTED
 from shardplan.base.errors import ShardplanError
-from shardplan.base.units import format_bytes, format_count, format_rate, format_time
+from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import Ties
-from shardplan.reports.breakdown import memory_bar, memory_use
 from shardplan.reports.explanation import Difference
 from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import listed_plans, lost_text, num_that_fit
@@ -38,7 +38,7 @@ from shardplan.reports.texts.answer import (
 )
 from shardplan.reports.texts.plan import field_text, plan_flags, plan_words, short_recompute, short_sharding
 from shardplan.web.answered import PageAnswer
-from shardplan.web.figures.panels import memory_parts, step_parts
+from shardplan.web.figures.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
 
 
@@ -100,22 +100,15 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "title": question_title(asked),
         "parts": question_parts(asked),
         "notes": asked.model.notes,
-        "estimate": estimate,
-        "step": format_time(estimate.step_time),
+        **shown_plan(estimate),
         "band": step_band(estimate),
         "narrowed": narrowed_text(estimate),
         "band_ends": _band_ends(estimate),
-        "mfu": percent(estimate.mfu),
-        "hfu": percent(estimate.hfu) if estimate.hfu > estimate.mfu * 1.0005 else "",
-        "peak": f"{format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}",
+        "has_hfu": estimate.hfu > estimate.mfu * 1.0005,
         "tokens": total,
         "tokens_each": each,
         "training": training(asked, estimate),
         "chips": chips(question, estimate),
-        "words": " \u00b7 ".join(plan_words(estimate)),
-        "code": plan_code(estimate.plan),
-        "memory": memory(estimate),
-        "split": step_parts(estimate),
         "options": None if options is None else " ".join(options.options),
         "unsaid": () if options is None else options.unsaid,
         "commands": (plan_command(question), estimate_command(question, asked, estimate)),
@@ -124,8 +117,6 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "runs": [
             (run_text(run), f"/trust?{question.query()}&{urlencode({'run': run.id})}") for run in estimate.evidence
         ],
-        "assumptions": estimate.assumptions,
-        "convention": estimate.flops_convention,
         "defaults": defaults(asked),
     }
 
@@ -170,19 +161,6 @@ def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
             text = field_text(value)
             words.append(Chip(LOCK + name, label, text, question.locks.get(name) == text))
     return words
-
-
-def memory(estimate: Estimate) -> dict[str, Any]:
-    """The fullest stage as a bar."""
-    bar = memory_bar(estimate)
-    return {
-        "text": memory_use(estimate),
-        "share": percent(bar.used_bytes / bar.usable_bytes),
-        "parts": memory_parts(bar),
-        "end": bar.usable_bytes / max(bar.used_bytes, bar.usable_bytes),
-        "is_tight": estimate.feasible and not estimate.has_headroom,
-        "fits": estimate.feasible,
-    }
 
 
 def defaults(asked: Question) -> dict[str, str]:
@@ -242,24 +220,12 @@ def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, 
         estimate = found.estimate(code)
     except ShardplanError as error:
         return {"code": code, "error": error, "words": code.replace(";", ", ").replace("=", " ")}
-    return {
-        "code": code,
-        "error": None,
-        "estimate": estimate,
-        "words": " \u00b7 ".join(plan_words(estimate)),
-        "step": format_time(estimate.step_time),
-        "mfu": percent(estimate.mfu),
-        "peak": format_bytes(estimate.peak_memory_bytes),
-        "memory": memory(estimate),
-        "split": step_parts(estimate, whole),
-        "is_best": found.best is not None and estimate.plan == found.best.plan,
-    }
+    is_best = found.best is not None and estimate.plan == found.best.plan
+    return {**shown_plan(estimate, whole), "code": code, "error": None, "is_best": is_best}
 
 
 def sides(question: PageQuestion, found: PageAnswer) -> list[dict[str, Any]]:
     """The plan to take and the pinned ones, their times on one scale."""
-    from shardplan.web.state import plan_code
-
     codes = [*([] if found.best is None else [plan_code(found.best.plan)]), *question.pins]
     each = [side(found, code) for code in dict.fromkeys(codes)]
     whole = max((one["estimate"].step_time for one in each if one["error"] is None), default=1.0)
@@ -302,36 +268,13 @@ def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> li
     return [f"Its step takes {format_time(abs(lost))} ({share}) {word}: {', '.join(told)}."]
 
 
-MEMORY: Final = "memory"
-
-
-class PlanColumn(NamedTuple):
-    """A column of the table."""
-
-    title: str
-    is_text: bool = False
-    about: str = ""
-    """What a pointer that rests on the title shows."""
-
-
-class TableCell(NamedTuple):
-    """A cell, and the number or text that it is sorted by."""
-
-    text: str
-    value: float | str
-
-
-class PlanRow(NamedTuple):
-    """A plan."""
-
-    place: str
-    """Number by which reasons name it; empty where it is not among the best."""
-    code: str
-    words: str
-    cells: tuple[TableCell, ...]
-    is_recommended: bool
-    is_tie: bool
-    is_tight: bool
+ABOUT: Final = {
+    "step": "predicted time of one optimizer step",
+    "memory": "peak of the fullest stage",
+    "lost": "time lost against the fastest",
+    "mb": "micro-batch size",
+}
+"""What a pointer that rests on the title of a column shows."""
 
 
 def plan_table(result: SearchResult) -> dict[str, Any]:
@@ -340,46 +283,33 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
     Step, degrees and memory come first: a narrow screen shows no more of a row.
     """
     assert result.ties is not None
-    ties, best = result.ties, result.estimates[0]
-    listed, places, degrees, switches = listed_plans(result)
+    ties, least, shown = result.ties, result.ties.time_of(result.estimates[0]), listed_plans(result)
     columns = [
-        PlanColumn("step", about="predicted time of one optimizer step"),
-        *(PlanColumn(name.replace("_", " ")) for name in degrees),
-        PlanColumn("dp"),
-        PlanColumn(MEMORY, about="peak of the fullest stage"),
-        PlanColumn("lost", about="time lost against the fastest"),
-        PlanColumn("MFU"),
-        PlanColumn("mb", about="micro-batch size"),
-        PlanColumn("sharding", is_text=True),
-        PlanColumn("recompute", is_text=True),
-        *(PlanColumn(name.replace("_", " "), is_text=True) for name in switches),
+        Column("", "step", ties.time_of, format_time),
+        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in shown.degrees),
+        Column("", "dp", attrgetter("dp")),
+        Column("", "memory", attrgetter("peak_memory_bytes"), format_bytes),
+        Column("", "lost", lambda each: ties.time_of(each) - least, lambda lost: lost_text(lost, least)),
+        Column("", "MFU", attrgetter("mfu"), percent),
+        Column("", "mb", attrgetter("plan.micro_batch_size")),
+        Column("", "sharding", lambda each: short_sharding(each.plan), is_text=True),
+        Column("", "recompute", lambda each: short_recompute(each.plan), is_text=True),
+        *(Column("", name.replace("_", " "), partial(_switch, name), is_text=True) for name in shown.switches),
     ]
-    rows = [_row(places.get(each.plan, ""), each, ties, best, (degrees, switches)) for each in listed]
-    return {"columns": columns, "rows": rows, "feasible": num_that_fit(result), "factor": ties.factor - 1}
+    rows = [
+        {
+            "estimate": each,
+            "place": shown.places.get(each.plan, ""),
+            "code": plan_code(each.plan),
+            "words": " ".join(plan_words(each)).lower(),
+            "is_recommended": each.plan == ties.recommended.plan,
+            "is_tie": each.plan in ties.robustness,
+        }
+        for each in shown.estimates
+    ]
+    numbers = {"feasible": num_that_fit(result), "factor": ties.factor - 1}
+    return {"columns": columns, "about": ABOUT, "rows": rows, **numbers}
 
 
-def _row(
-    place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[Sequence[str], Sequence[str]]
-) -> PlanRow:
-    plan, time, (degrees, switches) = estimate.plan, ties.time_of(estimate), shown
-    cells = (
-        TableCell(format_time(time), time),
-        *(TableCell(str(getattr(plan, name)), getattr(plan, name)) for name in degrees),
-        TableCell(str(estimate.dp), estimate.dp),
-        TableCell(format_bytes(estimate.peak_memory_bytes), estimate.peak_memory_bytes),
-        TableCell(lost_text(estimate, best, ties), time - ties.time_of(best)),
-        TableCell(percent(estimate.mfu), estimate.mfu),
-        TableCell(str(plan.micro_batch_size), plan.micro_batch_size),
-        TableCell(short_sharding(plan), short_sharding(plan)),
-        TableCell(short_recompute(plan), short_recompute(plan)),
-        *(TableCell(field_text(getattr(plan, name)), field_text(getattr(plan, name))) for name in switches),
-    )
-    return PlanRow(
-        place=place,
-        code=plan_code(plan),
-        words=" ".join(plan_words(estimate)).lower(),
-        cells=cells,
-        is_recommended=plan == ties.recommended.plan,
-        is_tie=plan in ties.robustness,
-        is_tight=not estimate.has_headroom,
-    )
+def _switch(name: str, estimate: Estimate) -> str:
+    return field_text(getattr(estimate.plan, name))

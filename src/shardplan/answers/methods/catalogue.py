@@ -119,7 +119,7 @@ def _entry(entry: MethodEntry) -> Iterator[Hanging | Line]:
     yield Hanging(Span("source    "), Span(entry.source, "quiet"))
 
 
-def method_document(entry: MethodEntry) -> AnswerDocument:
+def entry_document(entry: MethodEntry) -> AnswerDocument:
     """Everything that a method says of itself."""
     return AnswerDocument(
         name="methods",

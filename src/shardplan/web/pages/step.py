@@ -29,7 +29,7 @@ from shardplan.reports.timeline.trace import trace_text
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
-from shardplan.web.figures.panels import estimate_texts
+from shardplan.web.figures.panels import shown_plan
 from shardplan.web.figures.views import memory_figure, operators_figure, roofline_figure, traffic_figure
 from shardplan.web.guard import policy
 from shardplan.web.pages import STEP as VIEW
@@ -72,7 +72,7 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
         "step": format_time(step.step_time),
         "bubble": percent(step.step.bubble_rate),
         "closed": "" if closed is None else f"{format_time(closed)} ({100 * (closed / step.step_time - 1):+.1f} %)",
-        "estimate": estimate_texts(estimate),
+        "shown": shown_plan(estimate),
         "num_events": f"{len(timeline.events):,}",
         "memory_figure": memory_figure(timeline, estimate.usable_memory_bytes),
         "peaks": [

@@ -18,7 +18,7 @@ from shardplan.estimation.evidence import NearRun
 from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
 from shardplan.reports.accuracy.shortfalls import Subject
 from shardplan.reports.texts.plan import plan_words
-from shardplan.web.figures.panels import estimate_texts
+from shardplan.web.figures.panels import shown_plan
 from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
 from shardplan.web.pages.plan_answers import asked as search_of
@@ -261,7 +261,7 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
         "source": [(part, bool(LINK.fullmatch(part))) for part in re.split(f"({LINK.pattern})", run.source) if part],
         "remarks": run.notes,
         "compared": [*_compared(account)],
-        "estimate": estimate_texts(estimate),
+        "shown": shown_plan(estimate),
         "causes": [(SUBJECTS[subject], cause.cause, cause.state) for subject, cause in account.causes],
         "assumed": asked.assumed,
         "ignored": asked.ignored,
