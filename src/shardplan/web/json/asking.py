@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from shardplan.answers.comparison import comparison_document
+from shardplan.answers.comparison import compare, comparison_document, sides_of
 from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
@@ -19,7 +19,6 @@ from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.stopping import check
 from shardplan.render.record import document_record
-from shardplan.reports.comparison import compare, sides_of
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
 from shardplan.web.workplace import Cancelled
 
