@@ -33,8 +33,8 @@ from shardplan.inputs.readers.typed import number, values_of, whole
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import percent
-from shardplan.web.figures.panels import panel_figure
 from shardplan.web.pages.rendering import markup_of
+from shardplan.web.panels import panel_figure
 from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
 
 Values = Mapping[str, str]

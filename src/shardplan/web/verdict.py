@@ -38,7 +38,7 @@ from shardplan.reports.texts.answer import (
 )
 from shardplan.reports.texts.plan import field_text, plan_flags, plan_words, short_recompute, short_sharding
 from shardplan.web.answered import PageAnswer
-from shardplan.web.figures.panels import shown_plan
+from shardplan.web.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
 
 

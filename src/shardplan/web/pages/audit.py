@@ -19,9 +19,9 @@ from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole
 from shardplan.launch.audit.answer import Audit
 from shardplan.reports.texts.plan import field_text
-from shardplan.web.figures.panels import shown_plan
 from shardplan.web.pages import AUDIT as VIEW
 from shardplan.web.pages.rendering import fragment, markup_of, page
+from shardplan.web.panels import shown_plan
 from shardplan.web.settings import MOST_TEXT
 from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
 from shardplan.web.workplace import Cancelled

@@ -21,8 +21,8 @@ from shardplan.reports.texts.explanation import (
     most_helpful,
 )
 from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
-from shardplan.web.figures.panels import shown_plan
 from shardplan.web.pages.rendering import fragment, parts
+from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, plan_code, question_of
 from shardplan.web.verdict import (

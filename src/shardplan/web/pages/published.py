@@ -24,11 +24,11 @@ from shardplan.methods.subramanian2024.study import MODELS, NVLINK_SIZES, Study,
 from shardplan.planner.stopping import Stop, check
 from shardplan.reports.texts.answer import percent
 from shardplan.web.answered import PageAnswer
-from shardplan.web.figures.panels import panel_figures, shown_plan
 from shardplan.web.pages import PUBLISHED as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, markup_of, page
+from shardplan.web.panels import panel_figures, shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, named, question_of
 from shardplan.web.workplace import answer as answered
 

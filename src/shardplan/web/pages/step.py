@@ -29,13 +29,13 @@ from shardplan.reports.timeline.trace import trace_text
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
-from shardplan.web.figures.panels import shown_plan
-from shardplan.web.figures.views import memory_figure, operators_figure, roofline_figure, traffic_figure
+from shardplan.web.figures import memory_figure, operators_figure, roofline_figure, traffic_figure
 from shardplan.web.guard import policy
 from shardplan.web.pages import STEP as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, page, parts
+from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
 from shardplan.web.workplace import answer as answered
 

@@ -18,11 +18,11 @@ from shardplan.estimation.evidence import NearRun
 from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
 from shardplan.reports.accuracy.shortfalls import Subject
 from shardplan.reports.texts.plan import plan_words
-from shardplan.web.figures.panels import shown_plan
 from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
 from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
+from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in
 from shardplan.web.workplace import Cancelled
 from shardplan.web.workplace import answer as answered
@@ -164,7 +164,7 @@ async def _near(request: Request, asked: TrustQuestion) -> tuple[tuple[NearRun, 
 def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     """What the template shows of the runs."""
     from shardplan.reports.accuracy.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off, known_runs
-    from shardplan.web.figures.views import trust_figure
+    from shardplan.web.figures import trust_figure
 
     assert asked.quantity in get_args(Quantity)
     quantity = cast("Quantity", asked.quantity)

@@ -13,7 +13,7 @@ from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
 from shardplan.reports.accuracy.known_runs import KINDS, KnownRun, Quantity
 from shardplan.simulation.timeline import StepTimeline
-from shardplan.web.figures.panels import Figure, log_axis, powers_of_two
+from shardplan.web.panels import Figure, log_axis, powers_of_two
 
 TONES: Final = tuple(f"var(--c{number})" for number in (1, 4, 2, 6, 3, 5, 8, 7))
 BOUNDS: Final = {
