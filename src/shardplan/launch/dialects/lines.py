@@ -411,12 +411,11 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     elif by_deepspeed:
         _own_file(facts, ask, script, options)
     _fsdp_file(facts, ask, script, options)
-    if "sharding" not in facts:
-        facts.miss("sharding", (f"the program {launch.program}",))
     deepspeed.program_defaults(facts, options, launch.program)
-    take_defaults(facts, ask, launch.program, options)
-    for key in ("precision", "recompute"):
-        facts.miss(key, (f"the program {launch.program}",))
+    take_defaults(facts, ask, launch, options)
+    for key in ("sharding", "precision", "recompute"):
+        if key != "sharding" or key not in facts:
+            facts.miss(key, (f"the program {launch.program}",))
     if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
         _takes_one_node(facts)
     deepspeed.finish(facts)
