@@ -1,4 +1,4 @@
-"""Programs whose lines are a record and few rules: OpenRLHF and verl without rollouts, and nanoGPT.
+"""Frameworks whose lines or files are a record and few rules: OpenRLHF, verl, NeMo RL (all without rollouts), nanoGPT.
 
 Names and defaults at the commits that the records name.
 """
@@ -10,11 +10,11 @@ from typing import Final
 
 from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
-from shardplan.launch.dialects.settings import Settings, state
+from shardplan.launch.dialects.settings import NamedSetting, Settings, state
 from shardplan.launch.dialects.trainers import adapter_facts, objective_facts, packed_facts
-from shardplan.launch.dialects.values import degree, precision, switch
+from shardplan.launch.dialects.values import degree, on_off, precision, switch
 
 
 def _ranked(facts: Facts, config: Settings, ranks: tuple[str, ...], targets: tuple[str, ...]) -> None:
@@ -88,6 +88,86 @@ def _nanogpt(facts: Facts, config: Settings) -> None:
 
 
 NANOGPT: Final = Dialect(name="nanogpt", rule=_nanogpt)
+
+def _lm_engine(facts: Facts, config: Settings) -> None:
+    """Layers where all blocks say the same, and groups of shards."""
+    sections = {"sequence_mixer_blocks": _MIXER, "mlp_blocks": _MLP}
+    for section, keys in sections.items() if config.first("model_args.model_name") is None else ():
+        blocks: dict[str, dict[str, NamedSetting]] = {}
+        for name, each in config.items():
+            if found := re.fullmatch(rf"model_args\.pretrained_config\.{section}\.(\d+)\.(\w+)", name):
+                blocks.setdefault(found[1], {})[found[2]] = each
+        kinds = {tuple((name, str(each.value)) for name, each in sorted(block.items())) for block in blocks.values()}
+        block = next(iter(blocks.values()), {})
+        kind = block.get("sequence_mixer_type", block.get("mlp_type"))
+        if len(kinds) != 1 or kind is None or kind.value not in ("softmax_attention", "MLP"):
+            facts.miss("model", (f"{section}: layers of several kinds, or of other kinds than attention and MLP",))
+            continue
+        for key, (name, convert) in keys.items():
+            state(facts, key, block.get(name), convert)
+        word = block.get("activation_function")
+        if word is not None:
+            facts.derive("gated", "glu" in str(word.value), f"{word.place} {word.value}")
+    heads, mqa = facts.number("num_attention_heads"), config.first(f"{_FIRST}.attention_head_type")
+    if heads and mqa is not None:
+        facts.derive("num_key_value_heads", 1 if mqa.value == "mqa" else heads, f"{mqa.place} {mqa.value}")
+    copies = config.first("distributed_args.zero_topology.data_parallel_replication_world_size")
+    group = config.first("distributed_args.zero_topology.data_parallel_sharding_world_size")
+    if copies is not None and group is not None and (number := degree(copies.value)) and (shards := degree(group.value)):
+        facts.derive("sharding_degree", shards, group.place, group.name)
+        product = number * shards * (facts.number("tp") or 1) * (facts.number("pp") or 1) * (facts.number("cp") or 1)
+        facts.derive("num_accelerators", product, f"{copies.place} {number} x {group.place} {shards} x other degrees")
+        if number > 1 and facts.value("sharding") == "zero3":
+            facts.replace("sharding", Fact(value="hsdp", origin="derived", why=copies.place))
+    facts.miss("train", ("tuning_args.tuning_method",))
+    adapter_facts(facts, config)
+
+
+_FIRST: Final = "model_args.pretrained_config.sequence_mixer_blocks.0"
+_MIXER: Final = {
+    "num_attention_heads": ("num_attention_heads", degree),
+    "num_key_value_heads": ("num_key_value_heads", degree),
+    "head_dim": ("head_dim", degree),
+    "sliding_window": ("sliding_window", degree),
+}
+_MLP: Final = {"intermediate_size": ("intermediate_size", degree), "bias": ("add_bias", switch)}
+LM_ENGINE: Final = Dialect(name="lm-engine", rule=_lm_engine)
+
+
+def _nemo_rl(facts: Facts, config: Settings) -> None:
+    """What trains: DTensor by FSDP, or Megatron."""
+    on_megatron = switch(config.value("policy.megatron_cfg.enabled")) is True
+    section = "megatron" if on_megatron else "dtensor"
+    NEMO_RL.state_section(facts, config, section)
+    if on_megatron:
+        shared = config.first("policy.megatron_cfg.optimizer.use_distributed_optimizer")
+        state(facts, "sharding", shared, on_off("zero1", "ddp"))
+        facts.miss("sharding", ("policy.megatron_cfg.optimizer.use_distributed_optimizer",))
+        kept = config.first("policy.megatron_cfg.activation_checkpointing")
+        if kept is None or switch(kept.value) is not False:
+            facts.miss("recompute", ("policy.megatron_cfg.activation_checkpointing and recompute_granularity",))
+        state(facts, "recompute", kept, on_off("full", "none"))
+        state(facts, "offload", config.first("policy.megatron_cfg.optimizer.optimizer_cpu_offload"), on_off("optimizer", "none"))
+        facts.assume("etp", 1)
+    else:
+        copies = facts.number("sharding_copies")
+        if copies is not None and copies > 1:
+            facts.miss("sharding_degree", (f"dp_replicate_size {copies}: accelerators of a group of shards",))
+        facts.derive("sharding", "hsdp" if copies is not None and copies > 1 else "zero3", "FSDP of DTensor")
+        facts.assume("recompute", "none", "activation_checkpointing")
+    facts.facts.pop("sharding_copies", None)
+    for key in ("tp", "cp", "pp", "ep"):
+        facts.assume(key, 1)
+    facts.assume("offload", "none")
+    lora = config.first("policy.dtensor_cfg.lora_cfg.enabled", "policy.megatron_cfg.peft.enabled")
+    if lora is not None and switch(lora.value) is not False:
+        facts.state("train", "lora", lora.place, lora.name)
+        names = ("policy.dtensor_cfg.lora_cfg.dim", "policy.megatron_cfg.peft.dim")
+        adapter_facts(facts, config, ranks=names, targets=(), matrices=None, source="target_modules of lora_cfg")
+    facts.assume("train", "full", "no lora_cfg")
+
+
+NEMO_RL: Final = Dialect(name="nemo-rl", rule=_nemo_rl)
 LINES: Final = (OPENRLHF, VERL_SFT, NANOGPT)
 
 

@@ -10,7 +10,7 @@ import re
 from math import ceil
 from typing import Final
 
-from shardplan.launch.dialects.frameworks.line_frameworks import NANOGPT
+from shardplan.launch.dialects.frameworks.line_frameworks import LM_ENGINE, NANOGPT, NEMO_RL
 from shardplan.launch.dialects.frameworks.newer_frameworks import NEWER
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.models import named_model
@@ -384,5 +384,7 @@ TABLES: Final = (
     TORCHTUNE,
     *NEWER,
     NANOGPT,
+    LM_ENGINE,
+    NEMO_RL,
     TRAINER,
 )
