@@ -20,7 +20,7 @@ from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.programs import take_defaults
-from shardplan.launch.dialects.reading import ONE_NODE, Facts
+from shardplan.launch.dialects.reading import ONE_NODE, Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import (
     NamedSetting,
@@ -423,6 +423,21 @@ def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
         facts.state("cp", degree(size.text), f"{size.file.rpartition('/')[2]}:{size.line} {ULYSSES}", ULYSSES)
 
 
+def _visible(facts: Facts, script: Script, launch: Launch) -> None:
+    """The devices that a line makes visible, which launchers take where nothing says how many; without one, one alone."""
+    word = {**script.environment, **launch.command.assignments}.get("CUDA_VISIBLE_DEVICES")
+    if word is None or not re.fullmatch(r"\d+(?:,\d+)*", word.text or "") or facts.open:
+        return
+    number = len(str(word.text).split(","))
+    if {"nodes", "per_node", "num_accelerators"} & {*facts.facts, *facts.missing} or "torchrun" in launch.launchers:
+        return
+    if launch.launchers or number == 1:
+        place = f"{word.file.rpartition('/')[2]}:{word.line} CUDA_VISIBLE_DEVICES"
+        facts.derive("num_accelerators", number, f"{place}: {number} on one node")
+        if number == 1 and not launch.launchers and facts.missing.get("sharding") == (f"the program {launch.program}",):
+            facts.replace("sharding", Fact(value="ddp", origin="derived", why=f"{place}: one process"))
+
+
 ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
 
 
@@ -460,6 +475,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     for key in ("sharding", "precision", "recompute"):
         if key != "sharding" or key not in facts:
             facts.miss(key, (f"the program {launch.program}",))
+    _visible(facts, script, launch)
     if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
         _takes_one_node(facts)
     deepspeed.finish(facts)

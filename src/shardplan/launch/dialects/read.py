@@ -25,7 +25,13 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
-from shardplan.launch.dialects.companions import join_companions, model_file, note_no_shards, take_one_node
+from shardplan.launch.dialects.companions import (
+    join_companions,
+    model_file,
+    note_no_shards,
+    take_comment,
+    take_one_node,
+)
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
 from shardplan.launch.dialects.configured import configuration_of, configured_facts
 from shardplan.launch.dialects.edits import NONE
@@ -278,6 +284,8 @@ def read_launch(ask: Ask) -> Reading:
     else:
         facts = script_facts(ask)
     join_companions(facts, ask, _document)
+    if suffix in DOCUMENTS:
+        take_comment(facts, ask)
     take_one_node(facts, ask)
     note_no_shards(facts)
     unread_variables(facts, ask.env)
