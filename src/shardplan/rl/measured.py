@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from shardplan.ask.questions import ask
 from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
-from shardplan.base.fields import dataclass
+from shardplan.base.fields import dataclass, replace
 from shardplan.base.files import DATA, FileKind, read_text
 from shardplan.base.units import parse_whole
 from shardplan.base.words import FLAGS, folded, joined
@@ -326,6 +326,7 @@ def _check_stated(step: MeasuredStep) -> None:
 
 
 def _question(step: MeasuredStep) -> Question:
+    """Of the trainer: Megatron Core, or FSDP2 around modules of Hugging Face transformers, which run eagerly."""
     stack = {} if step.train_sharding == "zero3" else {"stack": "megatron-bridge"}
     record = {
         "model": step.model,
@@ -335,7 +336,11 @@ def _question(step: MeasuredStep) -> Question:
         "global_batch_size": step.num_train,
         "precision": step.precision or "bf16",
     }
-    return ask({**record, **stack}).question
+    question = ask({**record, **stack}).question
+    if stack:
+        return question
+    software = replace(question.job.software, kernels="eager", loss_kernel="autograd")
+    return replace(question, job=replace(question.job, software=software))
 
 
 def _task(step: MeasuredStep, question: Question, assumed: list[str]) -> RlTask:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.rl.generation import Answers
+
+MOST_PACKED: Final = 512
+"""Answers of which the packing is worked out; of more it is much the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +48,28 @@ class Packing:
         """Packed sequences of an optimizer step."""
         return max(self.tokens / self.updates / self.pack_tokens, 1e-9)
 
-    def batch(self, dp: int, micro_batch_size: int = 1) -> int:
-        """Sequences of an optimizer step, the same number on every replica."""
-        each = math.ceil(self.packs / dp / micro_batch_size - 1e-9)
+    @cached_property
+    def filled(self) -> float:
+        """Share of a packed sequence that answers fill, the longest first into the first that has room for them."""
+        lengths, count = self.answers.lengths, min(math.ceil(self.answers.num_answers / self.updates), MOST_PACKED)
+        ended = [1 - lengths.longer_than(tokens) for tokens in lengths.edges]
+        found = np.interp((np.arange(count) + 0.5) / count, ended, lengths.edges) + self.answers.prompt_tokens
+        left: list[float] = []
+        for length in np.minimum(found, self.pack_tokens)[::-1]:
+            place = next((at for at, room in enumerate(left) if room >= length), None)
+            if place is None:
+                left.append(self.pack_tokens - length)
+            else:
+                left[place] -= length
+        return 1 - sum(left[:-1]) / self.pack_tokens / max(len(left) - 1, 1)
+
+    def batch(self, dp: int, micro_batch_size: int = 1, *, padded: bool = False) -> int:
+        """Sequences of an optimizer step, the same number on every replica.
+
+        ``padded``: stages of a pipeline exchange tensors of one shape, so that what answers do not fill is computed.
+        """
+        packs = self.packs / self.filled if padded else self.packs
+        each = math.ceil(packs / dp / micro_batch_size - 1e-9)
         return max(each, 1) * dp * micro_batch_size
 
     @property
@@ -55,12 +78,22 @@ class Packing:
         mean = round(self.answers.prompt_tokens + self.answers.lengths.mean)
         return (max(mean, 1),) if mean < self.pack_tokens else None
 
-    def asked(self, question: Question, dp: int = 1, micro_batch_size: int = 1) -> Question:
-        """The question of an optimizer step, under plans with this many replicas."""
+    def asked(
+        self, question: Question, dp: int = 1, micro_batch_size: int = 1, *, padded: bool = False
+    ) -> Question:
+        """The question of an optimizer step, under plans with this many replicas.
+
+        Log-probabilities need logits in fp32 and a softmax of several kernels, where a fused loss of training needs
+        neither.
+        """
+        software = question.job.software
+        if software.loss_kernel in ("single", "compiled"):
+            software = replace(software, loss_kernel="in_place")
         job = replace(
             question.job,
+            software=software,
             sequence_length=self.pack_tokens,
-            global_batch_size=self.batch(dp, micro_batch_size),
+            global_batch_size=self.batch(dp, micro_batch_size, padded=padded),
             documents=self.documents,
         )
         return replace(question, job=job)
@@ -76,7 +109,8 @@ class Trained:
     @classmethod
     def of(cls, question: Question, plan: Plan, packing: Packing) -> Trained:
         """``plan`` with as many sequences as it needs for the answers. Raises ``PlanError`` where it is not valid."""
-        asked = packing.asked(question, plan.dp(question.num_accelerators), plan.micro_batch_size)
+        dp = plan.dp(question.num_accelerators)
+        asked = packing.asked(question, dp, plan.micro_batch_size, padded=plan.pp > 1)
         (priced,) = price_plans(asked, [plan])
         return cls(priced=priced, packing=packing)
 

@@ -2,9 +2,11 @@ r"""New weights on their way to the engines, and how two programs share the memo
 
 What a transfer takes is mostly software: gathering tensors, one call for each, copies. Each method has its own rates,
 
-.. math:: t = t_0 + k\,t_1 + \frac{w / n}{r_1} + \frac{w}{r_2}
+.. math:: t = t_0 + k\,(t_1 + t_q) + \frac{w / n}{r_1} + \frac{c\,w / n}{B} + \frac{w}{r_2}
 
-for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
+for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``). Copies on
+an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are quantised on
+their way.
 """
 
 from __future__ import annotations
@@ -31,10 +33,14 @@ def transfer_time(method: str, engine: Engine) -> float:
         raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
     rates = cast("dict[str, Any]", known[method])
     received = engine.weights
+    copied = received / engine.question.machine.memory_rate * rates.get("copies", 0.0)
+    quantised = engine.num_tensors * rates.get("per_quantised", 0.0) if engine.precision not in ("bf16", "fp16") else 0.0
     whole = received * engine.replica.num_accelerators
     return float(
         rates["fixed"]
         + engine.num_tensors * rates.get("per_tensor", 0.0)
+        + copied
+        + quantised
         + (received / rates["per_accelerator"] if "per_accelerator" in rates else 0.0)
         + (whole / rates["whole"] if "whole" in rates else 0.0)
     )
