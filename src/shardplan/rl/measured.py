@@ -115,6 +115,7 @@ class Priced(NamedTuple):
     """A measured step with the plan that it ran, and what was assumed of it."""
 
     step: MeasuredStep
+    task: RlTask
     plan: RlPlan
     assumed: tuple[str, ...]
 
@@ -300,9 +301,19 @@ def price(step: MeasuredStep) -> Priced:
     pool = _pool(step, task, assumed)
     if pool.room < 1:
         raise InputError("no sequence fits", rule="weights and the cache of one sequence fit", hint="check rollout_tp")
-    search = PlacementSearch(task, Searches())
+    return Priced(step, task, _planned(step, task, trained, pool), tuple(assumed))
+
+
+def repriced(priced: Priced) -> Priced:
+    """The same with the constants of generation and transfer as they are now; the trainer's do not depend on them."""
+    old = priced.plan.pool
+    pool = replace(old, engine=replace(old.engine))
+    return priced._replace(plan=_planned(priced.step, priced.task, priced.plan.trained, pool))
+
+
+def _planned(step: MeasuredStep, task: RlTask, trained: Trained, pool: Pool) -> RlPlan:
     counts = (step.num_train or 1, step.num_rollout or 1)
-    return Priced(step, search.plan(step.placement, counts, trained, (pool, pool.generated)), tuple(assumed))
+    return PlacementSearch(task, Searches()).plan(step.placement, counts, trained, (pool, pool.generated))
 
 
 def _check_stated(step: MeasuredStep) -> None:

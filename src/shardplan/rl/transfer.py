@@ -11,11 +11,12 @@ their way.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+import math
+from typing import Final
 
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
-from shardplan.rl.engine import Engine, generation_data
+from shardplan.rl.engine import Engine, generation_data, rates_of
 
 HOST_RATE: Final = 20e9
 """Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
@@ -31,18 +32,20 @@ def transfer_time(method: str, engine: Engine) -> float:
     known = generation_data()["transfers"]
     if method not in known:
         raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
-    rates = cast("dict[str, Any]", known[method])
-    received = engine.weights
-    copied = received / engine.question.machine.memory_rate * rates.get("copies", 0.0)
-    quantised = engine.num_tensors * rates.get("per_quantised", 0.0) if engine.precision not in ("bf16", "fp16") else 0.0
-    whole = received * engine.replica.num_accelerators
-    return float(
+    quantised = engine.precision not in ("bf16", "fp16")
+    rate = float(engine.question.machine.memory_rate)
+    return seconds(method, engine.weights, engine.replica.num_accelerators, engine.num_tensors, rate, quantised=quantised)
+
+
+def seconds(method: str, received: float, num: int, tensors: int, memory_rate: float, *, quantised: bool) -> float:
+    """The formula: ``received`` bytes on each of ``num`` accelerators of a replica."""
+    rates = rates_of(method)
+    return (
         rates["fixed"]
-        + engine.num_tensors * rates.get("per_tensor", 0.0)
-        + copied
-        + quantised
-        + (received / rates["per_accelerator"] if "per_accelerator" in rates else 0.0)
-        + (whole / rates["whole"] if "whole" in rates else 0.0)
+        + tensors * (rates.get("per_tensor", 0.0) + quantised * rates.get("per_quantised", 0.0))
+        + received / rates.get("per_accelerator", math.inf)
+        + rates.get("copies", 0.0) * received / memory_rate
+        + received * num / rates.get("whole", math.inf)
     )
 
 
