@@ -93,7 +93,9 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
 def settings_of_line(launch: Launch) -> Settings:
     """Options of a line with underscores, and its ``key=value`` words."""
     parsed = launch.parsed(fold=True)
-    return Settings.of_options(parsed, fold=lambda name: name.replace("-", "_")).over(Settings.of_options(launch.pairs()))
+    return Settings.of_options(parsed, fold=lambda name: name.replace("-", "_")).over(
+        Settings.of_options(launch.pairs())
+    )
 
 
 def record_facts(ask: Ask, script: Script, launch: Launch, dialect: Dialect) -> Facts:

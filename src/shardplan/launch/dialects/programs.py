@@ -131,7 +131,10 @@ def _adapters(facts: Facts, program: Program, wanted: Collection[str]) -> None:
         ("lora_rank", RANKS, "r", degree),
         ("lora_targets", TARGETS, "target_modules", targets_of),
     ):
-        given, found = written.get(word), next((program.defaults[name] for name in names if name in program.defaults), None)
+        given, found = (
+            written.get(word),
+            next((program.defaults[name] for name in names if name in program.defaults), None),
+        )
         if given is not None:
             made = ast.unparse(given.func).rpartition(".")[2] if isinstance(given, ast.Call) else ""
             with contextlib.suppress(ValueError):
