@@ -28,8 +28,8 @@ Generated from the published RL steps by `docs/generate_rl_accuracy.py`. `shardp
 terminal, and `shardplan validate rl-runs.csv` for a file with the columns of `data/measured_runs/rl.csv`.
 
 The error of a row is exp|ln(predicted / measured)| - 1. Constants of decoding and of the transfer of weights are fitted
-(`python -m shardplan.rl.fit`); nothing else of an RL step is. The values around which they are fitted were chosen by hand
-with these rows known, so that errors of rows from other teams can be larger.
+(`python -m shardplan.rl.fit`); nothing else of an RL step is. The values around which they are fitted were chosen by
+hand with these rows known, so that errors of rows from other teams can be larger.
 """
 COLUMNS = ("", "n", "median", "90th percentile", "bias")
 
@@ -41,7 +41,7 @@ def text() -> str:
 
 
 def _sections(found: RlValidation) -> Iterator[str]:
-    left, order = left_out(), found.order
+    left = left_out()
     yield "## Each family left out of the fit"
     yield _table([*left.by_family.items(), ("all", left.all)])
     yield (
@@ -51,8 +51,8 @@ def _sections(found: RlValidation) -> Iterator[str]:
     inside = found.coverage
     if inside is not None:
         yield (
-            f"{percent(inside.share)} of the {inside.n} measured times lie inside the band that the other families give "
-            f"(95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %."
+            f"{percent(inside.share)} of the {inside.n} measured times lie inside the band that the other families "
+            f"give (95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %."
         )
     yield "## Parts of a step, with the shipped constants"
     yield "Whole steps of tiers A and A-; parts of all rows that state them."

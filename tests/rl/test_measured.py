@@ -55,7 +55,9 @@ def test_empty_cells_are_not_stated_and_a_row_without_lengths_has_no_price() -> 
 
 
 def test_what_a_row_does_not_state_is_assumed_and_said() -> None:
-    text = f"{HEAD},prompts,samples,trained_tokens,response_tokens_max,train_tp,rollout_tp\n{ROW},64,32,2000000,4000,1,1"
+    text = (
+        f"{HEAD},prompts,samples,trained_tokens,response_tokens_max,train_tp,rollout_tp\n{ROW},64,32,2000000,4000,1,1"
+    )
     priced = price(steps_of(text, "mine.csv")[0])
     assert [text for text in priced.assumed if "prompts of 256 tokens" in text]
     assert [text for text in priced.assumed if "from the tokens of the step" in text]

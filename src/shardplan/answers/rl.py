@@ -170,7 +170,9 @@ def _verdict(result: RlResult, best: RlPlan | None) -> list[Block]:
     rate = f"{best.tokens_per_second:,.0f} tokens/s"
     band = band_of(best)
     span = f"{format_time(best.step_time * band.low)} to {format_time(best.step_time * band.high)}"
-    text = f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step ({span}), {rate}."
+    text = (
+        f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step ({span}), {rate}."
+    )
     return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(result, best), "Waits")]
 
 

@@ -1,4 +1,4 @@
-"""The answer of ``validate`` for measured RL steps: errors by part, family and tier, order, bands, rows without price."""
+"""The answer of ``validate`` for measured RL steps: errors by part and group, order, bands, rows without a price."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rl_validation_document(found: RlValidation, by: str, *, named: str = PUBLISH
     left = left_out()
     total = len(found.priced) + len(found.unpriced)
     words = f"{total:,} rows of {named}: {len(found.priced):,} predicted, {len(found.unpriced):,} without a price"
-    stated = f"{percent(left.all.median)} median and {percent(left.all.p90)} at the 90th percentile"
+    stated = f"{percent(left.all.median or 0.0)} median and {percent(left.all.p90 or 0.0)} at the 90th percentile"
     verdict = [
         Line(words, tone="strong"),
         MEANING,

@@ -1,7 +1,8 @@
-"""How far predictions of RL steps are from measured ones: errors by part and group, order of pairs, bands, nearest rows.
+"""How far predictions of RL steps are from measured ones: errors by part and group, order, bands, nearest rows.
 
-The band of a step comes from errors of published steps by constants that never saw their family. A family weighs the
-more, the more its rows are like the plan; where no row has its kind of accelerator, or its placement, the band is wider.
+The band of a step comes from errors of published steps by constants that never saw their family. A family
+weighs the more, the more its rows are like the plan; where no row has its kind of accelerator, or its placement, the
+band is wider.
 """
 
 from __future__ import annotations

@@ -198,7 +198,9 @@ def _step(cells: Mapping[str, str], line: int, where: str) -> MeasuredStep:
     for name, cell in cells.items():
         text = cell.strip()
         if not text and name in NEEDED:
-            raise InputError(f"{where}: {name} is empty", rule=f"every row has {joined(NEEDED)}", hint=f"fill in {name}")
+            raise InputError(
+                f"{where}: {name} is empty", rule=f"every row has {joined(NEEDED)}", hint=f"fill in {name}"
+            )
         if text:
             try:
                 values[name] = KINDS[name](text)
@@ -391,15 +393,11 @@ def _answers(step: MeasuredStep, assumed: list[str]) -> Answers:
     if mean is None:
         mean = min(max((step.trained_tokens or 0) / prompts / samples - prompt_tokens, 1.0), float(cap))
         assumed.append(f"answers of {mean:,.0f} tokens, from the tokens of the step")
-    return Answers(
-        prompts=prompts, samples=samples, prompt_tokens=prompt_tokens, lengths=Lengths(mean=mean, cap=cap)
-    )
+    return Answers(prompts=prompts, samples=samples, prompt_tokens=prompt_tokens, lengths=Lengths(mean=mean, cap=cap))
 
 
 def _trainer_plan(step: MeasuredStep, assumed: list[str]) -> Plan:
-    unstated = [
-        name for name in ("train_pp", "train_sharding", "train_recompute") if getattr(step, name) in (None, "")
-    ]
+    unstated = [name for name in ("train_pp", "train_sharding", "train_recompute") if getattr(step, name) in (None, "")]
     if unstated:
         assumed.append(f"usual values of {joined(unstated)}")
     tp = step.train_tp or 1

@@ -80,9 +80,7 @@ class Packing:
         mean = round(self.answers.prompt_tokens + self.answers.lengths.mean)
         return (max(mean, 1),) if mean < self.pack_tokens else None
 
-    def asked(
-        self, question: Question, dp: int = 1, micro_batch_size: int = 1, *, padded: bool = False
-    ) -> Question:
+    def asked(self, question: Question, dp: int = 1, micro_batch_size: int = 1, *, padded: bool = False) -> Question:
         """The question of an optimizer step, under plans with this many replicas.
 
         Log-probabilities need logits in fp32 and a softmax of several kernels, where a fused loss of training needs

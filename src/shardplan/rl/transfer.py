@@ -4,9 +4,9 @@ What a transfer takes is mostly software: gathering tensors, one call for each, 
 
 .. math:: t = t_0 + k\,(t_1 + t_q) + \frac{w / n}{r_1} + \frac{c\,w / n}{B} + \frac{w}{r_2}
 
-for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``). Copies on
-an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are quantised on
-their way.
+for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
+Copies on an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are
+quantised on their way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def transfer_time(method: str, engine: Engine) -> float:
         raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
     quantised = engine.precision not in ("bf16", "fp16")
     rate = float(engine.question.machine.memory_rate)
-    return seconds(method, engine.weights, engine.replica.num_accelerators, engine.num_tensors, rate, quantised=quantised)
+    return seconds(
+        method, engine.weights, engine.replica.num_accelerators, engine.num_tensors, rate, quantised=quantised
+    )
 
 
 def seconds(method: str, received: float, num: int, tensors: int, memory_rate: float, *, quantised: bool) -> float:
