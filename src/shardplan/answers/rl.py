@@ -20,6 +20,7 @@ from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
+from shardplan.rl.accuracy import band_of, nearest
 from shardplan.rl.observed import Difference
 from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
@@ -64,6 +65,8 @@ COLUMNS: Final = (
     Column("num_rollout", None, lambda plan: plan.num_rollout),
     Column("", "accelerators", split, is_text=True),
     Column("step_time_s", "step", lambda plan: plan.step_time, format_time),
+    Column("step_time_p10_s", None, lambda plan: plan.step_time * band_of(plan).low),
+    Column("step_time_p90_s", None, lambda plan: plan.step_time * band_of(plan).high),
     Column("generation_s", "generation", phase_time("generation"), format_time),
     Column("log_probs_s", "log-probs", phase_time("log_probs"), format_time, rank=1),
     Column("critic_s", None, phase_time("critic")),
@@ -127,6 +130,7 @@ def rl_document(
             "changes": RowTable(more.changed, variant_columns(more.run)),
             "sensitivity": RowTable(more.parameters, PARAMETERS),
             "observed": RowTable(more.observed, OBSERVED),
+            "nearest": [] if best is None else [each.text for each in nearest(best)],
             "plans": table,
         },
         chart=lambda: rl_chart(result),
@@ -191,7 +195,11 @@ def _verdict(result: RlResult, best: RlPlan | None) -> list[Block]:
     if best is None:
         return [Line("No placement has a plan that fits.", "Too big", "bad")]
     rate = f"{best.tokens_per_second:,.0f} tokens/s"
-    text = f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step, {rate}."
+    band = band_of(best)
+    span = f"{format_time(best.step_time * band.low)} to {format_time(best.step_time * band.high)}"
+    text = (
+        f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step ({span}), {rate}."
+    )
     return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(result, best), "Waits")]
 
 
@@ -246,7 +254,14 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
                 Line(f"{format_bytes(weights)} of weights, {format_bytes(cache)} for the cache", "Memory"),
             ],
         ),
+        _measured(best),
     ]
+
+
+def _measured(best: RlPlan) -> Part:
+    """Measured steps that are like the plan, and what the band is made of."""
+    band = f"eight of ten steps lie in the band, by {band_of(best).text}"
+    return Part("Nearest measured steps", [Bullets([each.text for each in nearest(best)]), Line(band, tone="quiet")])
 
 
 def _packing(task: RlTask, best: RlPlan) -> str:

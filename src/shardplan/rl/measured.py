@@ -82,6 +82,8 @@ class MeasuredStep:
     trained_tokens: int | None = None
     """Tokens of prompts and answers that the step trained on."""
     pack_tokens: int | None = None
+    pass_packs: int | None = None
+    """Packed sequences of a micro-batch in log-probability passes."""
     updates: int | None = None
     old_pass: bool | None = None
     reference: bool | None = None
@@ -368,6 +370,7 @@ def _task(step: MeasuredStep, question: Question, assumed: list[str]) -> RlTask:
         packing=Packing(
             answers=answers,
             pack_tokens=max(step.pack_tokens or 0, longest),
+            pass_packs=step.pass_packs or 1,
             updates=step.updates or 1,
             shared_prompts=bool(step.prefix_shared),
         ),

@@ -33,6 +33,8 @@ class Packing:
     """Tokens of a packed sequence."""
     updates: int
     """Optimizer steps of an RL step."""
+    pass_packs: int = 1
+    """Packed sequences of a micro-batch in passes without gradients, for one in training."""
     shared_prompts: bool = False
     """Whether a prompt is trained once for all its answers (shared-prefix attention)."""
 
@@ -130,9 +132,10 @@ class Trained:
         step = self.priced.columns.step
         (times,), (states,) = step.work.times, step.states
         each = self.priced.columns.of_stages(times.forward + times.between / 2 + states.sharded / 2, self.priced.number)
-        number = self.packing.updates * int(self.priced.numbers.num_microbatches)
+        size = self.packing.pass_packs
+        number = self.packing.updates * float(self.priced.numbers.num_microbatches) / size
         fixed = self.priced.once_a_step.fixed
-        return float((number - 1) * np.max(each) + np.sum(each)) + sum(fixed.values())
+        return size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values())
 
     @property
     def fits(self) -> bool:

@@ -13,7 +13,6 @@ from shardplan.launch.dialects.ask import Ask, Environment, begin, listed, named
 from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
 from shardplan.launch.dialects.configured import accelerate_line, configuration_of, configured_facts
 from shardplan.launch.dialects.frameworks import maxtext, nanotron, olmo_core
-from shardplan.launch.dialects.frameworks.line_frameworks import dialect_of_line
 from shardplan.launch.dialects.frameworks.small_frameworks import FMS_FSDP, PYTORCH_FSDP
 from shardplan.launch.dialects.launches import Launch, open_words
 from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
