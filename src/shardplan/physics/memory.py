@@ -133,15 +133,17 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     For Adam in mixed precision weights, gradients and optimizer take 2, 4 and 12 bytes per parameter. zero1 shards the
     optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where the
     software keeps gathered weights, or gradients till the last micro-batch, these are whole at the peak and the shard
-    of the weights comes on top. Weights that are kept in fp32 alone are the master copy. hpz adds a second 16-bit copy,
-    shared by the ranks of a node. What one rank alone holds is whole. Frozen parameters have weights alone, unless
-    they make one flat parameter with trained ones (:func:`flat_gradient_bytes`).
+    of the weights comes on top. Weights that are kept in fp32 alone are the master copy; frozen ones are kept alike,
+    unless in few bits. hpz adds a second 16-bit copy, shared by the ranks of a node. What one rank alone holds is
+    whole. Frozen parameters have weights alone, unless they make one flat parameter with trained ones
+    (:func:`flat_gradient_bytes`).
     """
     master = job.recipe.master_bytes if job.software.fp32_weights else 0.0
     classes = [_states(each, job, numbers, master) for each in _shares(held.trained, numbers)]
     frozen = held.as_kept(job).frozen
     if any_holds(frozen.dense) or any_holds(frozen.experts):
-        kept = (_weights(each, job, numbers, 0.0) for each in _shares(frozen, numbers))
+        whole = master if job.packed_weights is None else 0.0
+        kept = (_weights(each, job, numbers, whole) for each in _shares(frozen, numbers))
         classes += [States(weights, 0.0, 0.0) for weights in kept]
         classes.append(States(0.0, flat_gradient_bytes(held, job, numbers), 0.0))
     if any_holds(held.by_adam):
