@@ -18,6 +18,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Degrees
 from shardplan.physics.frameworks.runnable import untested
 from shardplan.physics.frameworks.stack import load_stack
+from shardplan.physics.schedules.registry import load_schedule
+from shardplan.simulation.plan import simulate_plan
 
 STUDENT, TEACHER = "llama-3.1-8b", "llama-3.1-70b"
 PARAMETERS = {STUDENT: 8.030e9, TEACHER: 70.554e9}
@@ -91,16 +93,17 @@ def test_ranks_gather_sharded_weights_once_for_a_pass() -> None:
 
 def test_a_teacher_keeps_logits_and_a_reward_model_has_none() -> None:
     logits = LENGTH * VOCABULARY / 4 * 2
-    every, few, reward = (estimated(f"{role}={STUDENT}{k}") for role, k in
-                          (("teacher", ""), ("teacher", ":top-k=64"), ("reward", "")))  # fmt: skip
-    none = estimated(f"reference={STUDENT}")
-    assert every.peak_memory_bytes - none.peak_memory_bytes == pytest.approx(logits)
-    assert few.peak_memory_bytes - none.peak_memory_bytes == pytest.approx(LENGTH * 64 * (2 + 8))
-    assert reward.step_time < none.step_time
-    fused = estimated(f"teacher={STUDENT}", software={"fused_loss": True})
-    assert fused.peak_memory_bytes - estimated(
-        f"reference={STUDENT}", software={"fused_loss": True}
-    ).peak_memory_bytes == pytest.approx(2 * logits)
+
+    def kept(companion: str, **job: Any) -> float:
+        """Logits on the last stage."""
+        return estimated(companion, **job).memory[-1]["logits"]
+
+    reference, fused = kept("reference=self"), {"software": {"fused_loss": True}}
+    assert kept("teacher=self") - reference == pytest.approx(logits)
+    assert kept("teacher=self:top-k=64") - reference == pytest.approx(LENGTH * 64 * (2 + 8))
+    assert kept("teacher=self", **fused) - kept("reference=self", **fused) == pytest.approx(2 * logits)
+    assert kept("reward=self") == reference
+    assert estimated("reward=self").step_time < estimated("reference=self").step_time
 
 
 def test_the_model_without_its_adapters_is_a_reference_without_weights_of_its_own() -> None:
@@ -132,8 +135,10 @@ def test_a_search_prices_a_companion_as_an_estimate_does() -> None:
 
 @pytest.mark.parametrize("pp", [2, 4])
 def test_a_simulated_step_has_the_companion_in_it(pp: int) -> None:
-    answer = estimated({"teacher": TEACHER}, {**PLAN, "pp": pp})
-    assert answer.simulate().step_time == pytest.approx(answer.step_time, rel=0.05)
+    answer = estimated({"teacher": TEACHER}, {"tp": 4, "pp": pp, "vp": 1, "sharding": "zero1", "recompute": "none"})
+    plan = Plan(tp=4, pp=pp)
+    simulated = simulate_plan(answer.question, plan, load_schedule(plan.effective_schedule))
+    assert simulated.step_time == pytest.approx(answer.step_time, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,9 @@ def test_a_reward_model_may_have_another_vocabulary() -> None:
 )
 def test_a_plan_that_cannot_split_a_companion_is_refused(companion: str, plan: dict[str, int], message: str) -> None:
     with pytest.raises(PlanError, match=message) as raised:
-        shardplan.estimate("llama-3.1-70b", "dgx-h100", 320, plan, global_batch_size=320, companion=f"reward={companion}")
+        shardplan.estimate(
+            "llama-3.1-70b", "dgx-h100", 320, plan, global_batch_size=320, companion=f"reward={companion}"
+        )
     assert raised.value.rule == "companions are split as the model is"
     assert raised.value.hint
 

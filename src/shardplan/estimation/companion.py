@@ -42,7 +42,7 @@ def joined_parts(own: Parts[Own], added: Parts[Added], join: Callable[[Own, Adde
 def companion_passes(
     companion: Companion, config: ModelConfig, model: ModelConfig, blocks: Parts[BlockCost]
 ) -> Parts[CompanionPass]:
-    """The forward pass of a companion whose ``blocks`` are priced, by parts of the model; a reward has no vocabulary."""
+    """The forward pass of a companion with these ``blocks``, by parts of the model; a reward has no vocabulary."""
     held = largest([block.kept_bytes for block in blocks.layers])
 
     def passed(count: float, block: BlockCost) -> CompanionPass:

@@ -148,9 +148,8 @@ class Question:
         if not named:
             return ()
         routing = "learned" if {",", ":"} & {*self.job.routing} else self.job.routing  # shares are of the own experts
-        alone = replace(
-            self.job, companion=NONE, train="full", freeze="none", base_weights="same", routing=routing, optimizer="adam"
-        )
+        whole = {"train": "full", "freeze": "none", "base_weights": "same"}
+        alone = replace(self.job, companion=NONE, routing=routing, optimizer="adam", **whole)
         configs = [(each, replace(each.config(self.model), num_mtp_layers=0)) for each in named]
         return tuple((each, replace(self, model=config, job=alone)) for each, config in configs)
 

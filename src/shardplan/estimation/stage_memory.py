@@ -181,9 +181,8 @@ def _with_companions(gathered: Numbers, question: Question, numbers: PlanNumbers
     """Gathered weights at their most: of the model, or of a companion, whose passes have the rank to themselves."""
     for companion, other in question.companions:
         if not borrows_weights(companion, question.job):
-            parts = parameters_of_parts(other, numbers)
-            dense, experts = (largest_of([getattr(each, name) for each in parts.layers]) for name in ("dense", "experts"))
-            layer = Parameters(dense, experts)
+            layers = parameters_of_parts(other, numbers).layers
+            layer = Parameters(*(largest_of([getattr(each, name) for each in layers]) for name in ("dense", "experts")))
             gathered = np.maximum(gathered, gathered_bytes(layer, layer, other.job, numbers))
     return gathered
 

@@ -62,7 +62,7 @@ STEP_TERMS: Final = (
         "memory-bound passes", times="memory",
     ),
     Term("recompute", "passes", "t2-soft", "forward work that is done again, all of it", "recomputation"),
-    Term("companion", "passes", "t1-soft", "forward passes of frozen companions", times="companion"),
+    Term("companion", "passes", "t10", "forward passes of frozen companions", times="companion"),
     Term("host", "other", "t9", "waiting for the host to launch kernels", "host launches", times="host"),
     Term("tp_communication", "communication", "t4", "exposed exchanges of tensor parallelism", times="tp"),
     Term("cp_communication", "communication", "t3", "exposed exchanges of context parallelism", times="cp"),
