@@ -19,7 +19,7 @@ from shardplan.launch.dialects.values import degree, switch, zero_stage
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Document, Script, read_document, read_script
 
-NAMES: Final = ("verl", "nemo-rl", "slime", "openrlhf", "trl", "ms-swift")
+NAMES: Final = ("verl", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl")
 DIALECTS: Final[Mapping[str, Dialect]] = {name: Dialect(name=f"rl/{name}") for name in NAMES}
 """By the name that an export has. Of a line that two may own, the first does."""
 BY_KEYS: Final = ("verl", "nemo-rl")
@@ -68,7 +68,7 @@ def _of_document(ask: Ask) -> RlLaunch | None:
     except ShardplanError:
         return None  # whoever reads it next says why
     settings = Settings.of(document)
-    name = next((name for name in ("verl", "nemo-rl", "trl", "ms-swift") if DIALECTS[name].owns(settings)), None)
+    name = next((name for name in ("verl", "nemo-rl", "ms-swift", "trl") if DIALECTS[name].owns(settings)), None)
     if name is None:
         return None
     facts = begin(ask, name, DIALECTS[name].version)
@@ -134,8 +134,8 @@ def _of_line(ask: Ask, script: Script, launch: Launch, name: str) -> RlLaunch:
     facts.open = (*facts.open, *open_)
     if name in ("trl", "ms-swift"):
         _of_trainer(facts, ask, script, launch, settings)
-    if name == "slime" or name == "verl":
-        facts.derive("one_step_off", "async" in launch.program or "one_step_off" in launch.program, launch.program)
+    if name in ("slime", "verl") and re.search(r"train_async|one_step_off", launch.program):
+        facts.derive("one_step_off", value=True, rule=launch.program)
     _state(facts, name, settings)
     return RlLaunch(name, facts, settings)
 
@@ -175,9 +175,9 @@ def _base(facts: Facts, name: str, settings: Settings) -> None:
     base = DIALECTS[name].record.get("base")
     names = below if isinstance(below, tuple) else (below,)
     if base is not None and below and any(str(each).rpartition("/")[2] != base for each in names):
-        has_both = all(settings.has(key) for key in ("cluster.gpus_per_node", "policy.generation", "policy.max_total_sequence_length"))
-        if not has_both:
-            facts.open = (f"file:{below}",)
+        facts.open = (f"file:{below}",)
+    elif base is not None:
+        facts.notes = [text for text in facts.notes if f"builds on {below}" not in text]
 
 
 def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings: Settings) -> None:

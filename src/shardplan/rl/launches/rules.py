@@ -12,7 +12,7 @@ from typing import Any, Final
 from shardplan.base.errors import InputError, shown
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.values import switch, whole
+from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.rl.asked import PROMPT_TOKENS
 from shardplan.rl.launches.reading import RlLaunch
 
@@ -100,7 +100,11 @@ class Rules:
         if ANSWER not in facts.facts:
             facts.miss(ANSWER, (f"mean tokens of an answer, at most {cap:,}: in no launch file, in your logs",))
         average = self.number(ANSWER)
-        self.rl |= {"prompt_tokens": mean, "response_tokens": f"mean={average},max={cap}"}
+        shape = "".join(
+            f",{name}={facts.value(f'response_{name}')}" for name in ("spread", "endless") if f"response_{name}" in facts
+        )
+        self.rl |= {"prompt_tokens": mean, "response_tokens": f"mean={average},max={cap}{shape}"}
+        self.rl["reward_seconds"] = number(facts.value("reward_seconds"))
         self.longest = window or (prompt or mean) + cap
 
     def _updates(self) -> None:
@@ -263,7 +267,10 @@ def _verl(own: Rules) -> None:
 
 
 def _engine(own: Rules) -> None:
-    """vLLM or SGLang; others are not planned."""
+    """vLLM or SGLang; others are not planned. Formats of its weights and cache."""
+    for key in ("rollout_precision", "cache_precision"):
+        if own.facts.value(key) == "fp8":
+            own.rl[key] = "fp8"
     engine = str(own.facts.value("engine") or "vllm").lower()
     if engine not in ("vllm", "sglang"):
         raise own.refuse(
@@ -315,10 +322,6 @@ def _nemo(own: Rules) -> None:
         facts.derive("num_accelerators", left, "what generation leaves")
         own.rl["placement"] = "async" if own.on("async") else "in-turns"
         own.rl |= {"staleness": own.number("staleness") or 1, "in_flight": own.on("in_flight")}
-    if facts.value("rollout_precision") in ("fp8",):
-        own.rl["rollout_precision"] = "fp8"
-    if facts.value("cache_precision") == "fp8":
-        own.rl["cache_precision"] = "fp8"
     _engine(own)
 
 
@@ -354,6 +357,7 @@ def _slime(own: Rules) -> None:
 def _openrlhf(own: Rules) -> None:
     facts = own.facts
     own.take_algorithm()
+    own.rl["algorithm"] = {"reinforce": "reinforce++"}.get(str(facts.value("advantage")), own.rl["algorithm"])
     own.take_reference(wanted=facts.value("kl") != 0)
     own.rl["engine"] = "vllm"
     facts.derive("sharding", facts.value("zero"), "zero_stage")
