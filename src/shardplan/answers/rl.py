@@ -123,6 +123,7 @@ def rl_document(
         record=lambda: {
             **asked_record(result.task.question, assumptions),
             "rl": task_record(result.task),
+            "inputs": inputs_of(result.task),
             "num_searches": result.num_searches,
             "refused": dict(result.refused),
             "moves": [plain_move(each) for each in result.moves],
@@ -141,6 +142,13 @@ def rl_document(
 def plain_move(move: Move) -> dict[str, Any]:
     """A split next to that of the best plan."""
     return {"num_train": move.num_train, "num_rollout": move.num_rollout, "step_time_s": move.step_time}
+
+
+def inputs_of(task: RlTask) -> dict[str, Any]:
+    """Model and cluster in full, for whoever writes launch files of the plans."""
+    from shardplan.reports.plan_file import inputs_record  # takes time to import
+
+    return inputs_record(model=task.question.model, cluster=task.question.cluster, profile=None)
 
 
 def task_record(task: RlTask) -> dict[str, Any]:
@@ -169,6 +177,11 @@ def task_record(task: RlTask) -> dict[str, Any]:
         "drafts": task.drafts,
         "staleness": task.staleness,
         "transfer": task.transfer,
+        "in_flight": task.in_flight,
+        "padded": task.packing.padded,
+        "epochs": task.packing.epochs,
+        "memory_share": task.memory_share,
+        "states_stay": task.states_stay,
     }
 
 

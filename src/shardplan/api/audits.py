@@ -10,6 +10,7 @@ from typing import Any
 
 from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
+from shardplan.answers.rl_launch import rl_launch_document
 from shardplan.api.saving import AsRecord
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.base.records import field_values
@@ -19,6 +20,7 @@ from shardplan.launch.read.places import Places
 from shardplan.planner.stopping import Stop
 from shardplan.render.html import notebook_html
 from shardplan.render.record import document_record
+from shardplan.rl.launches.audit import RlAudit, audit_rl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,25 @@ class AuditAnswer(answer.Audit, AsRecord):
         return f"<AuditAnswer: {self.reading.framework}, {state}>"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RlAuditAnswer(RlAudit, AsRecord):
+    """The RL step that a launch file of post-training runs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of `shardplan audit --json` for such a file: that of `shardplan rl`, with what the file says."""
+        return document_record(self.document())
+
+    def document(self, *, is_whole: bool = True) -> AnswerDocument:
+        """What the answer says."""
+        return rl_launch_document(self, is_whole=is_whole)
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.document())
+
+    def __repr__(self) -> str:
+        return f"<RlAuditAnswer: {self.launch.title}, a step of {self.plan.step_time:.4g} s>"
+
+
 def audit(
     file: str | os.PathLike[str],
     *companions: str | os.PathLike[str],
@@ -55,7 +76,7 @@ def audit(
     observed: Sequence[str] | str = (),
     keep: Sequence[str] = (),
     stop: Stop | None = None,
-) -> AuditAnswer:
+) -> AuditAnswer | RlAuditAnswer:
     """Reads a launch file without running it: ``audit("launch.sh", cluster="dgx-h100", num_accelerators=512)``.
 
     ``companions``: files that it names, and configurations that hold with it; ``root``: the folder that it is launched
@@ -72,10 +93,15 @@ def audit(
     ask = Ask(
         path=Path(file), env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated, places=places
     )
+    of_model = None if model is None else model_of(model)
+    of_cluster = None if cluster is None else cluster_of(cluster)
+    step = audit_rl(ask, model=of_model, cluster=of_cluster)
+    if step is not None:
+        return RlAuditAnswer(**field_values(RlAudit, step))
     found = answer.audit_launch(
         ask,
-        model=None if model is None else model_of(model),
-        cluster=None if cluster is None else cluster_of(cluster),
+        model=of_model,
+        cluster=of_cluster,
         keep=tuple(keep),
         observed=(observed,) if isinstance(observed, str) else tuple(observed),
         stop=stop,

@@ -47,7 +47,14 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
     updates = int(rl.get("updates") or 1)
     check_updates(answers.prompts, answers.samples, updates)
     pack = int(rl.get("pack_tokens") or answers.prompt_tokens + answers.lengths.cap)
-    packing = Packing(answers=answers, pack_tokens=pack, updates=updates, shared_prompts=bool(rl.get("prefix_shared")))
+    packing = Packing(
+        answers=answers,
+        pack_tokens=pack,
+        updates=updates,
+        shared_prompts=bool(rl.get("prefix_shared")),
+        padded=bool(rl.get("padded")),
+        epochs=int(rl.get("epochs") or 1),
+    )
     total = train if generate is None or rl.get("rollout_cluster") else train + generate
     put = ask_search(
         {
@@ -80,7 +87,11 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
         transfer=_transfer(rl.get("transfer")),
         placements=_placements(rl),
         staleness=int(1 if rl.get("staleness") is None else rl["staleness"]),
+        in_flight=_yes("in_flight", rl.get("in_flight"), otherwise=True),
         fixed_rollout=fixed_rollout,
+        memory_share=rl.get("memory_share"),
+        states_stay=bool(rl.get("states_stay")),
+        engine_stays=bool(rl.get("engine_stays")),
     )
     engine_facts(task.engine)
     return AskedRl(

@@ -198,7 +198,7 @@ class PlacementSearch:
         """Step time of a split by its generation and what is known of the trainer. [s]"""
         num_train, num_rollout = split
         trains = self._expected_training(num_train)
-        pools = self._pools(num_rollout, shares=False)
+        pools = self.pools(num_rollout, shares=False)
         if not pools or math.isinf(trains):
             return math.inf
         times = [self._times(trains, *each) for each in pools]
@@ -251,7 +251,7 @@ class PlacementSearch:
         trained = self._trained(num_train, shares=shares)
         if isinstance(trained, str):
             return None, f"trainer on {num_train:,}: {trained}"
-        pools = self._pools(num_rollout, shares=shares)
+        pools = self.pools(num_rollout, shares=shares)
         if not pools:
             return None, f"no layout of generation fits on {num_rollout:,} accelerators"
         plans = [self.plan(placement, (num_train, num_rollout), trained, each) for each in pools]
@@ -263,7 +263,8 @@ class PlacementSearch:
         task, shares = self.task, not PLACEMENTS[placement].two_pools
         method = task.transfer or ("ipc" if shares else "sharded")
         usable = float(task.question.usable_memory)
-        moved = _moved_away(trained) if shares else 0.0
+        states = _states(trained) if shares else 0.0
+        moved = 0.0 if task.states_stay else states
         times = PhaseTimes(
             generation=generated.total,
             steady=generated.prompts + generated.steady,
@@ -282,9 +283,15 @@ class PlacementSearch:
             pool=pool,
             generated=generated,
             cycle=cycle_of(placement, times, staleness=task.staleness, in_flight=task.in_flight),
-            trainer_memory=trained.priced.peak_memory_bytes + (self.facts.asleep if shares else 0.0),
+            trainer_memory=self._memory(trained, pool, states) if shares else float(trained.priced.peak_memory_bytes),
             usable_memory=usable,
         )
+
+    def _memory(self, trained: Trained, pool: Pool, states: float) -> float:
+        """What trainer and engine hold of a shared accelerator in the fuller of their phases. [bytes]"""
+        task, engine = self.task, pool.memory + self.facts.reserved
+        training = float(trained.priced.peak_memory_bytes) + (engine if task.engine_stays else self.facts.asleep)
+        return max(training, engine + states) if task.states_stay else training
 
     def _trained(self, num_accelerators: int, *, shares: bool) -> Trained | str:
         """The trainer's plan on this many accelerators, or why there is none.
@@ -314,7 +321,7 @@ class PlacementSearch:
         except ShardplanError as error:
             return error.message
 
-    def _pools(self, num_rollout: int, *, shares: bool) -> list[tuple[Pool, Generated]]:
+    def pools(self, num_rollout: int, *, shares: bool) -> list[tuple[Pool, Generated]]:
         """Layouts of generation on this many accelerators that fit, with what they take."""
         if (num_rollout, shares) not in self.known_pools:
             found: list[tuple[Pool, Generated]] = []
@@ -353,7 +360,7 @@ class PlacementSearch:
     def _layouts(self, num_rollout: int, pp: int, most: int, *, shares: bool) -> Iterator[tuple[Pool, Generated]]:
         task = self.task
         memory = task.generating.accelerator.memory_bytes
-        share = self.facts.colocated_share if shares else self.facts.awake_share
+        share = task.memory_share or (self.facts.colocated_share if shares else self.facts.awake_share)
         for replica in replicas_of(task, num_rollout, pp, most):
             engine = self._engine(replica)
             pool = Pool(
@@ -394,7 +401,7 @@ def _with_less_memory(cluster: Cluster, taken: float) -> Cluster:
     return replace(cluster, accelerator=replace(part, memory_bytes=max(part.memory_bytes - taken, 1.0)))
 
 
-def _moved_away(trained: Trained) -> float:
-    """States of the trainer that leave an accelerator while it generates. [bytes]"""
+def _states(trained: Trained) -> float:
+    """States of the trainer that may leave an accelerator while it generates. [bytes]"""
     memory = trained.priced.memory_of(trained.priced.fullest)
     return float(memory.weights + memory.optimizer)

@@ -104,6 +104,12 @@ class RlTask:
     """Whether new weights reach engines while they generate."""
     fixed_rollout: Mapping[str, int] = field(default_factory=dict)
     """Degrees of the generation replicas that are fixed."""
+    memory_share: float | None = None
+    """Share of an accelerator's memory that an engine takes; None: the usual one of the engine."""
+    states_stay: bool = False
+    """Whether states of the trainer stay on shared accelerators while they generate."""
+    engine_stays: bool = False
+    """Whether an engine on shared accelerators keeps its memory while they train."""
 
     def __post_init__(self) -> None:
         """Raises ``InputError``."""

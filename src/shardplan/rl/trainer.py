@@ -37,11 +37,17 @@ class Packing:
     """Packed sequences of a micro-batch in passes without gradients, for one in training."""
     shared_prompts: bool = False
     """Whether a prompt is trained once for all its answers (shared-prefix attention)."""
+    padded: bool = False
+    """Whether every answer is a sequence of its own, filled up to ``pack_tokens``."""
+    epochs: int = 1
+    """Times that every answer is trained on."""
 
     @property
     def tokens(self) -> float:
         """Tokens that an RL step trains on."""
         answers = self.answers
+        if self.padded:
+            return float(answers.num_answers * self.pack_tokens)
         again = answers.prompt_tokens * (answers.num_answers - answers.prompts) if self.shared_prompts else 0.0
         return answers.tokens - again
 
@@ -78,7 +84,7 @@ class Packing:
     def documents(self) -> tuple[int, ...] | None:
         """Mean length of the answers with their prompts in a packed sequence; None where one fills it."""
         mean = round(self.answers.prompt_tokens + self.answers.lengths.mean)
-        return (max(mean, 1),) if mean < self.pack_tokens else None
+        return (max(mean, 1),) if mean < self.pack_tokens and not self.padded else None
 
     def asked(self, question: Question, batch: int) -> Question:
         """The question of an optimizer step of this many sequences.
@@ -124,7 +130,7 @@ class Trained:
     @property
     def update_time(self) -> float:
         """All optimizer steps of an RL step. [s]"""
-        return self.packing.updates * self.priced.step_time
+        return self.packing.epochs * self.packing.updates * self.priced.step_time
 
     @cached_property
     def forward_time(self) -> float:

@@ -65,7 +65,11 @@ def audit(
         observed=tuple(asked.observed or ()),
     )
     from shardplan.answers.audit import audit_document
+    from shardplan.api.audits import RlAuditAnswer
     from shardplan.cli.show.document import show_document
+
+    if isinstance(found, RlAuditAnswer):
+        return show_document(found.document(is_whole=details.all), target)
 
     document = audit_document(found, states_assumptions=details.states_assumptions, is_whole=details.all)
     return show_document(document, target)
