@@ -114,7 +114,8 @@ srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=8 -m verl.trainer
         ("data.micro_batch_size_per_gpu=2", None, (32, 128, 2, None, "zero3", 1)),
         ("ulysses_sequence_parallel_size=2", "model: {enable_gradient_checkpointing: true}",
          (32, 128, 4, "full", "zero3", 2)),
-        ("data.micro_batch_size=32 model.enable_gradient_checkpointing=False", None, (32, 128, None, "none", "zero3", 1)),
+        ("data.micro_batch_size=32 model.enable_gradient_checkpointing=False", None,
+         (32, 128, None, "none", "zero3", 1)),
     ],
 )  # fmt: skip
 def test_supervised_training_of_verl_on_the_nodes_of_a_job(
@@ -128,7 +129,9 @@ def test_supervised_training_of_verl_on_the_nodes_of_a_job(
     assert values(found, *keys) == expected
 
 
-GPT = "n_layer = 12\nn_head = 12\nn_embd = 768\nblock_size = 1024\nbatch_size = 12\nlearning_rate = 6e-4\nmax_iters = 9\n"
+GPT = (
+    "n_layer = 12\nn_head = 12\nn_embd = 768\nblock_size = 1024\nbatch_size = 12\nlearning_rate = 6e-4\nmax_iters = 9\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +142,7 @@ GPT = "n_layer = 12\nn_head = 12\nn_embd = 768\nblock_size = 1024\nbatch_size = 
         ("python train.py config.py --dataset=mine --gradient_accumulation_steps=1", (1, 12, 12, None)),
     ],
 )
-def test_a_line_of_nanogpt_accumulates_over_all_ranks(
-    text: str, expected: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_a_line_of_nanogpt_accumulates_over_all_ranks(text: str, expected: tuple[object, ...], tmp_path: Path) -> None:
     (tmp_path / "config.py").write_text(GPT)
     line = text + " --n_layer=12 --n_head=12 --n_embd=768 --block_size=1024 --learning_rate=6e-4 --max_iters=9"
     found = read(tmp_path, "a.sh", line)
@@ -157,7 +158,8 @@ def test_weights_that_nanogpt_loads_are_asked_for(tmp_path: Path) -> None:
 BLOCKS = """
 model_args:
   pretrained_config:
-    {{num_layers: 2, hidden_size: 64, vocab_size: 100, sequence_mixer_blocks: [{mixer}, {mixer2}], mlp_blocks: [{mlp}, {mlp}]}}
+    {{num_layers: 2, hidden_size: 64, vocab_size: 100,
+      sequence_mixer_blocks: [{mixer}, {mixer2}], mlp_blocks: [{mlp}, {mlp}]}}
 tuning_args: {{tuning_method: pretraining}}
 datasets: [{{class_args: {{sequence_length: 128}}}}]
 training_parameters: {{num_training_steps: 3, micro_batch_size: 4, gradient_accumulation_steps: 2}}
@@ -202,7 +204,7 @@ def test_supervised_training_of_nemo_rl(on: str, expected: tuple[object, ...], t
     assert values(read(tmp_path, "a.yaml", text), "tp", "pp", "sharding", "recompute", "num_accelerators") == expected
 
 
-SFT = "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\nfinetuning_type: full\ntemplate: qwen\ncutoff_len: 2048\nbf16: true\n"
+SFT = "{model_name_or_path: Qwen/Qwen3-8B, stage: sft, finetuning_type: full, template: qwen, cutoff_len: 9, bf16: on}"
 
 
 def test_sizes_that_a_trainer_leaves_out_are_its_defaults(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ def take_comment(facts: Facts, ask: Ask) -> None:
 
 MOST_OF_LINE: Final = 1000
 """Characters of a comment that is looked at."""
-_PROCESSES: Final = re.compile(r"--?(?:nproc[-_]per[-_]node|num_processes|num_gpus)[ =](\d{1,5})\b|tune run \w+_single_device")
+_PROCESSES: Final = re.compile(
+    r"--?(?:nproc[-_]per[-_]node|num_processes|num_gpus)[ =](\d{1,5})\b|tune run \w+_single_device"
+)
 _SEVERAL: Final = re.compile(r"(?:nnodes|num_machines)[ =](?!1\b)")
 _COUNTS: Final = re.compile(r"^cmd:.*(?:nvidia-smi|rocm-smi|amd-smi|npu-smi|hl-smi|device_count)")
 """Commands that count the accelerators of a node."""

@@ -122,7 +122,9 @@ def launches(script: Script) -> tuple[Launch, ...]:
 def _of_job(script: Script) -> dict[str, Word]:
     """Variables of a job that its options decide, which every program of it finds."""
     values = {name: value_of(script.directives, name) for name in VARIABLES} if script.directives else {}
-    return {name: found[1]._replace(text=found[0], shown=found[0]) for name, found in values.items() if found is not None}
+    return {
+        name: found[1]._replace(text=found[0], shown=found[0]) for name, found in values.items() if found is not None
+    }
 
 
 def _inner_texts(script: Script, command: Command) -> Iterator[str]:

@@ -60,7 +60,9 @@ MOST_FOLLOWED: Final = 3
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
     folders = ask.places.folders(ask.path.parent)
-    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives, node=ask.node)
+    script = read_script(
+        ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives, node=ask.node
+    )
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)

@@ -89,6 +89,7 @@ def _nanogpt(facts: Facts, config: Settings) -> None:
 
 NANOGPT: Final = Dialect(name="nanogpt", rule=_nanogpt)
 
+
 def _lm_engine(facts: Facts, config: Settings) -> None:
     """Layers where all blocks say the same, and groups of shards."""
     sections = {"sequence_mixer_blocks": _MIXER, "mlp_blocks": _MLP}
@@ -113,7 +114,12 @@ def _lm_engine(facts: Facts, config: Settings) -> None:
         facts.derive("num_key_value_heads", 1 if mqa.value == "mqa" else heads, f"{mqa.place} {mqa.value}")
     copies = config.first("distributed_args.zero_topology.data_parallel_replication_world_size")
     group = config.first("distributed_args.zero_topology.data_parallel_sharding_world_size")
-    if copies is not None and group is not None and (number := degree(copies.value)) and (shards := degree(group.value)):
+    if (
+        copies is not None
+        and group is not None
+        and (number := degree(copies.value))
+        and (shards := degree(group.value))
+    ):
         facts.derive("sharding_degree", shards, group.place, group.name)
         product = number * shards * (facts.number("tp") or 1) * (facts.number("pp") or 1) * (facts.number("cp") or 1)
         facts.derive("num_accelerators", product, f"{copies.place} {number} x {group.place} {shards} x other degrees")
@@ -147,7 +153,12 @@ def _nemo_rl(facts: Facts, config: Settings) -> None:
         if kept is None or switch(kept.value) is not False:
             facts.miss("recompute", ("policy.megatron_cfg.activation_checkpointing and recompute_granularity",))
         state(facts, "recompute", kept, on_off("full", "none"))
-        state(facts, "offload", config.first("policy.megatron_cfg.optimizer.optimizer_cpu_offload"), on_off("optimizer", "none"))
+        state(
+            facts,
+            "offload",
+            config.first("policy.megatron_cfg.optimizer.optimizer_cpu_offload"),
+            on_off("optimizer", "none"),
+        )
         facts.assume("etp", 1)
     else:
         copies = facts.number("sharding_copies")
