@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.rl import rl_document
-
 from shardplan.base.units import format_bytes
 from shardplan.launch.dialects.reading import Fact
 from shardplan.rl.launches.audit import RlAudit

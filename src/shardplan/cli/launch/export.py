@@ -28,9 +28,12 @@ RL_NAMES = ("verl", "nemo-rl", "slime")
 """Frameworks that RL steps are written for."""
 
 PlanArgument = Annotated[
-    Path, typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan`, `estimate` or `rl` wrote.")
+    Path,
+    typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan`, `estimate` or `rl` wrote."),
 ]
-ToFlag = Annotated[str, flag(f"Framework: {NAMES}; of an RL step: verl, nemo-rl or slime.", "--to", metavar="NAME", show_default=False)]
+ToFlag = Annotated[
+    str, flag(f"Framework: {NAMES}; of an RL step: verl, nemo-rl or slime.", "--to", metavar="NAME", show_default=False)
+]
 OutFlag = Annotated[
     str | None,
     flag(

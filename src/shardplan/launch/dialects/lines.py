@@ -425,7 +425,7 @@ def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
 
 
 def _visible(facts: Facts, script: Script, launch: Launch) -> None:
-    """The devices that a line makes visible, which launchers take where nothing says how many; without one, one alone."""
+    """Devices that a line makes visible, which launchers take where nothing says how many; without one, one of them."""
     word = {**script.environment, **launch.command.assignments}.get("CUDA_VISIBLE_DEVICES")
     if word is None or not re.fullmatch(r"\d+(?:,\d+)*", word.text or "") or facts.open:
         return

@@ -102,13 +102,17 @@ def _check_open(launch: RlLaunch, model: ModelConfig | None, cluster: Cluster | 
         close = names_meant("model", PurePath(str(name or "")).name)
         may = f"; {' or '.join(close)} may be the same" if close else ""
         open_ = ", ".join(facts.missing.get("model", ()))
-        asks["--model NAME"] = f"model: {f'{name} is not in the catalogue' if name else open_ or 'not in the file'}{may}"
+        asks["--model NAME"] = (
+            f"model: {f'{name} is not in the catalogue' if name else open_ or 'not in the file'}{may}"
+        )
     if cluster is None:
         asks["--cluster NAME"] = "cluster: the accelerators and their network"
     for key in OPEN:
         known = "num_accelerators" in facts.facts and key in ("nodes", "per_node")
         if key in facts.missing and not known:
-            flag = {"num_accelerators": "--gpus N"}.get(key, f"--given {key}={'800' if key == 'response_mean' else 'VALUE'}")
+            flag = {"num_accelerators": "--gpus N"}.get(
+                key, f"--given {key}={'800' if key == 'response_mean' else 'VALUE'}"
+            )
             asks[flag] = f"{key}: {', '.join(facts.missing[key])}"
     if asks:
         raise InputError(
@@ -157,7 +161,12 @@ def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
     try:
         plan = Plan(**known)  # type: ignore[arg-type]
         plan, _ = plan_in_stack(
-            plan, asked.searches.stack, model=question.model, job=question.job, num_accelerators=train, given={*known, "vp"}
+            plan,
+            asked.searches.stack,
+            model=question.model,
+            job=question.job,
+            num_accelerators=train,
+            given={*known, "vp"},
         )
         trained = Trained.of(question, plan, task.packing)
     except ShardplanError as error:
@@ -206,7 +215,9 @@ def _take_recompute(rules: Rules) -> None:
         unknown = [name for name in names if name not in MODULES]
         if unknown:
             raise rules.refuse(
-                f"recompute_modules are {words}", f"modules are among {', '.join(MODULES)}", "--given recompute=selective"
+                f"recompute_modules are {words}",
+                f"modules are among {', '.join(MODULES)}",
+                "--given recompute=selective",
             )
         text = "selective" if names == ["core_attn"] else ",".join(dict.fromkeys(MODULES[name] for name in names))
         facts.derive("recompute", text, f"granularity selective, {words}")

@@ -182,7 +182,9 @@ def _text(case: RlCase, to: str) -> str:
     if rl["prompts"] % rl["updates"]:
         raise case.refuse(f"{rl['prompts']} prompts in {rl['updates']} optimizer steps", "set --updates to a divisor")
     if rl["pack_tokens"] % plan.cp:
-        raise case.refuse(f"{rl['pack_tokens']} tokens over cp {plan.cp}", f"set --pack-tokens to a multiple of {plan.cp}")
+        raise case.refuse(
+            f"{rl['pack_tokens']} tokens over cp {plan.cp}", f"set --pack-tokens to a multiple of {plan.cp}"
+        )
     if plan.offload != "none":
         raise case.refuse(f"offload {plan.offload}", "plan it with --fix train.offload=none")
     return WRITERS[to](case)
@@ -217,7 +219,10 @@ def _megatron_recompute(case: RlCase) -> dict[str, Any]:
     if policy == "full":
         layers = case.plan.recompute_num_layers
         block = {"recompute_method": "block", "recompute_num_layers": layers}
-        return {"recompute_granularity": "full", **(block if layers else {"recompute_method": "uniform", "recompute_num_layers": 1})}
+        return {
+            "recompute_granularity": "full",
+            **(block if layers else {"recompute_method": "uniform", "recompute_num_layers": 1}),
+        }
     ours = {name: theirs for theirs, name in MODULES.items()}
     names = ["core_attn"] if policy == "selective" else [ours.get(name, name) for name in policy.split(",")]
     if any(name not in MODULES for name in names):
@@ -234,7 +239,9 @@ def _backend(case: RlCase, *, fsdp: Sequence[str], most_tp: bool) -> str:
     if plan.sharding not in fsdp or max(degrees) > 1 or plan.recompute not in ("none", "full"):
         hint = f"plan it with --fix train.sharding={','.join(('zero1', *fsdp))}"
         hint = "plan it with --fix train.sharding=zero1" if plan.sharding in fsdp else hint
-        raise case.refuse(f"sharding {plan.sharding} with tp {plan.tp}, pp {plan.pp}, ep {plan.ep}, recompute {plan.recompute}", hint)
+        raise case.refuse(
+            f"sharding {plan.sharding} with tp {plan.tp}, pp {plan.pp}, ep {plan.ep}, recompute {plan.recompute}", hint
+        )
     return "fsdp"
 
 
@@ -267,18 +274,31 @@ def _verl(case: RlCase) -> str:
         f"{own}.actor.strategy": "megatron" if backend == "megatron" else "fsdp2",
     }
     if rl["padded"]:
-        keys |= {f"{own}.model.use_remove_padding": False, f"{own}.actor.ppo_micro_batch_size_per_gpu": plan.micro_batch_size}
+        keys |= {
+            f"{own}.model.use_remove_padding": False,
+            f"{own}.actor.ppo_micro_batch_size_per_gpu": plan.micro_batch_size,
+        }
     else:
-        keys |= {f"{own}.actor.use_dynamic_bsz": True, f"{own}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // plan.cp}
+        keys |= {
+            f"{own}.actor.use_dynamic_bsz": True,
+            f"{own}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // plan.cp,
+        }
     leaves = case.shares and not rl["states_stay"]
     if backend == "megatron":
         at = f"{own}.actor.megatron"
-        keys |= {f"{at}.{name}": value for name, value in _megatron_degrees(case).items() if name != "sequence_parallel"}
+        keys |= {
+            f"{at}.{name}": value for name, value in _megatron_degrees(case).items() if name != "sequence_parallel"
+        }
         keys |= {f"{at}.use_distributed_optimizer": plan.sharding == "zero1"}
-        keys |= {f"+{at}.override_transformer_config.{name}": value for name, value in _megatron_recompute(case).items()}
+        keys |= {
+            f"+{at}.override_transformer_config.{name}": value for name, value in _megatron_recompute(case).items()
+        }
     else:
         at = f"{own}.actor.fsdp_config"
-        keys |= {f"{own}.actor.ulysses_sequence_parallel_size": plan.cp, f"{own}.model.enable_gradient_checkpointing": plan.recompute == "full"}
+        keys |= {
+            f"{own}.actor.ulysses_sequence_parallel_size": plan.cp,
+            f"{own}.model.enable_gradient_checkpointing": plan.recompute == "full",
+        }
         keys |= {f"{at}.reshard_after_forward": plan.sharding != "zero2"}
         keys |= {f"{at}.fsdp_size": plan.sharding_degree} if plan.sharding == "hsdp" else {}
     keys |= {f"{at}.param_offload": leaves, f"{at}.optimizer_offload": leaves}
@@ -300,7 +320,11 @@ def _verl(case: RlCase) -> str:
     if row["placement"] == "one-step-off":
         program = "recipe.one_step_off_policy.main_ppo"
         per_node = min(case.cluster.accelerators_per_node, row["num_rollout"])
-        keys |= {f"{own}.hybrid_engine": False, "rollout.nnodes": row["num_rollout"] // per_node, "rollout.n_gpus_per_node": per_node}
+        keys |= {
+            f"{own}.hybrid_engine": False,
+            "rollout.nnodes": row["num_rollout"] // per_node,
+            "rollout.n_gpus_per_node": per_node,
+        }
     elif rl["algorithm"] == "dapo":
         program = "recipe.dapo.main_dapo"
     config = " --config-name=ppo_megatron_trainer" if backend == "megatron" else ""
@@ -408,7 +432,10 @@ def _nemo(case: RlCase) -> str:
                 "in_flight_weight_updates": bool(rl["in_flight"]),
             },
         },
-        "loss_fn": {"reference_policy_kl_penalty": 0.01 if rl["reference"] else 0.0, "force_on_policy_ratio": not rl["old_pass"]},
+        "loss_fn": {
+            "reference_policy_kl_penalty": 0.01 if rl["reference"] else 0.0,
+            "force_on_policy_ratio": not rl["old_pass"],
+        },
         "policy": policy,
         "cluster": {"num_nodes": nodes, "gpus_per_node": per_node},
     }
@@ -419,7 +446,9 @@ def _slime(case: RlCase) -> str:
     """Options of ``train.py`` or ``train_async.py``."""
     rl, row, plan = case.rl, case.row, case.plan
     if row["placement"] == "async":
-        raise case.refuse(f"placement {row['placement']}", "plan it with --placement colocated,partial,in-turns,one-step-off")
+        raise case.refuse(
+            f"placement {row['placement']}", "plan it with --placement colocated,partial,in-turns,one-step-off"
+        )
     if rl["rollout_precision"] != "bf16" or rl["cache_precision"] != "bf16" or rl["epochs"] > 1 or rl["padded"]:
         raise case.refuse("engines in fp8, epochs or padding", "plan it in bf16, packed")
     if plan.sharding != "zero1":
@@ -448,10 +477,15 @@ def _slime(case: RlCase) -> str:
     pools = [f"--actor-num-nodes {case.nodes}", f"--actor-num-gpus-per-node {case.per_node}"]
     pools += ["--colocate"] if case.shares else [f"--rollout-num-gpus {row['num_rollout']}"]
     pools += ["--partial-rollout"] if row["placement"] == "partial" else []
-    pools += [f"--rollout-num-gpus-per-engine {row['rollout_tp'] * row['rollout_pp']}", f"--sglang-mem-fraction-static {case.share:g}"]
+    pools += [
+        f"--rollout-num-gpus-per-engine {row['rollout_tp'] * row['rollout_pp']}",
+        f"--sglang-mem-fraction-static {case.share:g}",
+    ]
     pools += [f"--sglang-pipeline-parallel-size {row['rollout_pp']}"] if row["rollout_pp"] > 1 else []
     pools += [f"--sglang-expert-parallel-size {row['rollout_ep']}"] if row["rollout_ep"] > 1 else []
-    pools += [f"--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps {rl['drafts']}"] if rl["drafts"] else []
+    pools += (
+        [f"--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps {rl['drafts']}"] if rl["drafts"] else []
+    )
     model = [" ".join(map(quoted, words)) for words in _dimensions(case)]
     program = "train_async.py" if row["placement"] == "one-step-off" else "train.py"
     options = "\n\n".join("\n".join(f"    {line}" for line in group) for group in (model, step, *groups, pools))

@@ -102,9 +102,9 @@ def _owner(launch: Launch) -> str | None:
                 return name
         elif name in ("trl", "nemo-rl") and is_named and configuration_of(launch) is not None:
             return name if name == "nemo-rl" or "grpo" in launch.program + "".join(launch.launchers) else None
-        elif dialect.owns(settings) and (is_named or name not in ("nemo-rl", "slime")):
-            return name
-        elif name == "verl" and is_named:
+        elif (dialect.owns(settings) and (is_named or name not in ("nemo-rl", "slime"))) or (
+            name == "verl" and is_named
+        ):
             return name
     return None
 
@@ -145,7 +145,11 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     options = launch.parsed()
     if name == "verl":
         given = options.first("config-name")
-        known = given is None or (given.value or "").removesuffix(".yaml") in ("ppo_trainer", "ppo_megatron_trainer", "dapo_trainer")
+        known = given is None or (given.value or "").removesuffix(".yaml") in (
+            "ppo_trainer",
+            "ppo_megatron_trainer",
+            "dapo_trainer",
+        )
         if given is None or known:
             if given is not None and given.value is not None and "megatron" in given.value:
                 facts.derive("backend", "megatron", f"{given.place} {given.value}")

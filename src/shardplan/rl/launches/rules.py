@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError, shown
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.rl.asked import PROMPT_TOKENS
 from shardplan.rl.launches.reading import RlLaunch
@@ -101,7 +100,9 @@ class Rules:
             facts.miss(ANSWER, (f"mean tokens of an answer, at most {cap:,}: in no launch file, in your logs",))
         average = self.number(ANSWER)
         shape = "".join(
-            f",{name}={facts.value(f'response_{name}')}" for name in ("spread", "endless") if f"response_{name}" in facts
+            f",{name}={facts.value(f'response_{name}')}"
+            for name in ("spread", "endless")
+            if f"response_{name}" in facts
         )
         self.rl |= {"prompt_tokens": mean, "response_tokens": f"mean={average},max={cap}{shape}"}
         self.rl["reward_seconds"] = number(facts.value("reward_seconds"))
@@ -127,7 +128,9 @@ class Rules:
             )
         updates = self.number("updates") or (answers // mini if mini else 1)
         if answers and prompts % updates:
-            self.notes.append(f"{updates:,} optimizer steps do not share {prompts:,} prompts evenly; answers are shared")
+            self.notes.append(
+                f"{updates:,} optimizer steps do not share {prompts:,} prompts evenly; answers are shared"
+            )
         self.rl |= {"prompts": prompts, "samples": samples, "updates": updates, "epochs": self.number("epochs") or 1}
 
     def _micro_batches(self) -> None:
@@ -150,7 +153,9 @@ class Rules:
         else:
             self.rl |= {"pack_tokens": self.longest, "padded": True}
             facts.derive("micro_batch_size", each, f"{each} answers, filled up")
-            self.notes.append(f"every answer is filled up to {self.longest:,} tokens, as far as the longest of its batch")
+            self.notes.append(
+                f"every answer is filled up to {self.longest:,} tokens, as far as the longest of its batch"
+            )
 
     def _pools(self) -> None:
         """Accelerators of both, and how the engines lie on theirs."""
@@ -159,7 +164,7 @@ class Rules:
         if nodes and each:
             facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} accelerators")
         train = self.needed("num_accelerators")
-        apart = not self.rl["placement"] in ("colocated", "partial")
+        apart = self.rl["placement"] not in ("colocated", "partial")
         rollout = self.needed("rollout_accelerators") if apart else train
         if not apart and self.number("rollout_accelerators") not in (0, train):
             raise self.refuse(
@@ -267,7 +272,7 @@ def _verl(own: Rules) -> None:
 
 
 def _engine(own: Rules) -> None:
-    """vLLM or SGLang; others are not planned. Formats of its weights and cache."""
+    """VLLM or SGLang; others are not planned. Formats of its weights and cache."""
     for key in ("rollout_precision", "cache_precision"):
         if own.facts.value(key) == "fp8":
             own.rl[key] = "fp8"
@@ -312,7 +317,9 @@ def _nemo(own: Rules) -> None:
             facts.derive("rollout_accelerators", of_rollout * each, "nodes of generation")
         else:
             left = own.number("per_node") - own.number("rollout_per_node")
-            facts.derive("rollout_accelerators", own.number("rollout_per_node"), "accelerators of the node that generate")
+            facts.derive(
+                "rollout_accelerators", own.number("rollout_per_node"), "accelerators of the node that generate"
+            )
         if left < 1:
             raise own.refuse(
                 f"{own.said('nodes')}; {own.said('rollout_nodes')}; {own.said('rollout_per_node')}",
@@ -331,7 +338,9 @@ def _slime(own: Rules) -> None:
     own.take_reference(wanted=own.on("kl_loss") or facts.value("kl") != 0)
     own.rl |= {"old_pass": not own.on("bypass_old"), "engine": "sglang"}
     if facts.value("train_backend") != "megatron":
-        raise own.refuse(own.said("train_backend"), "slime's Megatron backend is read", "--given train_backend=megatron")
+        raise own.refuse(
+            own.said("train_backend"), "slime's Megatron backend is read", "--given train_backend=megatron"
+        )
     facts.derive("unpadded", True, "slime packs without padding")
     if own.on("dynamic"):
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
@@ -362,13 +371,17 @@ def _openrlhf(own: Rules) -> None:
     own.rl["engine"] = "vllm"
     facts.derive("sharding", facts.value("zero"), "zero_stage")
     if own.on("dynamic"):
-        facts.derive("pack_tokens", own.needed("tokens_per_accelerator") * own.number("cp"), "tokens of dynamic batches")
+        facts.derive(
+            "pack_tokens", own.needed("tokens_per_accelerator") * own.number("cp"), "tokens of dynamic batches"
+        )
     if own.on("reward_url") or facts.value("reward_url"):
         own.notes.append("rewards come from another program and are counted as no time")
     size = own.needed("rollout_tp")
     if not own.number("engines"):
         raise own.refuse(
-            own.said("engines"), "vLLM generates the answers that are priced", "set --vllm_num_engines, or --given engines=N"
+            own.said("engines"),
+            "vLLM generates the answers that are priced",
+            "set --vllm_num_engines, or --given engines=N",
         )
     pool = own.number("engines") * size
     if own.on("colocated"):
@@ -376,7 +389,7 @@ def _openrlhf(own: Rules) -> None:
         own.rl |= {"states_stay": not own.on("sleeps"), "engine_stays": not own.on("engine_sleeps")}
         facts.derive("rollout_accelerators", pool, "engines x their accelerators")
         return
-    if own.rl["reference"] and not own.on("with_reference") or own.rl["algorithm"] == "ppo":
+    if (own.rl["reference"] and not own.on("with_reference")) or own.rl["algorithm"] == "ppo":
         raise own.refuse(
             f"{own.said('with_reference')}; {own.said('colocated')}",
             "reference and critic that are priced share the accelerators of the actor",
