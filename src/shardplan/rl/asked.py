@@ -52,7 +52,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
         pack_tokens=pack,
         updates=updates,
         shared_prompts=bool(rl.get("prefix_shared")),
-        padded=bool(rl.get("padded")),
+        padded=float(rl.get("padded") or 0.0),
         epochs=int(rl.get("epochs") or 1),
     )
     total = train if generate is None or rl.get("rollout_cluster") else train + generate

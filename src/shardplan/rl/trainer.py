@@ -37,8 +37,8 @@ class Packing:
     """Packed sequences of a micro-batch in passes without gradients, for one in training."""
     shared_prompts: bool = False
     """Whether a prompt is trained once for all its answers (shared-prefix attention)."""
-    padded: bool = False
-    """Whether every answer is a sequence of its own, filled up to ``pack_tokens``."""
+    padded: float = 0.0
+    """Tokens to which every answer with its prompt is filled up; 0: none is. [tokens]"""
     epochs: int = 1
     """Times that every answer is trained on."""
 
@@ -47,7 +47,7 @@ class Packing:
         """Tokens that an RL step trains on."""
         answers = self.answers
         if self.padded:
-            return float(answers.num_answers * self.pack_tokens)
+            return answers.num_answers * self.padded
         again = answers.prompt_tokens * (answers.num_answers - answers.prompts) if self.shared_prompts else 0.0
         return answers.tokens - again
 
@@ -83,8 +83,8 @@ class Packing:
     @property
     def documents(self) -> tuple[int, ...] | None:
         """Mean length of the answers with their prompts in a packed sequence; None where one fills it."""
-        mean = round(self.answers.prompt_tokens + self.answers.lengths.mean)
-        return (max(mean, 1),) if mean < self.pack_tokens and not self.padded else None
+        mean = round(self.padded or self.answers.prompt_tokens + self.answers.lengths.mean)
+        return (max(mean, 1),) if mean < self.pack_tokens else None
 
     def asked(self, question: Question, batch: int) -> Question:
         """The question of an optimizer step of this many sequences.

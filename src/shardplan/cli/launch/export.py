@@ -98,7 +98,7 @@ def export(
 def _export_rl(plan: Path, to: str, out: str | None, pick: str | None, output: OutputFlags) -> int:
     """The launch file of an RL step."""
     from shardplan.launch.export.shell import ExportTarget
-    from shardplan.reports.forms.export import export_record
+    from shardplan.reports.forms import export_record
     from shardplan.rl.launches.export import export_rl
 
     target = output.checked_target(plan)

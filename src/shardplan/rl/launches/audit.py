@@ -21,7 +21,7 @@ from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
 from shardplan.launch.dialects.values import switch
 from shardplan.physics.frameworks.defaults import plan_in_stack
 from shardplan.rl.asked import AskedRl, ask_rl
-from shardplan.rl.launches.reading import RlLaunch, read_rl_launch
+from shardplan.rl.launches.reading import EXAMPLES, RlLaunch, read_rl_launch
 from shardplan.rl.launches.rules import Rules
 from shardplan.rl.search import PlacementSearch, RlPlan, RlResult
 from shardplan.rl.task import PLACEMENTS
@@ -109,10 +109,10 @@ def _check_open(launch: RlLaunch, model: ModelConfig | None, cluster: Cluster | 
         asks["--cluster NAME"] = "cluster: the accelerators and their network"
     for key in OPEN:
         known = "num_accelerators" in facts.facts and key in ("nodes", "per_node")
-        if key in facts.missing and not known:
-            flag = {"num_accelerators": "--gpus N"}.get(
-                key, f"--given {key}={'800' if key == 'response_mean' else 'VALUE'}"
-            )
+        unused = key == "unpadded" and switch(facts.value("dynamic"))
+        if key in facts.missing and not known and not unused:
+            example = EXAMPLES.get(key, "VALUE")
+            flag = "--gpus N" if key == "num_accelerators" else f"--given {key}={example}"
             asks[flag] = f"{key}: {', '.join(facts.missing[key])}"
     if asks:
         raise InputError(
@@ -192,7 +192,7 @@ def _take_shards(known: dict[str, Any], train: int) -> None:
     """Shards within some ranks, with copies across, are hybrid."""
     degree = known.pop("sharding_degree", None)
     ranks = train // (known.get("tp", 1) * known.get("pp", 1))
-    if degree and 1 < degree < ranks and known.get("sharding") == "zero3":
+    if degree is not None and 1 < degree < ranks and known.get("sharding") == "zero3":
         known |= {"sharding": "hsdp", "sharding_degree": degree}
 
 

@@ -176,7 +176,7 @@ def _text(case: RlCase, to: str) -> str:
     rl, plan = case.rl, case.plan
     if rl["rollout_cluster"] != case.cluster.name:
         raise case.refuse("the pools are on different clusters", "plan it without --rollout-cluster")
-    if plan.micro_batch_size != 1 and not rl["padded"]:
+    if plan.micro_batch_size != 1:
         what = f"micro-batches of {plan.micro_batch_size} packed sequences, of which these frameworks take one"
         raise case.refuse(what, "plan it with --fix train.micro_batch_size=1 and larger --pack-tokens")
     if rl["prompts"] % rl["updates"]:
@@ -265,7 +265,7 @@ def _verl(case: RlCase) -> str:
         "data.train_files": Given("TRAIN_FILES"),
         "data.val_files": Given("VAL_FILES"),
         "data.train_batch_size": rl["prompts"],
-        "data.max_prompt_length": rl["pack_tokens"] - cap if rl["padded"] else max(rl["prompt_tokens"], 1),
+        "data.max_prompt_length": max(rl["prompt_tokens"], 1),
         "data.max_response_length": cap,
         f"{own}.model.path": case.hub_name,
         f"{own}.actor.ppo_mini_batch_size": rl["prompts"] // rl["updates"],
@@ -376,14 +376,13 @@ def _nemo(case: RlCase) -> str:
         raise case.refuse(f"vp {plan.vp}", "plan it with --fix train.vp=1")
     backend = _backend(case, fsdp=("zero3",), most_tp=True)
     window = rl["prompt_tokens"] + rl["response_tokens_max"]
-    window = rl["pack_tokens"] if rl["padded"] else window
     policy: dict[str, Any] = {
         "model_name": case.hub_name,
         "train_global_batch_size": case.answers,
-        "train_micro_batch_size": plan.micro_batch_size if rl["padded"] else 1,
+        "train_micro_batch_size": 1,
         "max_total_sequence_length": window,
         "precision": "bfloat16",
-        "sequence_packing": {"enabled": not rl["padded"], "train_mb_tokens": rl["pack_tokens"]},
+        "sequence_packing": {"enabled": True, "train_mb_tokens": rl["pack_tokens"]},
         "dynamic_batching": {"enabled": False},
         "dtensor_cfg": {"enabled": backend == "fsdp"},
         "megatron_cfg": {"enabled": backend == "megatron"},
@@ -449,8 +448,8 @@ def _slime(case: RlCase) -> str:
         raise case.refuse(
             f"placement {row['placement']}", "plan it with --placement colocated,partial,in-turns,one-step-off"
         )
-    if rl["rollout_precision"] != "bf16" or rl["cache_precision"] != "bf16" or rl["epochs"] > 1 or rl["padded"]:
-        raise case.refuse("engines in fp8, epochs or padding", "plan it in bf16, packed")
+    if rl["rollout_precision"] != "bf16" or rl["cache_precision"] != "bf16" or rl["epochs"] > 1:
+        raise case.refuse("engines in fp8, epochs", "plan it in bf16, packed")
     if plan.sharding != "zero1":
         raise case.refuse(f"sharding {plan.sharding}", "plan it with --fix train.sharding=zero1")
     degrees = {name.replace("_", "-"): value for name, value in _megatron_degrees(case).items()}

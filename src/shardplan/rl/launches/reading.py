@@ -36,6 +36,10 @@ NO_MATTER: Final = re.compile(
 """In such a key that is of something else, or read by a rule."""
 
 
+EXAMPLES: Final = {"response_mean": "800", "unpadded": "yes", "recompute": "full", "kl": "0", "response_max": "512", "mode": "colocate"}
+"""Values of keys that are asked for, as in a hint."""
+
+
 class RlLaunch(NamedTuple):
     """What a launch file of post-training says."""
 
@@ -100,6 +104,8 @@ def _owner(launch: Launch) -> str | None:
         if name == "ms-swift":
             if "swift" in launch.launchers + (program,) and _rlhf_type(settings) in ("grpo", "ppo"):
                 return name
+        elif name == "trl" and "grpo" in program.lower() and settings.has("num_generations"):
+            return name
         elif name in ("trl", "nemo-rl") and is_named and configuration_of(launch) is not None:
             return name if name == "nemo-rl" or "grpo" in launch.program + "".join(launch.launchers) else None
         elif (dialect.owns(settings) and (is_named or name not in ("nemo-rl", "slime"))) or (
@@ -220,6 +226,9 @@ def _state(facts: Facts, name: str, settings: Settings) -> None:
     for key, value in dialect.record["of_backend"].get(backend, {}).items():
         facts.assume(key, value)
     facts.derive("backend", backend, "the backend that is on")
+    for key in dialect.record.get("varies", ()):
+        if key not in facts and not (key == "recompute" and backend == "megatron"):
+            facts.miss(key, (f"not in the file, and its default differs by version (--given {key}={EXAMPLES[key]})",))
     uneven = str(dialect.record["uneven"])
     for key, each in settings.items():
         if uneven and re.fullmatch(uneven, key) and each.value not in (None, "", False):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from shardplan.base.errors import InputError, shown
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.values import number, switch, whole
-from shardplan.rl.asked import PROMPT_TOKENS
+from shardplan.rl.asked import PROMPT_TOKENS, lengths_of
 from shardplan.rl.launches.reading import RlLaunch
 
 ALGORITHMS: Final[Mapping[str, str]] = {
@@ -110,7 +110,9 @@ class Rules:
 
     def _updates(self) -> None:
         """Optimizer steps of an RL step, each on whole prompts."""
-        prompts, samples = self.needed("prompts"), self.needed("samples")
+        is_counted = self.launch.name in ("trl", "ms-swift") and not self.number("num_accelerators")
+        prompts = 0 if is_counted else self.needed("prompts")  # they follow from the processes
+        samples = self.needed("samples")
         answers, mini = prompts * samples, self.number("mini_batch") or self.number("mini_prompts") * samples
         if self.number("mini_batch") and self.number("updates") and answers != mini * self.number("updates"):
             raise self.refuse(
@@ -146,16 +148,22 @@ class Rules:
                 )
             self.rl["pack_tokens"] = tokens
             facts.derive("micro_batch_size", 1, "a packed sequence")
-        elif self.on("unpadded"):
+        elif self.on("unpadded") or "unpadded" in facts.missing:
             mean = self.rl["prompt_tokens"] + self.number(ANSWER)
             self.rl["pack_tokens"] = max(self.longest, each * mean)
             facts.derive("micro_batch_size", 1, f"{each} answers without padding")
         else:
-            self.rl |= {"pack_tokens": self.longest, "padded": True}
-            facts.derive("micro_batch_size", each, f"{each} answers, filled up")
-            self.notes.append(
-                f"every answer is filled up to {self.longest:,} tokens, as far as the longest of its batch"
-            )
+            filled = self._filled()
+            self.rl |= {"pack_tokens": max(self.longest, round(each * filled)), "padded": filled}
+            facts.derive("micro_batch_size", 1, f"{each} answers, filled up")
+            self.notes.append(f"every answer is filled up, to {filled:,.0f} tokens with its prompt on average")
+
+    def _filled(self) -> float:
+        """Tokens to which an answer is filled up: all that there may be, or the longest of some answers. [tokens]"""
+        together = self.number("filled_together")
+        if not together or not self.number(ANSWER):
+            return float(self.longest)
+        return float(self.rl["prompt_tokens"]) + lengths_of(self.rl["response_tokens"]).longest_of(together)
 
     def _pools(self) -> None:
         """Accelerators of both, and how the engines lie on theirs."""
@@ -369,6 +377,7 @@ def _openrlhf(own: Rules) -> None:
     own.rl["algorithm"] = {"reinforce": "reinforce++"}.get(str(facts.value("advantage")), own.rl["algorithm"])
     own.take_reference(wanted=facts.value("kl") != 0)
     own.rl["engine"] = "vllm"
+    facts.derive("filled_together", own.number("micro_answers"), "answers of a micro-batch")
     facts.derive("sharding", facts.value("zero"), "zero_stage")
     if own.on("dynamic"):
         facts.derive(
@@ -414,7 +423,7 @@ def _trl(own: Rules) -> None:
         raise own.refuse(own.said("train_type"), "the policy is trained in full", "--given train_type=full")
     mode = str(facts.value("mode") or "")
     if not mode:
-        facts.miss("mode", ("vllm_mode: its default differs by version (--given mode=colocate, or server)",))
+        facts.miss("mode", ("vllm_mode is not in the file (--given mode=colocate, or server)",))
     nodes, each = own.number("nodes"), own.number("per_node")
     world = own.number("num_accelerators") or nodes * each
     if world:
@@ -437,6 +446,8 @@ def _trl(own: Rules) -> None:
             "optimizer steps share the answers of a generation evenly",
             "set gradient_accumulation_steps to a divisor of steps_per_generation",
         )
+    each_process = own.number("micro_answers") * steps
+    facts.derive("filled_together", each_process, "answers of a generation on a process")
     if world:
         facts.derive("prompts", generated // samples, "answers of a generation / num_generations")
         facts.derive("mini_batch", per_update, "answers of an optimizer step")
@@ -445,7 +456,7 @@ def _trl(own: Rules) -> None:
         own.rl |= {"states_stay": not own.on("states_leave") or own.launch.name == "trl"}
         own.rl["engine_stays"] = own.launch.name == "trl" and not own.on("states_leave")
     else:
-        own.rl["placement"] = "one-step-off" if own.on("async") else "in-turns"
+        own.rl["placement"] = "colocated" if not mode else "one-step-off" if own.on("async") else "in-turns"
         if mode and "rollout_accelerators" not in facts.facts:
             facts.miss("rollout_accelerators", ("the server's line: --given rollout_accelerators=N",))
 
