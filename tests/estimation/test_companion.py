@@ -27,7 +27,7 @@ VOCABULARY, LENGTH = 128256, 8192
 PLAN = {"tp": 4, "pp": 2, "sharding": "zero1", "recompute": "none"}
 
 
-def estimated(companion: object = "none", plan: dict[str, Any] = PLAN, **job: Any) -> shardplan.PlanAnswer:
+def estimated(companion: Any = "none", plan: dict[str, Any] = PLAN, **job: Any) -> shardplan.PlanAnswer:
     return shardplan.estimate(
         STUDENT, "dgx-h100", 64, plan, global_batch_size=128, sequence_length=LENGTH, companion=companion, **job
     )

@@ -24,7 +24,9 @@ from shardplan.physics.costs.block import BlockCost, CompanionPass
 from shardplan.physics.workload.layer import Parameters
 from shardplan.physics.workload.stage import Parts
 
-Own, Added, Found = TypeVar("Own"), TypeVar("Added"), TypeVar("Found")
+Own = TypeVar("Own")
+Added = TypeVar("Added")
+Found = TypeVar("Found")
 INDEX_BYTES = 8.0
 """Of a kept logit (``torch.topk`` gives 64-bit indices)."""
 
@@ -95,12 +97,13 @@ def teacher_bytes(question: Question, numbers: PlanNumbers, logits: Numbers) -> 
 
     All of them need those of the model too, where its own loss keeps none (fused); of the top k values and indices.
     """
-    job, total = question.job, 0.0
+    job = question.job
+    total: Numbers = 0.0
     each = job.recipe.activation_bytes
     for companion, _ in question.companions:
         if companion.role == "teacher" and companion.top_k is None:
             total = total + (2 if job.software.fused_loss else 1) * each * logits
-        elif companion.role == "teacher":
+        elif companion.top_k is not None:
             tokens = numbers.micro_batch_size * (job.sequence_length / np.asarray(numbers.cp))
             total = total + tokens * companion.top_k * (each + INDEX_BYTES)
     return total

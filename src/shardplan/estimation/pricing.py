@@ -105,7 +105,7 @@ def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Pa
     )
     for companion, other in question.companions:
         passes = companion_passes(companion, other.model, model, price_blocks(other, numbers, groups))
-        own = joined_parts(own, passes, lambda block, added: block.beside(added))
+        own = joined_parts(own, passes, BlockCost.beside)
     return own
 
 
