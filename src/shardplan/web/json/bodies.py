@@ -7,13 +7,24 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from shardplan.ask.forms import HOW, FileForm, QuestionForm, Replaced, SearchForm
+from shardplan.ask.rl_forms import RlForm
 from shardplan.ask.task_forms import BudgetForm, LaunchForm, SimulateForm, StepForm
 from shardplan.base.fields import described
 from shardplan.decide.operations import Operations
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
-from shardplan.web.json.fields import MOST_LISTED, MOST_SIDES, Body, Name, Pick, body_of, form_body, form_field
+from shardplan.web.json.fields import (
+    MOST_LISTED,
+    MOST_SIDES,
+    TYPES,
+    Body,
+    Name,
+    Pick,
+    body_of,
+    form_body,
+    form_field,
+)
 from shardplan.web.settings import MOST_TEXT
 
 PlanFileRecord = Annotated[
@@ -62,6 +73,19 @@ BudgetBody = form_body(
     (BudgetForm, "clusters num_accelerators days money energy batch_ramp"),
     **RUN,
     operations=(OperationsBody | None, Field(None, description="How the cluster is run.")),
+)
+POOLS: Final = Annotated[str, Field(pattern=r"^[0-9]{1,9}(\+[0-9]{1,9})?$")]
+RlBody = form_body(
+    "RlBody",
+    "A step of reinforcement learning: a question of its trainer, and what is generated for it.",
+    SPACE,
+    QUESTION,
+    (RlForm, " ".join(described(RlForm))),
+    **RUN,
+    num_accelerators=(
+        TYPES["count"] | POOLS,
+        Field(description="Number of accelerators, or trainer+generation: 64+128."),
+    ),
 )
 
 

@@ -131,6 +131,7 @@ Quantity = Annotated[float, Field(gt=0)] | Name
 Pick = Annotated[int, Field(ge=1, le=MOST_LISTED)] | Literal["recommended"]
 TYPES: Final[dict[str, Any]] = {
     "name or content": Name | dict[str, Any],
+    "yes or no": bool | Literal["yes", "no"],
     "count": Annotated[int, Field(ge=1, le=MAX_NUM_ACCELERATORS)],
     "quantity": Quantity,
     "price": Annotated[float, Field(ge=0)] | Name,
