@@ -79,8 +79,8 @@ def rl(
     ``rl("qwen3-30b-a3b", "dgx-h100", 32, prompts=64, samples=32, response_tokens="mean=2k,max=4k")``. The trainer's
     plans, the layouts of the engine, the split of the accelerators and their placement are searched.
     ``num_accelerators`` may be ``"64+128"``: trainer and generation. Fields are fixed by pool:
-    ``fix={"train.pp": 16, "rollout.tp": 32}``. Fields of the step have the names of the flags of ``shardplan rl``; other
-    arguments are those of :func:`search`, without batch and sequence length, which follow from the answers.
+    ``fix={"train.pp": 16, "rollout.tp": 32}``. Fields of the step have the names of the flags of ``shardplan rl``;
+    other arguments are those of :func:`search`, without batch and sequence length, which follow from the answers.
 
     Raises ``InputError`` for what is unknown or malformed, and for what no placement can run.
     """

@@ -42,9 +42,7 @@ class RlForm:
         metavar="yes|no",
         takes="yes or no",
     )
-    critic: str | None = asked(
-        "Value model of PPO. Default: the policy's.", metavar="MODEL", takes="name or content"
-    )
+    critic: str | None = asked("Value model of PPO. Default: the policy's.", metavar="MODEL", takes="name or content")
     reward_seconds: float | None = asked(
         "Seconds that rewards take after the last answer. Default: 0.",
         least=0, most=1e6, includes_least=True, metavar="SECONDS",
@@ -62,10 +60,13 @@ class RlForm:
         least=0, most=MOST_STALENESS, metavar="N",
     )  # fmt: skip
     rollout_cluster: str | None = asked(
-        "Cluster that generates, if not the trainer's; --gpus is then trainer+generation: 64+128.", metavar="NAME|FILE",
+        "Cluster that generates, if not the trainer's; --gpus is then trainer+generation: 64+128.",
+        metavar="NAME|FILE",
         takes="name or content",
-        in_json=InJson("Cluster that generates, if not the trainer's; num_accelerators is then trainer+generation: 64+128."),
-    )  # fmt: skip
+        in_json=InJson(
+            "Cluster that generates, if not the trainer's; num_accelerators is then trainer+generation: 64+128."
+        ),
+    )
     engine: str | None = asked("Inference engine: vllm or sglang. Default: vllm.", metavar="NAME")
     rollout_precision: str | None = asked("Format of the engine's weights: bf16, fp8. Default: bf16.", metavar="FORMAT")
     cache_precision: str | None = asked("Format of its cache: bf16, fp8. Default: bf16.", metavar="FORMAT")
