@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from shardplan.answers.document import (
     AnswerDocument,
@@ -16,13 +16,15 @@ from shardplan.answers.document import (
     RowTable,
 )
 from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
-from shardplan.base.units import format_bytes, format_time
+from shardplan.base.units import format_bytes, format_count, format_time
+from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
 from shardplan.rl.observed import Difference
-from shardplan.rl.search import RlPlan, RlResult
+from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
 from shardplan.rl.task import PLACEMENTS, RlTask
+from shardplan.rl.variants import Parameter, Run, Variant
 
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("generation", PALETTE[0]),
@@ -80,21 +82,38 @@ COLUMNS: Final = (
 )
 
 
+class More(NamedTuple):
+    """What was asked beside the best plan."""
+
+    sizes: Sequence[Variant] = ()
+    """Several numbers of accelerators."""
+    changed: Sequence[Variant] = ()
+    """The step after each change."""
+    parameters: Sequence[Parameter] = ()
+    """How the step follows hardware and answers."""
+    run: Run | None = None
+    """All steps, for days and money."""
+    observed: Sequence[Difference] = ()
+    """What was measured."""
+
+
+NOTHING_MORE: Final = More()
+
+
 def rl_document(
-    result: RlResult, given: Sequence[str] = (), assumptions: Sequence[str] = (), observed: Sequence[Difference] = ()
+    result: RlResult, given: Sequence[str] = (), assumptions: Sequence[str] = (), more: More = NOTHING_MORE
 ) -> AnswerDocument:
     """The whole answer. ``given``: what the user set in place of usual values."""
     table, best = RowTable(result.plans, COLUMNS), result.best
     parts = [] if best is None else _parts(result, best, table)
-    if observed:
-        parts.insert(0, Part("What was measured", [RowTable(observed, OBSERVED), *_says(observed)]))
+    parts = [*_more_parts(more), *parts]
     if result.refused:
         lines = [f"{title(name)}: {reason}" for name, reason in result.refused.items()]
         parts.append(Part("Placements without a plan", [Bullets(lines)]))
     return AnswerDocument(
         name="rl",
         head=_head(result.task, given),
-        verdict=_verdict(result, best),
+        verdict=[*_verdict(result, best), *_run_lines(result, best, more)],
         parts=parts,
         assumptions=assumptions,
         table=table,
@@ -103,13 +122,21 @@ def rl_document(
             "rl": task_record(result.task),
             "num_searches": result.num_searches,
             "refused": dict(result.refused),
-            "neighbours": RowTable(result.neighbours, COLUMNS),
-            "observed": RowTable(observed, OBSERVED),
+            "moves": [plain_move(each) for each in result.moves],
+            "sizes": RowTable(more.sizes, variant_columns(more.run)),
+            "changes": RowTable(more.changed, variant_columns(more.run)),
+            "sensitivity": RowTable(more.parameters, PARAMETERS),
+            "observed": RowTable(more.observed, OBSERVED),
             "plans": table,
         },
         chart=lambda: rl_chart(result),
         is_yes=best is not None,
     )
+
+
+def plain_move(move: Move) -> dict[str, Any]:
+    """A split next to that of the best plan."""
+    return {"num_train": move.num_train, "num_rollout": move.num_rollout, "step_time_s": move.step_time}
 
 
 def task_record(task: RlTask) -> dict[str, Any]:
@@ -174,14 +201,15 @@ def _why(result: RlResult, best: RlPlan) -> str:
         generation = best.cycle.time_of("generation") / best.step_time
         tail = best.generated.tail / max(best.step_time, 1e-12)
         text = f"generation is {whole_percent(generation)} of the step"
-        return sentence(f"{text}, {whole_percent(tail)} with few answers left") if tail > 0.02 else sentence(text)
+        has_tail = best.placement == "colocated" and tail > 0.02
+        return sentence(f"{text}, {whole_percent(tail)} with few answers left" if has_tail else text)
     idle = {"the trainer": best.cycle.idle("trainer"), "the generation pool": best.cycle.idle("rollout")}
     waits = max(idle, key=lambda name: idle[name])
     text = f"{waits} waits {whole_percent(idle[waits])} of the step for the other"
-    return sentence("; ".join([text, *(_move(each, best) for each in result.neighbours)]))
+    return sentence("; ".join([text, *(_move(each, best) for each in result.moves)]))
 
 
-def _move(other: RlPlan, best: RlPlan) -> str:
+def _move(other: Move, best: RlPlan) -> str:
     """A node moved from one pool to the other."""
     moved = other.num_train - best.num_train
     change = other.step_time / best.step_time - 1
@@ -223,9 +251,9 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
 
 def _packing(task: RlTask, best: RlPlan) -> str:
     number = best.trained.priced.question.job.global_batch_size
-    return (
-        f"{number:,} sequences of {task.packing.pack_tokens:,} tokens in each of {task.packing.updates} optimizer steps"
-    )
+    updates = task.packing.updates
+    each = "the optimizer step" if updates == 1 else f"each of {updates:,} optimizer steps"
+    return f"{number:,} sequences of {task.packing.pack_tokens:,} tokens in {each}"
 
 
 def _phase_columns(best: RlPlan) -> list[Column]:
@@ -252,27 +280,107 @@ OBSERVED: Final = (
 )
 
 
+PARAMETERS: Final = (
+    Column("parameter", "parameter", lambda each: each.name, is_text=True),
+    Column("elasticity", "elasticity", lambda each: each.elasticity, "{:+.2f}".format),
+    Column("", "", lambda each: each.elasticity, bar=Bar(12, is_centred=True)),
+)
+
+
+def variant_columns(run: Run | None) -> list[Column]:
+    """Columns of steps that differ in one respect: the best plan of each, and the run of it."""
+
+    def of_best(value: Callable[[RlPlan], Any]) -> Callable[[Variant], Any]:
+        return lambda variant: None if variant.best is None else value(variant.best)
+
+    columns = [
+        Column("variant", "", lambda variant: variant.label, is_text=True),
+        Column("placement", "placement", of_best(lambda plan: plan.placement), title, is_text=True),
+        Column("", "accelerators", of_best(split), is_text=True),
+        Column("step_time_s", "step", of_best(lambda plan: plan.step_time), format_time),
+        Column("change", "change", lambda variant: variant.change, "{:+.0%}".format),
+        Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), rounded, rank=1),
+        Column("efficiency", "efficiency", lambda variant: variant.efficiency, whole_percent),
+    ]
+    if run is not None:
+        columns += [
+            Column("days", "days", of_best(lambda plan: run.duration(plan) / DAY), "{:,.1f}".format),
+            Column("money_usd", "USD", lambda each: each.best and run.money(each.result, each.best), rounded),
+        ]
+    return columns
+
+
+def _more_parts(more: More) -> list[Part]:
+    """What was asked beside the best plan, with what was measured first."""
+    parts = []
+    if more.observed:
+        parts.append(Part("What was measured", [RowTable(more.observed, OBSERVED), *_says(more.observed)]))
+    if more.sizes:
+        note = "efficiency: tokens a second of an accelerator, against the smallest"
+        parts.append(Part("Sizes", [RowTable(more.sizes, variant_columns(more.run))], note))
+    if more.changed:
+        parts.append(Part("After each change", [RowTable(more.changed, variant_columns(more.run))]))
+    if more.parameters:
+        note = "-0.4: one per cent more makes the step 0.4 % shorter"
+        parts.append(Part("What the step follows", [RowTable(more.parameters, PARAMETERS)], note))
+    return parts
+
+
+def _run_lines(result: RlResult, best: RlPlan | None, more: More) -> list[Block]:
+    """What the whole run takes, and the fewest accelerators that are done in time."""
+    run = more.run
+    if run is None or best is None:
+        return []
+    if run.days is None or not more.sizes:
+        days, money = run.duration(best) / DAY, run.money(result, best)
+        cost = "" if money is None else f", {format_count(money)} USD"
+        late = f" More than the {run.days:g} days wanted." if run.days is not None and days > run.days else ""
+        return [Line(f"{run.steps:,} steps take {days:,.1f} days{cost}.{late}", "Run")]
+    for variant in more.sizes:
+        if variant.best is not None and run.duration(variant.best) <= run.days * DAY:
+            text = f"{variant.label} accelerators are done in {run.duration(variant.best) / DAY:,.1f} days."
+            return [Line(f"{text} They are the fewest of these sizes.", "Run", "good")]
+    return [Line(f"No size is done in {run.days:g} days.", "Run", "bad")]
+
+
 def _says(observed: Sequence[Difference]) -> list[Block]:
     return [Bullets([f"{each.part}, {each.says}" for each in observed])]
 
 
 def rl_chart(result: RlResult) -> Chart:
-    """The phases of the best plan of every placement, one upon the other, and what the pools wait."""
-    names = [title(plan.placement) for plan in result.plans]
-    shown = [key for key in PHASES if any(plan.cycle.time_of(key) for plan in result.plans)]
-    bars = tuple(
-        Series(
-            name=PHASES[key][0], x=names, y=[plan.cycle.time_of(key) for plan in result.plans], colour=PHASES[key][1],
-            kind="bars",
-        )
-        for key in shown
-    )  # fmt: skip
-    panel = Panel(title="seconds of the phases", x=Axis(title=""), y=Axis(title="[s]"), series=bars)
+    """When every phase runs in a step of every placement, on each pool."""
+    placed = [(_row(plan, phase), phase, plan) for plan in result.plans for phase in plan.cycle.phases]
+    rows = list(dict.fromkeys(row for row, _, _ in placed))
+
+    def series(key: str) -> Series:
+        found = {
+            row: (plan.cycle.ends[key] - phase.time, phase.time) for row, phase, plan in placed if phase.key == key
+        }
+        spans = [found.get(row, (0.0, 0.0)) for row in rows]  # on every row, so that these keep their order
+        starts, times = zip(*spans, strict=True)
+        name, colour = PHASES[key]
+        return Series(name=name, x=rows, y=times, starts=starts, kind="bars", colour=colour)
+
+    shown = [key for key in PHASES if any(phase.key == key and phase.time for _, phase, _ in placed)]
+    panel = Panel(
+        title="phases of a step",
+        x=Axis(title="", scale="names"),
+        y=Axis(title="[s]"),
+        series=tuple(map(series, shown)),
+        is_horizontal=True,
+        is_stacked=True,
+    )
     return Chart(
         name="rl",
         title=f"{result.task.question.model.name}: an RL step by placement",
         panels=(panel,),
         num_columns=1,
-        note="Phases on different accelerators overlap: the step is the longer way. Predicted by shardplan.",
-        panel_size=(760, 420),
+        note="A pool that works on answers of an earlier step begins with the other. Predicted by shardplan.",
+        panel_size=(820, 420),
     )
+
+
+def _row(plan: RlPlan, phase: Phase) -> str:
+    """On which accelerators a phase runs, under which placement."""
+    where = "all" if plan.cycle.shares_pool else "generation" if phase.pool == "rollout" else "trainer"
+    return f"{title(plan.placement)}: {where}"

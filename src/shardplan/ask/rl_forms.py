@@ -79,6 +79,17 @@ class RlForm:
         "accelerators, else sharded.",
         metavar="METHOD",
     )
+    steps: int | None = asked("RL steps of the whole run, for days and money.", least=1, most=10**9, metavar="N")
+    days: float | None = asked(
+        "The run is to be done in this many days: the smallest of several sizes of --gpus that is.",
+        least=0, most=1e6, metavar="DAYS",
+    )  # fmt: skip
+    change: list[str] | None = asked(
+        "Plan again after a change: samples=16, response_tokens=mean=4k,max=8k, memory_bandwidth=4.8TB/s, gpus=64. "
+        "Can be repeated.",
+        metavar="NAME=VALUE",
+    )
+    sensitivity: bool = switch("Also say how the step follows the hardware and the answers.")
     observed: list[str] | None = asked(
         'What was measured, to say which part is off: "step 171s", "generation 95s". Can be repeated.',
         metavar="TEXT",

@@ -28,6 +28,7 @@ from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, Corrected
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
+RL_STEP: Final = "--prompts 64 --samples 8 --response-tokens mean=1k,max=4k"
 COMMANDS: Final[dict[str, CommandEntry]] = {
     "plan": CommandEntry(
         "Find the fastest plan that fits, and say why.",
@@ -95,13 +96,12 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions.searches",
     ),
     "rl": CommandEntry(
-        "Plan a step of reinforcement learning: trainer, generation, and how they share the accelerators.",
+        "Plan a step of reinforcement learning: how many accelerators train, how many generate, and which wait.",
         (
-            "shardplan rl qwen3-30b-a3b --cluster dgx-h100 --gpus 32 --prompts 64 --samples 32 "
-            "--response-tokens mean=2k,max=4k",
-            "shardplan rl llama-3.1-70b --cluster dgx-h100 --rollout-cluster hgx-h20 --gpus 64+128 --prompts 128 "
-            "--samples 8 --response-tokens mean=1k,max=4k",
+            f"shardplan rl qwen3-8b --cluster dgx-h100 --gpus 16 {RL_STEP}",
+            f"shardplan rl qwen3-8b --cluster dgx-h100 --gpus 8+8 --placement async --staleness 2 {RL_STEP}",
         ),
+        "decisions.rl",
     ),
     "whatif": CommandEntry(
         "Change the cluster or the job of a plan, plan again, and compare term by term.",

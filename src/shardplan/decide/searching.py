@@ -63,11 +63,13 @@ class Searches:
     """Asked between pieces of work."""
     known: KnownPipelines = field(default_factory=KnownPipelines, repr=False, compare=False)
 
-    def result(self, question: Question, *, within: float = math.inf, progress: Progress | None = None) -> SearchResult:
+    def result(
+        self, question: Question, *, top: int = 1, within: float = math.inf, progress: Progress | None = None
+    ) -> SearchResult:
         """The answer of ``plan --use-all``, of steps up to ``within`` seconds alone. Raises as that does."""
         return search_question(
             question,
-            top=1,
+            top=top,
             fix=self.fix,
             limit=self.limit,
             exclude=self.exclude,

@@ -32,9 +32,12 @@ from shardplan.physics.costs.roofline import operator_times
 from shardplan.physics.workload.communication import Shard
 from shardplan.physics.workload.layer import layer_block
 from shardplan.physics.workload.ops import AttentionCore, Block, Matmul
+from shardplan.rl.lengths import Array
 
 WEIGHT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1 + 1 / 32}
 """Of a weight of a linear layer, by number format."""
+GRID: Final[Array] = np.unique(np.round(np.geomspace(1, 65536, 65)))
+"""Batches at which iterations are priced; others lie between them."""
 PREFILL_TOKENS: Final = 8192
 """Tokens of prompts that a pass takes at once."""
 
@@ -166,18 +169,23 @@ class Engine:
     def iteration_time(self, sequences: Numbers, context: Numbers) -> Numbers:
         r"""One decode iteration of a replica with these sequences, of ``context`` tokens each on average. [s]
 
-        .. math:: t_0 + b\,t_b + \sum_{layers} \left[\sum_{products} \max\left(\frac{bytes}{e B}, \frac{flops}{R}\right)
-            + \frac{cache}{e B} + t_{tp}\right] + t_{head}
+        .. math:: p\,t_0 + b\,t_b + \sum_{layers} \left[\sum_{products}
+            \max\left(\frac{bytes}{e B}, \frac{flops}{R}\right) + \frac{cache}{e B} + t_{tp}\right] + t_{head}
 
-        Stages of a pipeline work on parts of the batch in turn, so that each sequence waits for all of them.
+        The p stages of a pipeline work on parts of the batch in turn, so that each sequence waits for all of them, and
+        the host begins an iteration of each part.
         """
-        rows = np.maximum(np.asarray(sequences, dtype=float) / self.replica.pp, 1.0)
-        checked = rows * (1 + self.drafts)
-        device = self._device_time(checked) + self._cache_time(rows, context)
+        batch = np.asarray(sequences, dtype=float)
+        return np.interp(batch, GRID, self._without_cache) + self.cache_time(batch, context)
+
+    @cached_property
+    def _without_cache(self) -> Array:
+        """Iterations of every batch of the grid but for attention to the cache. [s]"""
+        rows = np.maximum(GRID / self.replica.pp, 1.0)
+        device = np.asarray(self._device_time(rows * (1 + self.drafts)))
         drafted = self.drafts * device / self.model.num_hidden_layers  # each by a block of one layer
-        host = constant("iteration_time") + constant("sequence_time") * np.asarray(sequences)
-        apart = constant("spanning_time") if self.spans_nodes else 0.0
-        return device + drafted + host + apart
+        waits = constant("iteration_time") + (constant("spanning_time") if self.spans_nodes else 0.0)
+        return device + drafted + self.replica.pp * waits + constant("sequence_time") * GRID
 
     @property
     def spans_nodes(self) -> bool:
@@ -240,15 +248,16 @@ class Engine:
         rate = machine.memory_rate * constant("expert_bandwidth" if product.grouped else "decode_bandwidth")
         return np.maximum(moved / rate, flops / machine.matmul_rate(number_format)) + constant("kernel_time")
 
-    def _cache_time(self, rows: Numbers, context: Numbers) -> Numbers:
+    def cache_time(self, sequences: Numbers, context: Numbers) -> Numbers:
         """Attention to the cache of all layers. [s]"""
+        rows = np.maximum(np.asarray(sequences, dtype=float) / self.replica.pp, 1.0)
         machine = self.question.machine
         rate = machine.memory_rate * constant("decode_bandwidth")
         peak = machine.matmul_rate(self.question.job.recipe.dense_math) * constant("decode_attention")
         total: Numbers = 0.0
         for count, entry in self.caches:
-            met = np.asarray(rows) * entry.tokens(context)
-            moved = met * entry.bytes + 2 * np.asarray(rows) * entry.state
+            met = rows * entry.tokens(context)
+            moved = met * entry.bytes + 2 * rows * entry.state
             time = np.maximum(moved / rate, met * (1 + self.drafts) * entry.flops / peak)
             total = total + count * self.replica.pp * (time + 2 * constant("kernel_time"))
         return total

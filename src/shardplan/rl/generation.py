@@ -13,18 +13,14 @@ holds fewer sequences than n, a full batch runs until the last ones start, and w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from shardplan.base.fields import dataclass
 from shardplan.rl.engine import Engine, constant
 from shardplan.rl.lengths import Array, Lengths
-
-GRID: Final = np.unique(np.round(np.geomspace(1, 65536, 65)))
-"""Batches at which iterations are priced; others lie between them."""
 
 
 class Generated(NamedTuple):
@@ -108,7 +104,7 @@ class Pool:
         lengths, faster = self.answers.lengths, self.tokens_per_iteration
         queued = max(self.each - at_once, 0.0)
         context = self.answers.prompt_tokens + lengths.mean_age()
-        full = float(self._iteration(np.asarray([at_once]), np.asarray([context]))[0])
+        full = float(self.engine.iteration_time(at_once, context))
         waiting = queued * lengths.mean / max(at_once, 1) * full / faster
         decoding, tail = self._draining(at_once, min(queued / max(at_once, 1e-9), 1.0))
         return Generated(
@@ -122,7 +118,7 @@ class Pool:
     def _steady(self, context: float) -> float:
         """All tokens of a step where as many answers run as there is room for, up to those of several steps. [s]"""
         most = min(self.each * self.batches, self.room, constant("most_sequences") * self.engine.replica.pp)
-        time = float(self._iteration(np.asarray([most]), np.asarray([context]))[0])
+        time = float(self.engine.iteration_time(most, context))
         return self.each * self.answers.lengths.mean / max(most, 1e-9) * time
 
     @property
@@ -152,21 +148,8 @@ class Pool:
         runs = 1 - (1 - np.clip(alive, 0, 1)) ** (max(at_once, 1) * self.num_replicas)
         batch = np.maximum(at_once * alive, np.minimum(at_once, 1.0))
         age = middle + renewed * lengths.mean_age() * (1 - middle / lengths.edges[-1])
-        times = width * runs * self._iteration(batch, self.answers.prompt_tokens + age)
+        times = width * runs * self.engine.iteration_time(batch, self.answers.prompt_tokens + age)
         return float(times.sum()), float(times[batch < at_once / 10].sum())
-
-    @cached_property
-    def _iteration(self) -> Callable[[Array, Array], Array]:
-        """Time of an iteration by batch and context, between those that are priced."""
-        near, far = 0.0, float(self.answers.prompt_tokens + self.answers.lengths.cap)
-        grid = GRID[: int(np.searchsorted(GRID, max(self.each * self.batches, 2.0))) + 1]
-        ends = [np.asarray(self.engine.iteration_time(grid, context), dtype=float) for context in (near, far)]
-
-        def time(batch: Array, context: Array) -> Array:
-            low, high = (np.interp(batch, grid, end) for end in ends)
-            return low + (high - low) * (context - near) / max(far - near, 1.0)
-
-        return time
 
 
 def _left(alive: Array, width: Array) -> Array:

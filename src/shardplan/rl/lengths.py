@@ -26,8 +26,8 @@ ENDLESS: Final = 0.01
 """Share of answers that never end, where it is not given: they repeat themselves until the cap. An assumption. With
 some hundreds of answers at once it matters whether there are any, not how many."""
 MOST_TOKENS: Final = 2**24
-NUM_CELLS: Final = 512
-"""Steps into which the tokens up to the cap are cut."""
+NUM_CELLS: Final = 256
+"""Steps, even and in proportion, into which the tokens up to the cap are cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +80,10 @@ class Lengths:
 
     @cached_property
     def edges(self) -> Array:
-        """Tokens at which the cells begin and end, from 0 to the longest answer."""
-        longest = self.cap if self.measured or self.spread or self._endless else self.mean
-        return np.linspace(0.0, max(float(longest), 1e-9), NUM_CELLS + 1)
+        """Tokens at which the cells begin and end, from 0 to the longest answer: closer where most answers end."""
+        longest = max(float(self.cap if self.measured or self.spread or self._endless else self.mean), 1e-9)
+        even = np.linspace(0.0, longest, NUM_CELLS + 1)
+        return np.union1d(even, np.geomspace(min(longest, 1.0) / 2, longest, NUM_CELLS))
 
     @cached_property
     def alive(self) -> Array:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import dataclass, replace
-from shardplan.base.units import format_bytes
 from shardplan.decide.searching import Searches
-from shardplan.estimation.estimate import Estimate
+from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan_numbers import Setting
+from shardplan.planner.stopping import SearchStopped
 from shardplan.rl.engine import Engine, Replica
 from shardplan.rl.generation import Generated, Pool
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
@@ -24,8 +24,17 @@ from shardplan.rl.task import PLACEMENTS, RlTask
 from shardplan.rl.trainer import Trained
 from shardplan.rl.transfer import HOST_RATE, EngineFacts, engine_facts, transfer_time
 
-TENSOR_DEGREES: Final = (1, 2, 4, 8, 16, 32, 64)
-PIPELINE_DEGREES: Final = (1, 2, 4)
+TENSOR_DEGREES: Final = (1, 2, 4, 8, 16, 32)
+PIPELINE_DEGREES: Final = (2, 4)
+"""Degrees of a replica that are tried, pipelines where nothing fits without; others can be fixed."""
+FEW_SPLITS: Final = 2
+"""Splits of two pools that are all searched."""
+MOST_SPLITS: Final = 6
+"""Splits of more nodes that are searched for a placement."""
+NEAR: Final = 6
+"""Plans of the trainer that are compared with as many sequences as each needs."""
+Split = tuple[int, int]
+"""Accelerators of the trainer and of generation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +72,15 @@ class RlPlan:
         return self.pool.answers.tokens / self.step_time
 
 
+class Move(NamedTuple):
+    """A split next to that of a plan."""
+
+    num_train: int
+    num_rollout: int
+    step_time: float
+    """By what searched trainers tell of this one. [s]"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RlResult:
     """The best plan of every placement, the fastest first."""
@@ -71,8 +89,8 @@ class RlResult:
     plans: tuple[RlPlan, ...]
     refused: dict[str, str]
     """Placements without a plan, with the reason."""
-    neighbours: tuple[RlPlan, ...] = ()
-    """The best plan with one node moved to the other pool, either way."""
+    moves: tuple[Move, ...] = ()
+    """One node of the best plan moved to the other pool, either way."""
     num_searches: int = 0
     """Numbers of accelerators for which the trainer was searched."""
 
@@ -96,10 +114,8 @@ def search_rl(task: RlTask, searches: Searches, progress: Callable[[int, int], N
         else:
             plans.append(best)
     plans.sort(key=lambda plan: plan.step_time)
-    neighbours = found.neighbours(plans[0]) if plans else ()
-    return RlResult(
-        task=task, plans=tuple(plans), refused=refused, neighbours=neighbours, num_searches=len(found.known_trainers)
-    )
+    moves = found.moves(plans[0]) if plans else ()
+    return RlResult(task=task, plans=tuple(plans), refused=refused, moves=moves, num_searches=len(found.known_trainers))
 
 
 class PlacementSearch:
@@ -110,6 +126,7 @@ class PlacementSearch:
         self.facts: EngineFacts = engine_facts(task.engine)
         self.known_trainers: dict[int, Trained | str] = {}
         self.known_pools: dict[tuple[int, bool], list[tuple[Pool, Generated]]] = {}
+        self.known_engines: dict[Replica, Engine] = {}
 
     def best(self, placement: str) -> tuple[RlPlan | None, str]:
         """The fastest plan of a placement, or why there is none."""
@@ -126,20 +143,21 @@ class PlacementSearch:
             )
         return self._best_split(placement, splits)
 
-    def neighbours(self, plan: RlPlan) -> tuple[RlPlan, ...]:
-        """The best plan with one node less and one more for the trainer."""
+    def moves(self, plan: RlPlan) -> tuple[Move, ...]:
+        """One node less and one more for the trainer, as far as searched trainers tell; none where nothing fits."""
         if plan.cycle.shares_pool or self._are_apart:
             return ()
         splits = list(self._splits())
         place = splits.index((plan.num_train, plan.num_rollout))
         near = [splits[at] for at in (place - 1, place + 1) if 0 <= at < len(splits)]
-        return tuple(each for each in (self._fastest(plan.placement, *split)[0] for split in near) if each)
+        expected = [Move(*split, self._expected(plan.placement, split)) for split in near]
+        return tuple(each for each in expected if math.isfinite(each.step_time))
 
     @property
     def _are_apart(self) -> bool:
         return self.task.rollout_cluster is not None or self.task.num_rollout is not None
 
-    def _splits(self) -> Iterator[tuple[int, int]]:
+    def _splits(self) -> Iterator[Split]:
         """Accelerators of trainer and generation, in whole nodes; halves of one node where there is just one."""
         task, total = self.task, self.task.question.num_accelerators
         if task.num_train is not None and task.num_rollout is not None:
@@ -149,63 +167,109 @@ class PlacementSearch:
         for train in range(node, total, node):
             yield train, total - train
 
-    def _best_split(self, placement: str, splits: list[tuple[int, int]]) -> tuple[RlPlan | None, str]:
-        """Around the split where the two pools meet; in turns, around the least sum."""
-        tried: dict[int, RlPlan | None] = {}
-        reason = ""
+    def _best_split(self, placement: str, splits: list[Split]) -> tuple[RlPlan | None, str]:
+        """The best of all splits of few nodes; of many, the best as far as searched trainers tell of others.
 
-        def plan(place: int) -> RlPlan | None:
-            nonlocal reason
-            if place not in tried:
-                tried[place], why = self._fastest(placement, *splits[place])
-                reason = reason or why
-            return tried[place]
+        A trainer that was not searched takes, by the two nearest that were, a time on the line between them in log
+        time and log size. The best split by that is searched until it is one that was.
+        """
+        if len(splits) <= FEW_SPLITS:
+            return self._least(placement, splits)
+        tried: dict[Split, RlPlan | None] = {}
+        if not self.known_trainers:
+            self._trained(splits[len(splits) // 2][0], shares=False)
+        while True:
+            expected = {split: self._expected(placement, split) for split in splits if split not in tried}
+            best = min(expected, key=lambda split: expected[split], default=None)
+            least = min((plan.step_time for plan in tried.values() if plan), default=math.inf)
+            if best is None or expected[best] >= least or len(tried) >= MOST_SPLITS:
+                break
+            tried[best], _ = self._fastest(placement, *best)
+        found = [plan for plan in tried.values() if plan is not None]
+        return min(found, key=lambda plan: plan.step_time, default=None), "no split has a plan that fits"
 
-        def too_small(place: int) -> bool:
-            """Whether the trainer should get more: it is the slower pool, or does not fit."""
-            found = plan(place)
-            return found is None or found.cycle.busy("trainer") > found.cycle.busy("rollout")
+    def _least(self, placement: str, splits: list[Split]) -> tuple[RlPlan | None, str]:
+        """The best of these splits."""
+        found = [self._fastest(placement, *split) for split in splits]
+        plans = [plan for plan, _ in found if plan is not None]
+        return min(plans, key=lambda plan: plan.step_time, default=None), next((why for _, why in found if why), "")
 
-        low, high = 0, len(splits) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if too_small(middle) else (low, middle)
-        around = [place for place in range(low - 1, high + 2) if 0 <= place < len(splits)]
-        found = [each for each in map(plan, around) if each is not None]
-        found += [each for each in tried.values() if each is not None]
-        return min(found, key=lambda each: each.step_time, default=None), reason
+    def _expected(self, placement: str, split: Split) -> float:
+        """Step time of a split by its generation and what is known of the trainer. [s]"""
+        num_train, num_rollout = split
+        trains = self._expected_training(num_train)
+        pools = self._pools(num_rollout, shares=False)
+        if not pools or math.isinf(trains):
+            return math.inf
+        times = [self._times(trains, *each) for each in pools]
+        return min(
+            cycle_of(placement, each, staleness=self.task.staleness, in_flight=self.task.in_flight).step_time
+            for each in times
+        )
+
+    def _times(self, trains: float, pool: Pool, generated: Generated) -> PhaseTimes:
+        """Phases of a step with two pools, all of the trainer's in one."""
+        method = self.task.transfer or "sharded"
+        return PhaseTimes(
+            generation=generated.total,
+            steady=generated.prompts + generated.steady,
+            reward=self.task.reward_time,
+            log_probs=0.0,
+            critic=0.0,
+            update=trains,
+            transfer=transfer_time(method, pool.engine),
+            switch=0.0,
+        )
+
+    def _expected_training(self, num_accelerators: int) -> float:
+        """What the trainer takes for a step on this many accelerators, from sizes that were searched. [s]"""
+        times = {
+            size: self._training_time(trained)
+            for size, trained in self.known_trainers.items()
+            if isinstance(trained, Trained)
+        }
+        too_small = [size for size, trained in self.known_trainers.items() if isinstance(trained, str)]
+        if num_accelerators <= max(too_small, default=0) and num_accelerators not in times:
+            return math.inf
+        if not times:
+            return 0.0
+        near = sorted(times, key=lambda size: abs(math.log(size / num_accelerators)))[:2]
+        slope = -1.0
+        if len(near) == 2:
+            slope = math.log(times[near[0]] / times[near[1]]) / math.log(near[0] / near[1])
+        return times[near[0]] * (num_accelerators / near[0]) ** min(max(slope, -1.3), -0.5)
+
+    def _training_time(self, trained: Trained) -> float:
+        """What the trainer takes for a step. [s]"""
+        task = self.task
+        critic = task.critic_share * (trained.update_time + trained.forward_time)
+        return task.passes * trained.forward_time + trained.update_time + critic
 
     def _fastest(self, placement: str, num_train: int, num_rollout: int) -> tuple[RlPlan | None, str]:
         """The fastest layout of generation beside the trainer's plan."""
-        trained = self._trained(num_train)
+        shares = not PLACEMENTS[placement].two_pools
+        trained = self._trained(num_train, shares=shares)
         if isinstance(trained, str):
             return None, f"trainer on {num_train:,}: {trained}"
-        shares = not PLACEMENTS[placement].two_pools
         pools = self._pools(num_rollout, shares=shares)
         if not pools:
             return None, f"no layout of generation fits on {num_rollout:,} accelerators"
         plans = [self.plan(placement, (num_train, num_rollout), trained, each) for each in pools]
-        best = min(plans, key=lambda each: each.step_time)
-        if best.trainer_memory > best.usable_memory:
-            over = format_bytes(best.trainer_memory - best.usable_memory)
-            return None, f"trainer and sleeping engine need {over} more than an accelerator has"
-        return best, ""
+        return min(plans, key=lambda each: each.step_time), ""
 
-    def plan(
-        self, placement: str, split: tuple[int, int], trained: Trained, laid_out: tuple[Pool, Generated]
-    ) -> RlPlan:
+    def plan(self, placement: str, split: Split, trained: Trained, laid_out: tuple[Pool, Generated]) -> RlPlan:
         """A trainer's plan and a layout of generation under a placement."""
         pool, generated = laid_out
         task, shares = self.task, not PLACEMENTS[placement].two_pools
         method = task.transfer or ("ipc" if shares else "sharded")
-        usable = float(trained.priced.question.usable_memory)
+        usable = float(task.question.usable_memory)
         moved = _moved_away(trained) if shares else 0.0
         times = PhaseTimes(
             generation=generated.total,
             steady=generated.prompts + generated.steady,
             reward=task.reward_time,
             log_probs=task.passes * trained.forward_time,
-            critic=0.0 if task.critic is None else task.critic_share * (trained.update_time + trained.forward_time),
+            critic=task.critic_share * (trained.update_time + trained.forward_time),
             update=trained.update_time,
             transfer=transfer_time(method, pool.engine),
             switch=self.facts.wake_time + 2 * moved / HOST_RATE if shares else 0.0,
@@ -222,38 +286,48 @@ class PlacementSearch:
             usable_memory=usable,
         )
 
-    def _trained(self, num_accelerators: int) -> Trained | str:
-        """The trainer's plan on this many accelerators, or why there is none."""
+    def _trained(self, num_accelerators: int, *, shares: bool) -> Trained | str:
+        """The trainer's plan on this many accelerators, or why there is none.
+
+        ``shares``: whether a sleeping engine is on them; then they are all that there are.
+        """
         if num_accelerators not in self.known_trainers:
-            self.known_trainers[num_accelerators] = self._search_trainer(num_accelerators)
+            self.known_trainers[num_accelerators] = self._search_trainer(num_accelerators, shares=shares)
         return self.known_trainers[num_accelerators]
 
-    def _search_trainer(self, num_accelerators: int) -> Trained | str:
+    def _search_trainer(self, num_accelerators: int, *, shares: bool) -> Trained | str:
+        """The fastest plan; the search has a sequence more for each replica than a plan may need."""
         packing = self.task.packing
         question = replace(self.task.question, num_accelerators=num_accelerators, num_idle=0)
-        near = 2 ** math.floor(math.log2(max(packing.packs / 8, 1.0)))
-        asked = packing.asked(question, dp=near)
-        answered = self.searches.answer(asked)
-        taken: Estimate | None = answered.estimate
-        if taken is None:
-            return answered.reason or "no plan fits"
+        if shares:
+            question = replace(question, cluster=_with_less_memory(question.cluster, self.facts.asleep))
+        each = math.ceil(packing.packs / num_accelerators - 1e-9)
         try:
-            return Trained.of(question, taken.plan, packing)
+            found = self.searches.result(packing.asked(question, each * num_accelerators), top=NEAR)
+            plans = [estimate.plan for estimate in (found.recommended, *found.estimates) if estimate is not None]
+            if not plans:
+                return f"none of {found.num_plans_valid:,} valid plans fits in memory"
+            priced = [Trained.of(question, plan, packing) for plan in dict.fromkeys(plans)]
+            return min((each for each in priced if each.fits), key=self._training_time, default="no plan fits")
+        except SearchStopped:
+            raise
         except ShardplanError as error:
             return error.message
 
     def _pools(self, num_rollout: int, *, shares: bool) -> list[tuple[Pool, Generated]]:
         """Layouts of generation on this many accelerators that fit, with what they take."""
         if (num_rollout, shares) not in self.known_pools:
-            self.known_pools[num_rollout, shares] = list(self._layouts(num_rollout, shares=shares))
+            found: list[tuple[Pool, Generated]] = []
+            for pp, most in self._kinds_of_layout():
+                found = found or list(self._layouts(num_rollout, pp, most, shares=shares))
+            self.known_pools[num_rollout, shares] = found
         return self.known_pools[num_rollout, shares]
 
-    def _layouts(self, num_rollout: int, *, shares: bool) -> Iterator[tuple[Pool, Generated]]:
+    def _engine(self, replica: Replica) -> Engine:
+        """The engine of a replica, whose iterations are priced once."""
         task = self.task
-        memory = task.generating.accelerator.memory_bytes
-        share = self.facts.colocated_share if shares else self.facts.awake_share
-        for replica in replicas_of(task, num_rollout):
-            engine = Engine(
+        if replica not in self.known_engines:
+            self.known_engines[replica] = Engine(
                 model=task.question.model,
                 cluster=task.generating,
                 replica=replica,
@@ -261,6 +335,27 @@ class PlacementSearch:
                 cache_precision=task.cache_precision,
                 drafts=task.drafts,
             )
+        return self.known_engines[replica]
+
+    def _kinds_of_layout(self) -> Iterator[tuple[int, int]]:
+        """Pipeline degrees with the largest tensor degree, each tried where nothing fits under those before it.
+
+        Replicas inside a node come first, those over several nodes after them, pipelines last.
+        """
+        fixed, domain = self.task.fixed_rollout, self.task.generating.tiers[0].size or 1
+        if fixed:
+            yield fixed.get("pp", 1), max(TENSOR_DEGREES)
+            return
+        yield 1, domain
+        yield 1, max(TENSOR_DEGREES)
+        yield from ((pp, domain) for pp in PIPELINE_DEGREES)
+
+    def _layouts(self, num_rollout: int, pp: int, most: int, *, shares: bool) -> Iterator[tuple[Pool, Generated]]:
+        task = self.task
+        memory = task.generating.accelerator.memory_bytes
+        share = self.facts.colocated_share if shares else self.facts.awake_share
+        for replica in replicas_of(task, num_rollout, pp, most):
+            engine = self._engine(replica)
             pool = Pool(
                 engine=engine,
                 num_replicas=num_rollout // replica.num_accelerators,
@@ -272,26 +367,31 @@ class PlacementSearch:
                 yield pool, pool.generated
 
 
-def replicas_of(task: RlTask, num_rollout: int) -> Iterator[Replica]:
+def replicas_of(task: RlTask, num_rollout: int, pp: int, most: int) -> Iterator[Replica]:
     """Layouts that share heads, widths and experts evenly, and fill the accelerators."""
     model, fixed = task.question.model, task.fixed_rollout
     setting = Setting.of(model, task.generating, num_rollout, task.question.job)
-    for pp in (fixed["pp"],) if "pp" in fixed else PIPELINE_DEGREES:
-        for tp in (fixed["tp"],) if "tp" in fixed else TENSOR_DEGREES:
-            if num_rollout % (tp * pp) or num_rollout // (tp * pp) > task.answers.num_answers:
-                continue
-            if not _shares_evenly(setting, tp):
-                continue
-            whole = [1] if tp == 1 or not model.is_moe else [1, tp]
-            for ep in (fixed["ep"],) if "ep" in fixed else whole:
-                if all(number % ep == 0 for number in setting.num_experts):
-                    yield Replica(tp=tp, pp=pp, ep=ep)
+    for tp in (fixed["tp"],) if "tp" in fixed else [each for each in TENSOR_DEGREES if each <= most]:
+        if num_rollout % (tp * pp) or num_rollout // (tp * pp) > task.answers.num_answers:
+            continue
+        if not _shares_evenly(setting, tp):
+            continue
+        whole = [1] if tp == 1 or not model.is_moe else [1, tp]
+        for ep in (fixed["ep"],) if "ep" in fixed else whole:
+            if all(number % ep == 0 for number in setting.num_experts):
+                yield Replica(tp=tp, pp=pp, ep=ep)
 
 
 def _shares_evenly(setting: Setting, tp: int) -> bool:
     """Whether engines run this degree: heads and widths divide, and key-value heads divide or are repeated."""
     whole = all(number % tp == 0 for number in (*setting.heads, *setting.widths))
     return whole and all(number % tp == 0 or tp % number == 0 for number in setting.kv_heads)
+
+
+def _with_less_memory(cluster: Cluster, taken: float) -> Cluster:
+    """The cluster with accelerators of which another program holds some memory. [bytes]"""
+    part = cluster.accelerator
+    return replace(cluster, accelerator=replace(part, memory_bytes=max(part.memory_bytes - taken, 1.0)))
 
 
 def _moved_away(trained: Trained) -> float:

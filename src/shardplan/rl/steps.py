@@ -8,16 +8,21 @@ pool is the cycle. Engines stop for new weights, between two answers or in the m
 An asynchronous pool drains once in 1 + s steps, where answers may be s steps old and new weights stop generation:
 
 .. math:: t_{gen} = \frac{T + s\,T_{steady}}{1 + s}
+
+Where weights reach it in the middle of answers it never drains, but no answer may take longer than 1 + s steps:
+:math:`t_{gen} = \max(T_{steady}, T / (1 + s))`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from shardplan.base.fields import dataclass
 
+OPTIONAL: Final = ("reward", "critic")
+"""Phases that a step has where they take time."""
 PoolName = Literal["rollout", "trainer"]
 
 
@@ -101,12 +106,13 @@ def cycle_of(placement: str, times: PhaseTimes, *, staleness: int = 1, in_flight
         )
     if placement == "in-turns":
         first = _chain([("generation", times.generation), ("reward", times.reward)], "rollout")
-        second = _chain(training, "trainer", after="reward")
+        second = _chain(training, "trainer", after=first[-1].key)
         last = Phase(key="transfer", pool="rollout", time=times.transfer, after=("update",))
         return Cycle(phases=(*first, *second, last), shares_pool=False)
     drained = times.generation + times.reward
     if placement == "async":
-        drained = times.steady if in_flight else (drained + staleness * times.steady) / (1 + staleness)
+        waited = 0.0 if in_flight else staleness * times.steady
+        drained = max(times.steady, (drained + waited) / (1 + staleness))
     generation_phase = Phase(key="generation", pool="rollout", time=drained)
     second = _chain(training, "trainer")
     last = Phase(key="transfer", pool="rollout", time=times.transfer, after=("generation", "update"))
@@ -114,9 +120,11 @@ def cycle_of(placement: str, times: PhaseTimes, *, staleness: int = 1, in_flight
 
 
 def _chain(phases: Sequence[tuple[str, float]], pool: PoolName, after: str | None = None) -> tuple[Phase, ...]:
-    """Phases that follow one another; those that take no time are left out but for the last of a chain."""
+    """Phases that follow one another."""
     made = []
     for key, time in phases:
+        if not time and key in OPTIONAL:
+            continue
         made.append(Phase(key=key, pool=pool, time=time, after=() if after is None else (after,)))
         after = key
     return tuple(made)

@@ -44,10 +44,10 @@ class Packing:
         """Packed sequences of an optimizer step."""
         return max(self.tokens / self.updates / self.pack_tokens, 1e-9)
 
-    def batch(self, dp: int, micro_batch_size: int = 1) -> int:
-        """Sequences of an optimizer step, the same number on every replica."""
-        each = math.ceil(self.packs / dp / micro_batch_size - 1e-9)
-        return max(each, 1) * dp * micro_batch_size
+    def batch(self, dp: int, micro_batch_size: int = 1, group: int = 1) -> int:
+        """Sequences of an optimizer step: as many on every replica, in whole groups of micro-batches."""
+        each = math.ceil(self.packs / dp / micro_batch_size / group - 1e-9)
+        return max(each, 1) * group * dp * micro_batch_size
 
     @property
     def documents(self) -> tuple[int, ...] | None:
@@ -55,12 +55,12 @@ class Packing:
         mean = round(self.answers.prompt_tokens + self.answers.lengths.mean)
         return (max(mean, 1),) if mean < self.pack_tokens else None
 
-    def asked(self, question: Question, dp: int = 1, micro_batch_size: int = 1) -> Question:
-        """The question of an optimizer step, under plans with this many replicas."""
+    def asked(self, question: Question, batch: int) -> Question:
+        """The question of an optimizer step of this many sequences."""
         job = replace(
             question.job,
             sequence_length=self.pack_tokens,
-            global_batch_size=self.batch(dp, micro_batch_size),
+            global_batch_size=batch,
             documents=self.documents,
         )
         return replace(question, job=job)
@@ -76,7 +76,9 @@ class Trained:
     @classmethod
     def of(cls, question: Question, plan: Plan, packing: Packing) -> Trained:
         """``plan`` with as many sequences as it needs for the answers. Raises ``PlanError`` where it is not valid."""
-        asked = packing.asked(question, plan.dp(question.num_accelerators), plan.micro_batch_size)
+        dp, size = plan.dp(question.num_accelerators), plan.micro_batch_size
+        in_groups = packing.batch(dp, size, plan.microbatch_group_size or plan.pp)
+        asked = packing.asked(question, in_groups if plan.vp > 1 else packing.batch(dp, size))
         (priced,) = price_plans(asked, [plan])
         return cls(priced=priced, packing=packing)
 

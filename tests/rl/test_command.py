@@ -1,0 +1,55 @@
+"""``shardplan rl`` as a user runs it."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import answer, refused, run, unwrapped
+
+STEP = (
+    *("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--prompts", "32", "--samples", "8"),
+    *("--response-tokens", "mean=500,max=1500", "--limit", "pp=1", "--limit", "cp=1"),
+)
+
+
+def test_the_answer_is_a_page_of_text() -> None:
+    text = unwrapped(run(*STEP, "--gpus", "16").stdout)
+    for words in ("GRPO of llama-3.2-1b", "a step", "Placements", "two pools in turns", "Generation", "Trainer"):
+        assert words in text
+
+
+def test_the_record_has_every_placement() -> None:
+    record = answer(*STEP, "--gpus", "16", "--steps", "100", "--observed", "step 100s")
+    assert record["schema"] == "shardplan/rl/1"
+    assert len(record["plans"]) == 5
+    best = record["plans"][0]
+    assert best["step_time_s"] == min(plan["step_time_s"] for plan in record["plans"])
+    assert best["plan"]["plan"]["pp"] == 1
+    assert record["observed"][0]["ratio"] == pytest.approx(100 / best["step_time_s"])
+    assert record["rl"]["response_tokens_mean"] == 500
+
+
+def test_sizes_are_compared() -> None:
+    record = answer(*STEP, "--gpus", "8..16", "--placement", "colocated", "--steps", "10", "--days", "1")
+    assert [row["variant"] for row in record["sizes"]] == ["8", "16"]
+    assert record["sizes"][0]["days"] > record["sizes"][1]["days"]
+
+
+def test_nothing_fits_is_an_answer() -> None:
+    result = run("rl", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "8", *STEP[4:10], "--placement", "colocated")
+    assert result.exit_code == 1
+    assert "No placement has a plan that fits" in unwrapped(result.stdout)
+
+
+def test_wrong_input_is_refused() -> None:
+    assert "missing: --prompts 64" in refused("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "8")
+    assert "coffee" in refused(*STEP, "--gpus", "8", "--placement", "colocated", "--observed", "coffee 3s")
+    assert "change" in refused(*STEP, "--gpus", "8", "--change", "moon=full")
+
+
+def test_the_figure_shows_when_phases_run(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("rl.html", "rl.svg", "rl.csv")]
+    flags = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
+    assert run(*STEP, "--gpus", "16", *flags).exit_code == 0
+    assert "log-probabilities" in files[0].read_text()
+    assert "<svg" in files[1].read_text()
+    assert files[2].read_text().startswith("placement,num_train,num_rollout,step_time_s")
