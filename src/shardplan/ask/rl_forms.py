@@ -88,6 +88,8 @@ class RlForm:
         "Plan again after a change: samples=16, response_tokens=mean=4k,max=8k, memory_bandwidth=4.8TB/s, gpus=64. "
         "Can be repeated.",
         metavar="NAME=VALUE",
+        takes="names",
+        in_json=InJson("Changes after each of which the step is planned again: samples=16.", default=[]),
     )
     sensitivity: bool = switch("Also say how the step follows the hardware and the answers.")
     observed: list[str] | None = asked(

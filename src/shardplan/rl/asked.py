@@ -10,11 +10,13 @@ from shardplan.ask.names import cluster_of, model_of
 from shardplan.ask.questions import ask_search, choices_in
 from shardplan.ask.rl_forms import POOLS_HINT
 from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import described
 from shardplan.base.files import read_text
 from shardplan.base.units import parse_whole
 from shardplan.base.words import FLAGS, folded
 from shardplan.decide.searching import Searches
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import number, pairs_of, whole
 from shardplan.planner.stopping import Stop
 from shardplan.rl.engine import WEIGHT_BYTES
@@ -45,6 +47,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     _check_given(record, rl)
     train, generate = _pools(record.get("num_accelerators"))
     fixed_train, fixed_rollout = split_fixed(_first_values(record.get("fix")))
+    _check_names(fixed_train, record.get("limit"), record.get("exclude"))
     answers = _answers(rl, reads_files=reads_files)
     updates = int(rl.get("updates") or 1)
     check_updates(answers.prompts, answers.samples, updates)
@@ -176,6 +179,14 @@ def _pools(given: Any) -> tuple[int, int | None]:
     if len(counts) not in (1, 2) or min(counts) < 1:
         raise InputError(f"--gpus is {shown(given)}", rule="--gpus is a number, or trainer+generation", hint=POOLS_HINT)
     return counts[0], counts[1] if len(counts) == 2 else None
+
+
+def _check_names(*choices: Mapping[str, Any] | None) -> None:
+    """Refuses what is no field of the trainer's plan: its search would only say that no plan fits."""
+    known = ("dp", *described(Plan))
+    for name in (name for given in choices for name in given or ()):
+        if name not in known:
+            raise UnknownNameError("field of a plan", name, known, hint="`shardplan estimate --help` lists them all")
 
 
 def _first_values(fix: Any) -> dict[str, Any] | None:

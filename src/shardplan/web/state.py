@@ -53,6 +53,8 @@ class FieldError(InputError):
         super().__init__(in_words(error.message), rule=in_words(error.rule), hint=in_words(error.hint))
         self.field = name
         self.is_refusal = isinstance(error, NotRunnableError)
+        self.shows_rule = False
+        """Whether the rule says more than the message."""
 
 
 def in_words(text: str) -> str:

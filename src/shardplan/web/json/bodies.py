@@ -74,7 +74,6 @@ BudgetBody = form_body(
     **RUN,
     operations=(OperationsBody | None, Field(None, description="How the cluster is run.")),
 )
-POOLS: Final = Annotated[str, Field(pattern=r"^[0-9]{1,9}(\+[0-9]{1,9})?$")]
 RlBody = form_body(
     "RlBody",
     "A step of reinforcement learning: a question of its trainer, and what is generated for it.",
@@ -83,8 +82,8 @@ RlBody = form_body(
     (RlForm, " ".join(described(RlForm))),
     **RUN,
     num_accelerators=(
-        TYPES["count"] | POOLS,
-        Field(description="Number of accelerators, or trainer+generation: 64+128."),
+        TYPES["pools"],
+        Field(description="Number of accelerators, trainer+generation (64+128), or several sizes to compare."),
     ),
 )
 

@@ -129,10 +129,14 @@ Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
 Scalar = bool | int | float | Name
 Quantity = Annotated[float, Field(gt=0)] | Name
 Pick = Annotated[int, Field(ge=1, le=MOST_LISTED)] | Literal["recommended"]
+Count = Annotated[int, Field(ge=1, le=MAX_NUM_ACCELERATORS)]
 TYPES: Final[dict[str, Any]] = {
     "name or content": Name | dict[str, Any],
     "yes or no": bool | Literal["yes", "no"],
-    "count": Annotated[int, Field(ge=1, le=MAX_NUM_ACCELERATORS)],
+    "count": Count,
+    "pools": Count
+    | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\+[0-9]{1,9})?$")]
+    | Annotated[list[Count], Field(min_length=1, max_length=MOST_SIDES)],
     "quantity": Quantity,
     "price": Annotated[float, Field(ge=0)] | Name,
     "peaks": dict[Name, Quantity],

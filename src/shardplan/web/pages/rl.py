@@ -16,23 +16,25 @@ from starlette.routing import Route
 from shardplan.api.rl import RlAnswer, planned
 from shardplan.ask.questions import choices
 from shardplan.ask.rl_forms import RlForm
-from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import Described, dataclass, described
+from shardplan.decide.scale import checked_sizes
 from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.rl.engine import WEIGHT_BYTES
+from shardplan.rl.engine import WEIGHT_BYTES, generation_data
 from shardplan.rl.search import RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
-from shardplan.rl.transfer import generation_data, transfer_methods
-from shardplan.web.decisions import Shown, shown
+from shardplan.rl.transfer import transfer_methods
+from shardplan.web.decisions import Shown, listed, shown
 from shardplan.web.pages.decide import PATIENCE, noting
 from shardplan.web.pages.form import FormField, clusters, models, question_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import RL as VIEW
 from shardplan.web.state import (
     BOTH,
+    LOCK,
     MOST_ACCELERATORS,
     FieldError,
     PageQuestion,
@@ -52,6 +54,8 @@ FIRST: Final = ("prompts", "samples", "prompt_tokens", "response_tokens", "algor
 """Fields that most people set; the others are folded away."""
 VALUES: Final = {"prompts": "128", "samples": "16", "response_tokens": "mean=2k,max=4k"}
 """What fields hold at first."""
+LISTS: Final = {"observed": ",", "change": ";"}
+"""Fields of which several may be given, with what is between them."""
 NAMED: Final = {"critic": "model", "rollout_cluster": "cluster"}
 FOLLOWING: Final = ("sequence_length", "global_batch_size")
 """Fields of the question's job that the answers give."""
@@ -62,8 +66,9 @@ GENERATING: Final = FormField(
     "searched",
     (),
 )
-LOCK: Final = FormField(OWN + "fix", "Lock", "By pool: train.pp=16,rollout.tp=32", "none", ())
-OTHERS: Final = ("generating", "fix")
+SIZES: Final = FormField(OWN + "sizes", "Sizes", "Numbers of accelerators to compare, with commas", "none", ())
+FIXED: Final = FormField(OWN + "fix", "Lock", "By pool: train.pp=16,rollout.tp=32", "none", ())
+OTHERS: Final = ("generating", "sizes", "fix")
 MOST_CHARACTERS: Final = 300
 USUAL: Final = re.compile(r"\s*Default: (.*)\.$")
 """The end of a field's text."""
@@ -75,7 +80,13 @@ def fields() -> tuple[tuple[FormField, ...], tuple[FormField, ...]]:
     known = described(RlForm)
     others = [_field(each) for name, each in known.items() if name not in FIRST]
     place = next(at for at, each in enumerate(others) if each.name == OWN + "rollout_cluster")
-    return tuple(_field(known[name]) for name in FIRST), (*others[:place], GENERATING, *others[place:], LOCK)
+    return tuple(_field(known[name]) for name in FIRST), (
+        *others[:place],
+        GENERATING,
+        SIZES,
+        *others[place:],
+        FIXED,
+    )
 
 
 def _field(field: Described) -> FormField:
@@ -83,7 +94,10 @@ def _field(field: Described) -> FormField:
     found, names = USUAL.search(text), _names(field)
     usual = found[1] if found else ""
     choice = (("", f"default ({usual})"), *((name, name) for name in names)) if names else ()
-    label, about = field.name.replace("_", " ").capitalize(), in_words(USUAL.sub("", text)).rstrip(".")
+    label, about = (
+        field.name.replace("_", " ").capitalize(),
+        in_words(USUAL.sub("", text)).removesuffix(" Can be repeated.").rstrip("."),
+    )
     is_switch = field.kind.base is bool
     return FormField(
         OWN + field.name, about if is_switch else label, "" if is_switch else about, usual, choice, is_switch
@@ -141,6 +155,16 @@ class RlQuestion:
                 whole_number(generating, GENERATING.label, most=MOST_ACCELERATORS)
         return f"{self.question.gpus}+{generating}" if generating else self.question.gpus
 
+    def sizes(self) -> list[int]:
+        """Sizes to compare. Raises FieldError."""
+        text = self.values["sizes"]
+        with about_field(OWN + "sizes"):
+            return (
+                checked_sizes([whole_number(each, "sizes", most=MOST_ACCELERATORS) for each in listed(text)])
+                if text
+                else []
+            )
+
     def step(self) -> dict[str, Any]:
         """The fields of ``RlForm`` that are given. Raises FieldError."""
         found: dict[str, Any] = {}
@@ -167,9 +191,11 @@ def _value(name: str, text: str) -> Any:
     """The value that was typed. Raises InputError."""
     if name in NAMED:
         return named(NAMED[name], text)
-    if name == "prefix_shared":
+    if described(RlForm)[name].kind.base is bool:
         return text in ("on", "yes", "true")
-    return [text] if name == "observed" else values_of(RlForm, {name: text})[name]
+    if name in LISTS:
+        return [each.strip() for each in text.split(LISTS[name]) if each.strip()]
+    return values_of(RlForm, {name: text})[name]
 
 
 def plan(asked: RlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
@@ -177,13 +203,20 @@ def plan(asked: RlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
     step = asked.step()
     record, left = asked.record()
     try:
-        found = planned(record, step, reads_files=False, progress=progress, stop=stop)
+        found = planned(record, step, counts=asked.sizes(), reads_files=False, progress=progress, stop=stop)
     except (FieldError, SearchStopped):
         raise
     except ShardplanError as error:
-        raise FieldError(error, _about(error, asked)) from None
+        raise _refusal(error, asked) from None
     notes = [f"{text} of the question does not hold here: it follows from the answers" for text in left]
     return replace(found, assumptions=(*notes, *found.assumptions))
+
+
+def _refusal(error: ShardplanError, asked: RlQuestion) -> FieldError:
+    """The error with its field, and with its rule unless that says what the message does."""
+    found = FieldError(error, _about(error, asked))
+    found.shows_rule = not isinstance(error, UnknownNameError)
+    return found
 
 
 def _about(error: ShardplanError, asked: RlQuestion) -> str:
@@ -194,8 +227,10 @@ def _about(error: ShardplanError, asked: RlQuestion) -> str:
         found = [(text.find(flag), name) for flag, name in flags.items() if flag in text]
         if found:
             return min(found)[1]
-    own = blamed(error, (*known, *asked.question.job))
-    return OWN + own if own in known else own or blamed(InputError(error.message, rule="", hint=""), ("gpus", "model"))
+    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
+    own = locks[0] if locks else blamed(error, (*known, *asked.question.job))
+    others = OWN + "change" if asked.values["change"] else blamed(error, ("gpus", "model"))
+    return OWN + own if own in known else own or others
 
 
 def answer_of(asked: RlQuestion, stop: Stop, progress: Progress) -> Shown:
