@@ -19,12 +19,11 @@ from pathlib import Path
 from shardplan.calibrate.errors import read_needs
 from shardplan.calibrate.validate import validate
 from shardplan.inputs.readers.residuals import read_residuals
-from shardplan.reports.accuracy.figures import accuracy_figures
+from shardplan.reports.accuracy.figures import accuracy_figures, drawn
 from shardplan.reports.accuracy.page import accuracy_sections
+from shardplan.reports.accuracy.page_targets import Record
 from shardplan.reports.accuracy.record import accuracy_record
-from shardplan.reports.accuracy.words import Record
 from shardplan.reports.breakdown import Section, is_wordy
-from shardplan.reports.svg import drawn
 
 DOCS = Path(__file__).parent
 PAGE = "accuracy.md"

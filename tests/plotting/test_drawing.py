@@ -95,7 +95,7 @@ def test_parts_of_a_panel_are_drawn(drawn: Panel, parts: tuple[str, ...]) -> Non
     assert png_picture(chart(drawn)).startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("module", "draw"), [("plotly.graph_objects", html_page), ("matplotlib.figure", png_picture)])
+@pytest.mark.parametrize(("module", "draw"), [("plotly.subplots", html_page), ("matplotlib.figure", png_picture)])
 def test_a_missing_library_is_said(module: str, draw: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=f"{module.partition('.')[0]} is not installed") as caught:

@@ -19,10 +19,9 @@ from shardplan.calibrate.predict import SkippedRun
 from shardplan.calibrate.validate import Validation, validate
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Residual
-from shardplan.reports.accuracy.figures import accuracy_figures
+from shardplan.reports.accuracy.figures import THEMES, Cloud, Scatter, accuracy_figures, drawn
 from shardplan.reports.accuracy.page import accuracy_html, accuracy_sections
 from shardplan.reports.accuracy.record import accuracy_record, left_out_validation
-from shardplan.reports.svg import THEMES, Cloud, Scatter, drawn
 
 DOCS = Path(__file__).parents[2] / "docs"
 

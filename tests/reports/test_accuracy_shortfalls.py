@@ -12,9 +12,8 @@ from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.calibrate.validate import Validation, validate_runs
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Features, Residual
-from shardplan.reports.accuracy.coverage import coverage_record
 from shardplan.reports.accuracy.page import accuracy_sections
-from shardplan.reports.accuracy.record import accuracy_record
+from shardplan.reports.accuracy.record import accuracy_record, coverage_record
 from shardplan.reports.accuracy.shortfalls import not_fitting, worst
 from shardplan.reports.breakdown import Section
 

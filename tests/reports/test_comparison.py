@@ -9,14 +9,13 @@ from dataclasses import replace
 import pytest
 from tests.examples import SMALL, cluster
 
-from shardplan.answers.comparison import comparison_document
+from shardplan.answers.comparison import Side, compare, comparison_document
 from shardplan.base.errors import InputError
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.render.record import document_record
-from shardplan.reports.comparison import Side, compare
 from shardplan.reports.plan_file import PlanFile
 
 QUESTION = Question(

@@ -12,7 +12,7 @@ from shardplan.inputs.plan_numbers import Setting
 from shardplan.launch.export.targets import export_plan
 from shardplan.physics.frameworks.options import OptionsOfPlan, options_of
 from shardplan.physics.frameworks.stack import load_stack
-from shardplan.reports.forms.framework_options import framework_options, grouped_options
+from shardplan.reports.forms import framework_options, grouped_options
 
 
 def _options(stack: str, plan: Plan) -> OptionsOfPlan:

@@ -10,7 +10,7 @@ from shardplan.physics.frameworks.stack import load_stack
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.explanation import explain
-from shardplan.reports.leverage import most_helpful
+from shardplan.reports.texts.explanation import most_helpful
 
 SPLIT = {"tp": 1, "pp": 1, "cp": 1, "ep": 16, "sharding": "zero1", "micro_batch_size": 1}
 

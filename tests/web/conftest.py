@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from shardplan.web.app import create_app
 from shardplan.web.settings import ServerSettings
-from shardplan.web.work.workplace import Workplace
+from shardplan.web.workplace import Workplace
 
 HOST = "http://127.0.0.1"
 

@@ -17,7 +17,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.planner.stopping import SearchStopped
 from shardplan.web.json.bodies import CompareBody, SimulateBody
-from shardplan.web.json.tasks import CATALOGUES, TASKS
+from shardplan.web.json.routes import CATALOGUES, TASKS
 
 QUESTION: dict[str, Any] = {"model": "llama-3.1-8b", "cluster": "dgx-h100", "num_accelerators": 16}
 JOB = {"global_batch_size": 64}

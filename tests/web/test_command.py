@@ -10,9 +10,9 @@ from tests.chosen import with_software
 from tests.cli.commands import run
 
 from shardplan.reports.plan_file import read_plan_file
-from shardplan.web.planning.answered import answered
-from shardplan.web.planning.verdict import estimate_command, plan_command
+from shardplan.web.answered import answered
 from shardplan.web.state import PageQuestion
+from shardplan.web.verdict import estimate_command, plan_command
 
 QUESTIONS = {
     "names": PageQuestion(model="llama-3.1-8b", gpus="16"),

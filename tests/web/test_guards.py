@@ -10,10 +10,10 @@ from starlette.testclient import TestClient
 
 from shardplan.base.errors import InputError
 from shardplan.web.app import create_app
-from shardplan.web.guard.headers import policy
+from shardplan.web.guard import policy
+from shardplan.web.pages import static_path, static_url
 from shardplan.web.serving import address_of, with_token
 from shardplan.web.settings import ServerSettings
-from shardplan.web.static_files import static_path, static_url
 
 TOKEN = "correct horse battery staple"
 OWN = "http://127.0.0.1:8321"

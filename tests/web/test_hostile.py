@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.web.conftest import Served, everything, serving
 
-from shardplan.web.guard import connections
+from shardplan.web import serving as connections
 from shardplan.web.settings import ServerSettings
 
 MOST = 40

@@ -10,9 +10,9 @@ from tests.cli.commands import SMALL, answer
 import shardplan
 from shardplan.base.errors import InputError
 from shardplan.decide.sweeps.grid import put
+from shardplan.web.answered import PageAnswer, answered
 from shardplan.web.json.asking import estimate_answer
 from shardplan.web.json.bodies import EstimateBody
-from shardplan.web.planning.answered import PageAnswer, answered
 from shardplan.web.state import FieldError, PageQuestion, plan_code
 
 JOB: dict[str, Any] = {"sequence_length": 2048, "global_batch_size": 64}

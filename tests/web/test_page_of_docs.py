@@ -16,7 +16,7 @@ import pytest
 from tests.web.conftest import Served, serving
 
 from shardplan.base.fields import described
-from shardplan.web.json.tasks import CATALOGUES, TASKS
+from shardplan.web.json.routes import CATALOGUES, TASKS
 from shardplan.web.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]

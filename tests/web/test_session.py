@@ -16,7 +16,7 @@ from shardplan.base.files import DATA
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, read_plan_file
-from shardplan.web.planning.answered import answered
+from shardplan.web.answered import answered
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import FieldError, PageQuestion, plan_in
 

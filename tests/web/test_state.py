@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shardplan.base.fields import described
 from shardplan.base.files import DATA
 from shardplan.inputs.plan import Plan
-from shardplan.web.planning.verdict import changed, without_flags
 from shardplan.web.state import JOB, SETS, FieldError, PageQuestion, in_words, plan_code, plan_in
+from shardplan.web.verdict import changed, without_flags
 
 TEXT = st.text(min_size=1, max_size=30).map(str.strip).filter(bool)
 QUESTIONS = st.builds(

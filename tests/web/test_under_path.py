@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from shardplan import web
 from shardplan.web.app import create_app
+from shardplan.web.pages import VIEWS, View
 from shardplan.web.pages.rendering import relative
-from shardplan.web.pages.view import VIEWS, View
 from shardplan.web.settings import ServerSettings
 
 UNDER = "/tools/shardplan"

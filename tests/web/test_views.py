@@ -16,9 +16,8 @@ from starlette.testclient import TestClient
 from shardplan.base.files import DATA, example_files
 from shardplan.web.app import create_app
 from shardplan.web.decisions import OPERATIONS
-from shardplan.web.pages.view import VIEWS, View
+from shardplan.web.pages import VIEWS, View, static_url
 from shardplan.web.settings import ServerSettings
-from shardplan.web.static_files import static_url
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
 SCRIPT = example_files()["launch.sh"].decode()
@@ -118,6 +117,12 @@ def test_an_audit_reads_judges_and_improves(client: TestClient) -> None:
     assert "no rule is broken; it fits" in found
     assert "+ --num-virtual-stages-per-pipeline-rank" in found
     assert "70.6B parameters" in found
+
+
+def test_an_audit_shows_the_values_that_break_a_rule(client: TestClient) -> None:
+    assert "tp 3 with 8 key-value heads" in audited(
+        client, script=SCRIPT.replace("TP:-8", "TP:-3"), audit_cluster="dgx-h100"
+    )
 
 
 def test_an_audit_asks_for_what_is_missing_by_name(client: TestClient) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from shardplan.planner.stopping import check
-from shardplan.web.work.answers import AnswerCache, size_of
-from shardplan.web.work.workplace import Busy, Cancelled, Gone, TookTooLong, Workplace
+from shardplan.web.workplace import AnswerCache, Busy, Cancelled, Gone, TookTooLong, Workplace, size_of
 
 
 async def _stays() -> None:

@@ -11,7 +11,7 @@ from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Par
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
 from shardplan.answers.plans import question_lines
 from shardplan.base.records import plain
-from shardplan.base.units import format_bytes, format_time
+from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.inputs.plan import Plan
 from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
 from shardplan.reports.model_record import model_record
@@ -38,7 +38,7 @@ ORDER: Final = tuple(each.name for each in fields(Plan))
 def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: bool = True) -> AnswerDocument:
     """The whole answer. ``is_whole``: with every note."""
     estimate, question = audit.estimate, audit.put.question
-    blocks = [*_what_runs(audit), *_violations(audit.violations)]
+    blocks = [*what_runs(audit), *_violations(audit.violations)]
     parts = _missing(audit)
     if estimate is not None and question is not None:
         parts += [
@@ -48,7 +48,7 @@ def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: 
             *evidence_parts(estimate),
         ]
     parts += _improvements(audit.improvements)
-    parts += [_observed(each) for each in audit.observed]
+    parts += [observed_part(each) for each in audit.observed]
     parts += _notes(audit, is_whole=is_whole)
     return AnswerDocument(
         name="audit",
@@ -70,24 +70,29 @@ def _runs_on(audit: Audit) -> str:
     return f"{' '.join(name)}, priced as {priced_as}" if name in OWN_NAMES else ""
 
 
-def _what_runs(audit: Audit) -> list[Block]:
+def what_runs(audit: Audit) -> list[Block]:
     """Framework, model, job, plan, world."""
     reading, put = audit.reading, audit.put
     lines = [Line(f"{reading.file}: {reading.framework} {reading.version}", tone="strong")]
     if put.question is not None:
         lines += question_lines(put.question)
     else:
-        name = reading.value("model") or reading.value("model_name")
-        named = str(name or "") if put.model is None else put.model.name
-        sizes = {key: size for key in SIZES if (size := reading.value(key)) is not None}
-        model = ": ".join(filter(None, [named, _listed(sizes)]))
-        for label, text in (("Model", model), ("Job", _listed(put.job))):
+        for label, text in (("Model", _model(audit)), ("Job", _listed(put.job))):
             lines.append(Line(text or "not stated", label, "strong"))
     plan = {key: put.fields[key] for key in ORDER if put.fields.get(key) not in (None, False)}
     total = reading.value("num_accelerators")
     text = f"{total} accelerators" if total is not None else "number of accelerators not stated"
     world = Line("; ".join([text, *world_products(audit)]), "World", "strong")
     return [*lines, Line(_listed(plan) or "not stated", "Plan", "strong"), world]
+
+
+def _model(audit: Audit) -> str:
+    """What is known of the model of a file that leaves something open."""
+    reading, model = audit.reading, audit.put.model
+    if model is not None:
+        return f"{model.name}, {format_count(model.num_parameters)} parameters"
+    sizes = {key: size for key in SIZES if (size := reading.value(key)) is not None}
+    return ": ".join(filter(None, [str(reading.value("model") or reading.value("model_name") or ""), _listed(sizes)]))
 
 
 def _listed(values: dict[str, Any]) -> str:
@@ -126,10 +131,13 @@ def _improvements(found: Sequence[Improvement]) -> list[Part]:
     )
 
 
+def change_texts(each: Improvement) -> list[str]:
+    """Every field that changes, before and after."""
+    return [f"{field_name(key)} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items()]
+
+
 def _improvement(each: Improvement) -> Iterable[Line]:
-    change = ", ".join(
-        f"{field_name(key)} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items()
-    )
+    change = ", ".join(change_texts(each))
     time, memory = format_time(each.estimate.step_time), format_bytes(each.estimate.peak_memory_bytes)
     yield Line(f"{each.gain_text}: {time} a step, {memory}: {change}", tone="strong")
     options: list[tuple[str, Tone]] = [(f"- {option}", "wrong") for option in each.removed]
@@ -139,7 +147,7 @@ def _improvement(each: Improvement) -> Iterable[Line]:
         yield Line(text, tone=tone, indent=4)
 
 
-def _observed(each: GapExplanation) -> Part:
+def observed_part(each: GapExplanation) -> Part:
     """A measurement, and what explains it."""
     blocks: list[Block] = []
     if each.ratio is not None:

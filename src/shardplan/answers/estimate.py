@@ -31,7 +31,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
 from shardplan.reports.breakdown import Share, memory_bar, memory_use, step_split
-from shardplan.reports.forms.framework_options import framework_options, grouped_options
+from shardplan.reports.forms import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
     cost_text,
     how_near,

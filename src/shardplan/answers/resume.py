@@ -1,20 +1,69 @@
-"""The answer of ``resume``: the verdict, what changes, what becomes of every state, the load, and the check."""
+"""The answer of ``resume``: its two files, the verdict, what changes, what becomes of every state, and the load."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Tone
 from shardplan.base.fields import dataclass
+from shardplan.base.files import parse_json, read_text
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_time
 from shardplan.decide.goodput import checkpoint_bytes, num_parameters
 from shardplan.decide.operations import Operations
 from shardplan.estimation.pricing import num_trained_parameters
-from shardplan.launch.resume.answer import Reason, Resume, ResumeSide
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.model import ModelConfig
+from shardplan.launch.audit.question import put
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.read import read_launch
+from shardplan.launch.resume.answer import Reason, Resume, ResumeSide, side_of_plan, side_of_reading
+from shardplan.reports.plan_file import PLAN_FILE, read_plan_file
 from shardplan.reports.texts.plan import field_text
+
+SIDES: Final = ("old", "new")
+
+
+def side_of_file(
+    path: Path,
+    *,
+    framework: str | None = None,
+    model: ModelConfig | None = None,
+    cluster: Cluster | None = None,
+    env: Mapping[str, str] | None = None,
+    given: Mapping[str, str] | None = None,
+) -> ResumeSide:
+    """One run by its file; ``framework`` is that of a plan that names none. Raises InputError."""
+    if _is_plan_file(path):
+        found = read_plan_file(path)
+        answer = found.pick(found.best_pick)
+        return side_of_plan(str(path), found.question, answer.plan, answer.framework or framework)
+    reading = read_launch(Ask(path=path, env=dict(env or {}), given=dict(given or {})))
+    return side_of_reading(reading, put(reading, model, cluster))
+
+
+def _is_plan_file(path: Path) -> bool:
+    """Whether a file is one that shardplan wrote. Raises InputError for one that cannot be read."""
+    if path.suffix.lower() != ".json":
+        return False
+    record = parse_json(read_text(path, PLAN_FILE), str(path)[:200])
+    return isinstance(record, dict) and str(record.get("schema", "")).startswith("shardplan/")
+
+
+def of_side(values: Mapping[str, str], side: str) -> dict[str, str]:
+    """Values for one of :data:`SIDES`: those that begin with its name (``new.NODES``), and those that name none."""
+    both = {key: value for key, value in values.items() if key.partition(".")[0] not in SIDES}
+    own = {key.removeprefix(f"{side}."): value for key, value in values.items() if key.startswith(f"{side}.")}
+    return both | own
+
+
+def named(side: ResumeSide, framework: str | None) -> ResumeSide:
+    """The same with a framework where it has none."""
+    return side if side.framework or framework is None else replace(side, framework=framework)
+
 
 VERDICTS: Final[dict[str, tuple[str, Tone]]] = {
     "yes": ("Yes: it resumes", "good"),

@@ -25,7 +25,6 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import Ties
 from shardplan.reports.explanation import Explanation, explained_record
-from shardplan.reports.leverage import most_helpful
 from shardplan.reports.recommendation import (
     Recommendation,
     against_fastest,
@@ -38,7 +37,13 @@ from shardplan.reports.recommendation import (
     ties_sentence,
 )
 from shardplan.reports.texts.answer import idle_text, library_texts, percent, sentence
-from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
+from shardplan.reports.texts.explanation import (
+    account_sentences,
+    alone_text,
+    best_texts,
+    limits_sentences,
+    most_helpful,
+)
 from shardplan.reports.texts.plan import field_text, flags_text, short_recompute, short_sharding
 
 WORTH_A_WORD: Final = 0.005
@@ -145,7 +150,7 @@ def plans_part(result: SearchResult, found: Recommendation, most: int | None = N
 def plan_columns(result: SearchResult, ties: Ties, most: int | None) -> list[Column]:
     """What tells the listed plans apart."""
     best, shown = result.estimates[0], listed_plans(result, most)
-    retimed = ties.retimed
+    retimed, least = ties.retimed, ties.time_of(best)
 
     def of_plan(name: str) -> Any:
         return lambda estimate: getattr(estimate.plan, name)
@@ -159,7 +164,7 @@ def plan_columns(result: SearchResult, ties: Ties, most: int | None) -> list[Col
         Column("", "", lambda e: _mark(e, ties, best), is_text=True),
         Column("", "step", lambda e: e.step_time, format_time),
         *([] if retimed is None else [Column("", "simulated", lambda e: _simulated_text(retimed, e))]),
-        Column("", "lost", lambda e: "" if e is best else lost_text(e, best, ties), rank=3),
+        Column("", "lost", lambda e: "" if e is best else lost_text(ties.time_of(e) - least, least), rank=3),
         Column("", WORST, worst, rank=5),
         Column("", "MFU", lambda e: e.mfu, percent, rank=2),
         Column("", "memory", memory_text),

@@ -18,8 +18,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import StatedPlan
 from shardplan.planner import result as searched
 from shardplan.render.html import notebook_html
-from shardplan.reports.forms.frames import plan_rows
-from shardplan.reports.forms.one_line import estimate_line, search_line
+from shardplan.reports.forms import estimate_line, plan_rows, search_line
 from shardplan.reports.plan_file import PlanFile, SearchAccount, plan_file_record, read_plan_file
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.resume import Load, load_of, resume_document
+from shardplan.answers.resume import Load, load_of, named, of_side, resume_document, side_of_file
 from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.audits import AuditAnswer
 from shardplan.api.saving import AsPage
@@ -19,7 +19,6 @@ from shardplan.base.records import field_values
 from shardplan.decide.operations import Operations
 from shardplan.launch.resume import answer
 from shardplan.launch.resume.answer import ResumeSide, side_of_plan, side_of_reading
-from shardplan.reports.resume_files import named, of_side, side_of_file
 
 RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditAnswer
 """A launch file, a plan file, or what ``estimate``, ``search``, ``load`` or ``audit`` returned."""

@@ -101,7 +101,7 @@ class About(NamedTuple):
     completes: tuple[str, ...] = ()
     """Module and function that list the names that it may have."""
     takes: str = ""
-    """What a text stands for: see :mod:`shardplan.inputs.readers.typed` and :mod:`shardplan.web.json.fields`."""
+    """What a text stands for: see :mod:`shardplan.inputs.readers.typed` and :mod:`shardplan.web.json.bodies`."""
     in_json: InJson = InJson()
     """What is otherwise in the JSON API."""
     in_form: tuple[str, ...] = ()

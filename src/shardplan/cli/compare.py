@@ -13,7 +13,7 @@ from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 from shardplan.cli.pick import picked
 
 if TYPE_CHECKING:
-    from shardplan.reports.comparison import Side
+    from shardplan.answers.comparison import Side
     from shardplan.reports.plan_file import Pick
 
 
@@ -37,9 +37,9 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     """Put two or more plans side by side, term by term."""
     target = output.checked_target(*files)
     picks = None if pick is None else _picks(pick, len(files))
+    from shardplan.answers.comparison import compare as side_by_side
     from shardplan.answers.comparison import comparison_document
     from shardplan.cli.show.document import show_document
-    from shardplan.reports.comparison import compare as side_by_side
 
     return show_document(comparison_document(side_by_side(_sides(files, picks))), target)
 
@@ -66,7 +66,7 @@ def _wrong_pick(text: str, why: str) -> InputError:
 
 
 def _sides(files: list[Path], picks: list[Pick] | None) -> tuple[Side, ...]:
-    from shardplan.reports.comparison import sides_of
+    from shardplan.answers.comparison import sides_of
     from shardplan.reports.plan_file import read_plan_file
 
     read = [read_plan_file(file) for file in files]

@@ -37,9 +37,9 @@ class FigureFiles:
 
         ``answer``: where the same command writes its JSON.
         """
-        from shardplan.plotting.chart import matplotlib_parts, plotly_parts
+        from shardplan.plotting.chart import matplotlib_parts, subplots_of_plotly
 
-        plotly_parts()
+        subplots_of_plotly()
         matplotlib_parts()
         self.folder, self.answer = folder, answer
         try:

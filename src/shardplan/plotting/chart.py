@@ -125,9 +125,9 @@ class Chart:
         )
 
 
-def plotly_parts() -> tuple[Any, Any]:
-    """Traces of plotly, and its function for panels. Raises ``InputError``."""
-    return _module("plotly.graph_objects"), _module("plotly.subplots").make_subplots
+def subplots_of_plotly() -> Any:
+    """The function of plotly that makes a figure with panels. Raises ``InputError``."""
+    return _module("plotly.subplots").make_subplots
 
 
 def matplotlib_parts() -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Panel, Series, plotly_parts
+from shardplan.plotting.chart import FEW_NAMES, Axis, Chart, Field, Panel, Series, subplots_of_plotly
 
 MARGIN: Final = 150
 LABEL_SHIFT: Final = 4
@@ -20,7 +20,7 @@ MARKERS: Final = {"circle": "circle", "square": "square", "triangle": "triangle-
 
 def html_page(chart: Chart) -> str:
     """The page as text. Raises ``InputError`` where plotly is not installed."""
-    objects, make_subplots = plotly_parts()
+    make_subplots = subplots_of_plotly()
     has_right = any(panel.right is not None for panel, _, _ in chart.placed)
     figure = make_subplots(
         rows=chart.num_rows,
@@ -33,8 +33,8 @@ def html_page(chart: Chart) -> str:
     named = {""}
     for panel, row, column in chart.placed:
         at = {"row": row + 1, "col": column + 1}
-        _add_field(figure, objects, panel, chart, at)
-        _add_series(figure, objects, panel, at, named)
+        _add_field(figure, panel, chart, at)
+        _add_series(figure, panel, at, named)
         _set_axes(figure, panel, at)
     width, height = chart.panel_size
     figure.update_layout(
@@ -59,35 +59,37 @@ def _places(chart: Chart) -> list[list[dict[str, bool] | None]]:
     return places
 
 
-def _add_series(figure: Any, objects: Any, panel: Panel, at: dict[str, int], named: set[str]) -> None:
+def _add_series(figure: Any, panel: Panel, at: dict[str, int], named: set[str]) -> None:
     """Draws the series of a panel; ``named`` are those that the legend has already."""
     heights: dict[float | str, float] = {}
     for series in panel.series:
-        trace = _trace(objects, series, is_named=series.name in named)
-        if series.kind == "bars":
-            trace.update(bar_place(series, heights, is_stacked=panel.is_stacked))
-        if panel.is_horizontal:
-            trace.update({"orientation": "h", "x": trace.y, "y": trace.x})
+        side = {"secondary_y": series.is_on_right} if panel.right is not None else {}
+        figure.add_trace(
+            trace_of(panel, series, heights, series.colour, is_named=series.name not in named), **at, **side
+        )
         named.add(series.name)
-        figure.add_trace(trace, **at, **({"secondary_y": series.is_on_right} if panel.right is not None else {}))
         _add_labels(figure, panel, series, at)
 
 
-def _trace(objects: Any, series: Series, *, is_named: bool) -> Any:
-    shared = {"name": series.name, "legendgroup": series.name, "showlegend": not is_named}
+def trace_of(
+    panel: Panel, series: Series, heights: dict[float | str, float], colour: str, *, is_named: bool
+) -> dict[str, Any]:
+    """A series as plotly draws it. ``heights``: that bars reach; ``is_named``: whether it is in the legend."""
+    along, up = positions(series), list(series.y)
+    shared = {"name": series.name, "legendgroup": series.name, "showlegend": is_named, "x": along, "y": up}
     if series.kind == "bars":
-        return objects.Bar(x=positions(series), y=list(series.y), marker={"color": series.colour}, **shared)
-    has_marker = series.marker != "none"
+        place = bar_place(series, heights, is_stacked=panel.is_stacked)
+        trace = {"type": "bar", **shared, "marker": {"color": colour}, **place}
+        return trace | ({"orientation": "h", "x": up, "y": along} if panel.is_horizontal else {})
     modes = ["lines"] if series.kind == "line" else []
-    modes += ["markers"] if has_marker or series.kind == "points" else []
-    return objects.Scatter(
-        x=positions(series),
-        y=list(series.y),
-        mode="+".join(modes),
-        line={"color": series.colour, "dash": "dash" if series.is_dashed else "solid"},
-        marker={"color": series.colour, "symbol": MARKERS.get(series.marker, "circle"), "size": 7},
+    modes += ["markers"] if series.marker != "none" or series.kind == "points" else []
+    return {
+        "type": "scatter",
         **shared,
-    )
+        "mode": "+".join(modes),
+        "line": {"color": colour, "dash": "dash" if series.is_dashed else "solid"},
+        "marker": {"color": colour, "symbol": MARKERS.get(series.marker, "circle"), "size": 7},
+    }
 
 
 def bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: bool) -> dict[str, Any]:
@@ -129,29 +131,29 @@ def _along(axis: Axis, value: float | str) -> float | str:
     return math.log10(value) if axis.scale in ("log2", "log10") and not isinstance(value, str) else value
 
 
-def _add_field(figure: Any, objects: Any, panel: Panel, chart: Chart, at: dict[str, int]) -> None:
+def _add_field(figure: Any, panel: Panel, chart: Chart, at: dict[str, int]) -> None:
     """Filled contours, the scale of colours next to the panel."""
     if panel.field is None:
         return
-    field = panel.field
-    figure.add_trace(
-        objects.Contour(
-            x=list(field.x),
-            y=list(field.y),
-            z=[list(values) for values in field.z],
-            colorscale="Viridis",
-            colorbar={
-                "title": {"text": field.title},
-                "x": at["col"] / chart.num_columns,
-                "len": 1 / chart.num_rows,
-                "y": 1 - (at["row"] - 0.5) / chart.num_rows,
-            },
-            ncontours=NUM_CONTOURS,
-            contours={"showlabels": True},
-            showlegend=False,
-        ),
-        **at,
-    )
+    trace = contour_of(panel.field)
+    middle = 1 - (at["row"] - 0.5) / chart.num_rows
+    place = {"x": at["col"] / chart.num_columns, "len": 1 / chart.num_rows, "y": middle}
+    drawn = {"colorbar": trace["colorbar"] | place, "contours": {"showlabels": True}}
+    figure.add_trace(trace | drawn, **at)
+
+
+def contour_of(field: Field) -> dict[str, Any]:
+    """A field as plotly draws it."""
+    return {
+        "type": "contour",
+        "x": [*field.x],
+        "y": [*field.y],
+        "z": [[*row] for row in field.z],
+        "colorscale": "Viridis",
+        "colorbar": {"title": {"text": field.title}},
+        "ncontours": NUM_CONTOURS,
+        "showlegend": False,
+    }
 
 
 def _set_axes(figure: Any, panel: Panel, at: dict[str, int]) -> None:

@@ -27,7 +27,7 @@ from shardplan.inputs.software import Software
 from shardplan.planner.result import FewerCounts, Offer, SearchResult, Suggestion, WithoutLibraries
 from shardplan.planner.retiming import Retimed
 from shardplan.planner.robustness import Ties
-from shardplan.reports.forms.framework_options import framework_options_record
+from shardplan.reports.forms import framework_options_record
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
 from shardplan.reports.plan_file_schema import constants_record, profile_in, schema_of_constants, schema_of_files
 from shardplan.reports.recommendation import (

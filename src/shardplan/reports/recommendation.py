@@ -88,10 +88,9 @@ def num_that_fit(result: SearchResult) -> str:
     return f"{'at least ' if result.num_plans_pruned else ''}{result.num_plans_feasible:,}"
 
 
-def lost_text(estimate: Estimate, fastest: Estimate, ties: Ties) -> str:
-    """The time by which a step is longer than the fastest."""
-    time, least = ties.time_of(estimate), ties.time_of(fastest)
-    return signed_time(time - least) if time - least > SAME_TIME * least else "same"
+def lost_text(lost: float, least: float) -> str:
+    """The time by which a step is longer than the fastest, which takes ``least``. [s]"""
+    return signed_time(lost) if lost > SAME_TIME * least else "same"
 
 
 @dataclass(frozen=True, kw_only=True)

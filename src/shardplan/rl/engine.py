@@ -8,6 +8,7 @@ of many compute. Tensor-parallel ranks add their outputs twice a layer. The host
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple, cast
 
@@ -48,10 +49,34 @@ def generation_data() -> Document:
     return shipped_document(DATA / "generation.yaml")
 
 
-@cache
 def constant(name: str) -> float:
-    """A value of ``data/generation.yaml`` in SI units."""
+    """A value of ``data/generation.yaml`` in SI units, or of ``trying``."""
+    return _TRIED[name] if name in _TRIED else _shipped(name)
+
+
+@cache
+def _shipped(name: str) -> float:
     return float(generation_data()["values"][name]["value"])
+
+
+_TRIED: Final[dict[str, float]] = {}
+
+
+@contextmanager
+def trying(values: Mapping[str, float]) -> Iterator[None]:
+    """Other values in place of the shipped ones, by the name of a value or METHOD.RATE of a transfer, for a fit."""
+    _TRIED.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            _TRIED.pop(name, None)
+
+
+def rates_of(method: str) -> dict[str, float]:
+    """What a method of transfer takes, by name; the known methods are keys of ``data/generation.yaml``."""
+    known = cast("dict[str, Any]", generation_data()["transfers"][method])
+    return {name: _TRIED.get(f"{method}.{name}", float(value)) for name, value in known.items() if name != "title"}
 
 
 @dataclass(frozen=True, kw_only=True)

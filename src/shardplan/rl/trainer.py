@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.rl.generation import Answers
+
+MOST_PACKED: Final = 512
+"""Answers of which the packing is worked out; of more it is much the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +48,28 @@ class Packing:
         """Packed sequences of an optimizer step."""
         return max(self.tokens / self.updates / self.pack_tokens, 1e-9)
 
-    def batch(self, dp: int, micro_batch_size: int = 1, group: int = 1) -> int:
-        """Sequences of an optimizer step: as many on every replica, in whole groups of micro-batches."""
-        each = math.ceil(self.packs / dp / micro_batch_size / group - 1e-9)
+    @cached_property
+    def filled(self) -> float:
+        """Share of a packed sequence that answers fill, the longest first into the first that has room for them."""
+        lengths, count = self.answers.lengths, min(math.ceil(self.answers.num_answers / self.updates), MOST_PACKED)
+        ended = [1 - lengths.longer_than(tokens) for tokens in lengths.edges]
+        found = np.interp((np.arange(count) + 0.5) / count, ended, lengths.edges) + self.answers.prompt_tokens
+        left: list[float] = []
+        for length in np.minimum(found, self.pack_tokens)[::-1]:
+            place = next((at for at, room in enumerate(left) if room >= length), None)
+            if place is None:
+                left.append(self.pack_tokens - length)
+            else:
+                left[place] -= length
+        return 1 - sum(left[:-1]) / self.pack_tokens / max(len(left) - 1, 1)
+
+    def batch(self, dp: int, micro_batch_size: int = 1, group: int = 1, *, padded: bool = False) -> int:
+        """Sequences of an optimizer step: as many on every replica, in whole groups of micro-batches.
+
+        ``padded``: stages of a pipeline exchange tensors of one shape, so that what answers do not fill is computed.
+        """
+        packs = self.packs / self.filled if padded else self.packs
+        each = math.ceil(packs / dp / micro_batch_size / group - 1e-9)
         return max(each, 1) * group * dp * micro_batch_size
 
     @property
@@ -56,9 +79,17 @@ class Packing:
         return (max(mean, 1),) if mean < self.pack_tokens else None
 
     def asked(self, question: Question, batch: int) -> Question:
-        """The question of an optimizer step of this many sequences."""
+        """The question of an optimizer step of this many sequences.
+
+        Log-probabilities need logits in fp32 and a softmax of several kernels, where a fused loss of training needs
+        neither.
+        """
+        software = question.job.software
+        if software.loss_kernel in ("single", "compiled"):
+            software = replace(software, loss_kernel="in_place")
         job = replace(
             question.job,
+            software=software,
             sequence_length=self.pack_tokens,
             global_batch_size=batch,
             documents=self.documents,
@@ -77,8 +108,8 @@ class Trained:
     def of(cls, question: Question, plan: Plan, packing: Packing) -> Trained:
         """``plan`` with as many sequences as it needs for the answers. Raises ``PlanError`` where it is not valid."""
         dp, size = plan.dp(question.num_accelerators), plan.micro_batch_size
-        in_groups = packing.batch(dp, size, plan.microbatch_group_size or plan.pp)
-        asked = packing.asked(question, in_groups if plan.vp > 1 else packing.batch(dp, size))
+        group = plan.microbatch_group_size or plan.pp if plan.vp > 1 else 1
+        asked = packing.asked(question, packing.batch(dp, size, group, padded=plan.pp > 1))
         (priced,) = price_plans(asked, [plan])
         return cls(priced=priced, packing=packing)
 

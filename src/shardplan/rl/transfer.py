@@ -2,18 +2,21 @@ r"""New weights on their way to the engines, and how two programs share the memo
 
 What a transfer takes is mostly software: gathering tensors, one call for each, copies. Each method has its own rates,
 
-.. math:: t = t_0 + k\,t_1 + \frac{w / n}{r_1} + \frac{w}{r_2}
+.. math:: t = t_0 + k\,(t_1 + t_q) + \frac{w / n}{r_1} + \frac{c\,w / n}{B} + \frac{w}{r_2}
 
-for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
+for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``). Copies on
+an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are quantised on
+their way.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+import math
+from typing import Final
 
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
-from shardplan.rl.engine import Engine, generation_data
+from shardplan.rl.engine import Engine, generation_data, rates_of
 
 HOST_RATE: Final = 20e9
 """Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
@@ -29,14 +32,22 @@ def transfer_time(method: str, engine: Engine) -> float:
     known = generation_data()["transfers"]
     if method not in known:
         raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
-    rates = cast("dict[str, Any]", known[method])
-    received = engine.weights
-    whole = received * engine.replica.num_accelerators
-    return float(
+    quantised = engine.precision not in ("bf16", "fp16")
+    rate = float(engine.question.machine.memory_rate)
+    return seconds(
+        method, engine.weights, engine.replica.num_accelerators, engine.num_tensors, rate, quantised=quantised
+    )
+
+
+def seconds(method: str, received: float, num: int, tensors: int, memory_rate: float, *, quantised: bool) -> float:
+    """The formula: ``received`` bytes on each of ``num`` accelerators of a replica."""
+    rates = rates_of(method)
+    return (
         rates["fixed"]
-        + engine.num_tensors * rates.get("per_tensor", 0.0)
-        + (received / rates["per_accelerator"] if "per_accelerator" in rates else 0.0)
-        + (whole / rates["whole"] if "whole" in rates else 0.0)
+        + tensors * (rates.get("per_tensor", 0.0) + quantised * rates.get("per_quantised", 0.0))
+        + received / rates.get("per_accelerator", math.inf)
+        + rates.get("copies", 0.0) * received / memory_rate
+        + received * num / rates.get("whole", math.inf)
     )
 
 

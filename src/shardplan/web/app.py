@@ -10,14 +10,12 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
-from shardplan.web.guard.access import BoundedBodies, NeedsToken, OwnSites
-from shardplan.web.guard.headers import SafeHeaders, UnderPath
+from shardplan.web.guard import BoundedBodies, NeedsToken, OwnSites, SafeHeaders, UnderPath
 from shardplan.web.json.routes import json_routes
+from shardplan.web.pages import FOLDER, static_path
 from shardplan.web.problems import HANDLERS
 from shardplan.web.settings import ServerSettings, usual_workers
-from shardplan.web.static_files import FOLDER, static_path
-from shardplan.web.work.warming import warm_up
-from shardplan.web.work.workplace import Workplace
+from shardplan.web.workplace import Workplace, warm_up
 
 
 def create_app(settings: ServerSettings | None = None) -> Starlette:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast, get_args
 
-from markupsafe import Markup
-
 from shardplan.answers.decisions.budget import budget_document
 from shardplan.answers.decisions.fit import SOUGHT, fit_document
 from shardplan.answers.decisions.pareto import pareto_document
@@ -34,9 +32,9 @@ from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.typed import number, values_of, whole
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
-from shardplan.render.html import blocks_html
 from shardplan.reports.texts.answer import percent
-from shardplan.web.figures.panels import panel_figure
+from shardplan.web.pages.rendering import markup_of
+from shardplan.web.panels import panel_figure
 from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
 
 Values = Mapping[str, str]
@@ -66,17 +64,10 @@ def shown(document: AnswerDocument, address: Callable[[Any], str] | None = None)
     panels = [] if chart is None else [each for each, _, _ in chart.placed if any(part.x for part in each.series)]
     return {
         "verdict": summary(document).removesuffix("."),
-        "lines": Markup(blocks_html([each for each in document.verdict if each is not lead(document)])),  # noqa: S704  # every text in it is escaped
+        "lines": markup_of([each for each in document.verdict if each is not lead(document)]),
         "note": "" if chart is None else chart.note,
         "figures": [{"title": panel.title, "figure": panel_figure(panel)} for panel in panels],
-        "parts": [
-            {
-                "title": each.title,
-                "note": each.note,
-                "html": Markup(blocks_html(each.blocks, address)),  # noqa: S704  # every text in it is escaped
-            }
-            for each in document.parts
-        ],
+        "parts": [(each, markup_of(each.blocks, address)) for each in document.parts],
         "assumptions": tuple(document.assumptions),
     }
 

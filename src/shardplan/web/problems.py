@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from shardplan.base.errors import ShardplanError, in_python
 from shardplan.base.records import Record
 from shardplan.web.json.routes import WrongContent
-from shardplan.web.work.workplace import Busy, Gone, TookTooLong
+from shardplan.web.workplace import Busy, Gone, TookTooLong
 
 API: Final = "/api/"
 UNPROCESSABLE, UNAVAILABLE, TIMED_OUT, CLIENT_GONE, NOT_JSON, MISSING = 422, 503, 504, 499, 415, 404

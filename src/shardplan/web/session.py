@@ -21,8 +21,7 @@ from shardplan.physics.frameworks.stack import list_stacks
 from shardplan.physics.frameworks.usual_stack import ANY
 from shardplan.reports.plan_file import PlanFile, inputs_record, plan_file_from_record, plan_file_record
 from shardplan.reports.texts.plan import field_text
-from shardplan.web.state import PageQuestion, names_of, plan_code
-from shardplan.web.uploaded import CONFIG, typed
+from shardplan.web.state import CONFIG, PageQuestion, names_of, plan_code, typed
 
 PAGE: Final = "page"
 """Key of a plan file that only pages read."""

@@ -1,16 +1,17 @@
-"""The question of a page as the text of its fields: from and to the query of an address, and to the library's own.
+"""What a page was given in full and not by name: a ``config.json``, or the model, cluster and constants of a plan file.
 
-A name is a name here, never a path: nothing of the server's disk can be read by way of a form.
+It is one text, which travels in the body of requests. The Model and Cluster fields say by name whether it is used.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
@@ -24,18 +25,83 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, list_models
+from shardplan.inputs.readers.catalog import (
+    cluster_of_accelerator,
+    list_accelerators,
+    list_clusters,
+    list_models,
+    load_model,
+)
 from shardplan.inputs.readers.names import names_meant
 from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.readers.typed import values_of, whole
 from shardplan.inputs.words import field_meant
 from shardplan.physics.frameworks.stack import list_stacks
 from shardplan.physics.frameworks.usual_stack import ANY, USUAL
-from shardplan.web.uploaded import CONFIG, Uploaded, uploaded_in
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import PutQuestion
     from shardplan.planner.stopping import Stop
+
+CONFIG: Final = "config.json"
+"""Name of a pasted model in the Model field."""
+PLAN_FILES: Final = "shardplan/plan-file/"
+
+
+class Uploaded(NamedTuple):
+    """What is known under names of its own."""
+
+    models: Mapping[str, ModelConfig] = {}
+    clusters: Mapping[str, Cluster] = {}
+    profile: Profile | None = None
+    """Constants for accelerators of its generation."""
+
+
+@lru_cache(maxsize=4)
+def uploaded_in(text: str) -> Uploaded:
+    """What the text holds. Raises InputError."""
+    if not text:
+        return Uploaded()
+    record = _object_in(text)
+    if not is_plan_file(record):
+        return Uploaded(models={CONFIG: load_model(record)})
+    from shardplan.reports.plan_file import inputs_from_record
+
+    model, cluster, profile = inputs_from_record(record)
+    return Uploaded(
+        models={} if model is None else {typed(model.name): model},
+        clusters={} if cluster is None else {typed(cluster.name): cluster},
+        profile=profile,
+    )
+
+
+def is_plan_file(record: Mapping[str, Any]) -> bool:
+    """Whether it is a plan file, or a part of one; a ``config.json`` is not."""
+    return str(record.get("schema", "")).startswith(PLAN_FILES)
+
+
+def typed(name: str) -> str:
+    """A name as a field of one line holds it."""
+    return " ".join(name.split()) or "unnamed"
+
+
+def _object_in(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _not_a_model(f"is not JSON: {str(error)[:120]}") from None
+    if not isinstance(found, dict):
+        raise _not_a_model("is not a JSON object")
+    return found
+
+
+def _not_a_model(why: str) -> InputError:
+    return InputError(
+        f"the config.json {why}",
+        rule="a pasted model is the JSON object of a config.json",
+        hint="paste the whole file, from { to }",
+    )
+
 
 MOST_ACCELERATORS: Final = MOST_TYPED
 JOB: Final = tuple(described(Job))
@@ -83,7 +149,7 @@ class PageQuestion:
 
     model: str = "llama-3.1-70b"
     config: str = ""
-    """What is uploaded, as :mod:`shardplan.web.uploaded` reads it."""
+    """What is uploaded, as :mod:`shardplan.web.state` reads it."""
     cluster: str = "dgx-h100"
     accelerator: str = ""
     """Another accelerator in the network of the cluster."""

@@ -159,7 +159,7 @@ def test_wrong_input_is_refused(arguments: tuple[object, ...], words: str) -> No
 
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    monkeypatch.setitem(sys.modules, "plotly.subplots", None)
     result = run(*STUDY, "--out", tmp_path)
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [

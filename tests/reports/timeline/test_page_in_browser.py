@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from tests.reports.timeline.steps import HOSTILE, step_of, with_memory
 
-from shardplan.reports.timeline.bars import Bars
-from shardplan.reports.timeline.hues import HUES
+from shardplan.reports.timeline.bars import HUES, Bars
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.simulation.timeline import COMPUTE, StepTimeline
 

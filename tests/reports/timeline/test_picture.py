@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.reports.timeline.steps import HOSTILE, parsed, step_of, with_memory
 
 from shardplan.base.outputs import SVG
-from shardplan.reports.timeline.bars import Bars, ticks
-from shardplan.reports.timeline.hues import BLACK, HUES, PAGES, WHITE, contrast, ink_on, shades
+from shardplan.reports.timeline.bars import BLACK, HUES, PAGES, WHITE, Bars, contrast, ink_on, shades, ticks
 from shardplan.reports.timeline.picture import MOST_BYTES, timeline_svg
 from shardplan.simulation.timeline import COMPUTE, StepTimeline
 

@@ -118,8 +118,8 @@ def most_important(found: Sensitivity) -> str:
 def sensitivity_chart(found: Sensitivity) -> Chart:
     """The tornado: the best step time with every parameter worse and better; and the elasticities."""
     question, points = found.base.question, found.points
-    lower = [_change(each.lower, found.base) for each in points]
-    upper = [_change(each.upper, found.base) for each in points]
+    lower = [100 * (change(each.lower, found.base) or 0.0) for each in points]  # none is drawn where nothing fits
+    upper = [100 * (change(each.upper, found.base) or 0.0) for each in points]
     tornado = (
         _bars(points, f"divided by {found.factor:g}", lower, PALETTE[3]),
         _bars(points, f"multiplied by {found.factor:g}", upper, PALETTE[2]),
@@ -148,9 +148,3 @@ def _bars(points: Sequence[SensitivityPoint], name: str, values: Sequence[float]
 def _panel(title: str, axis: str, *series: Series) -> Panel:
     names = Axis(title="", scale="names")
     return Panel(title=title, x=names, y=Axis(title=axis), series=series, is_horizontal=True)
-
-
-def _change(answered: Answered, base: Answered) -> float:
-    """Change of the best step time; none is drawn where nothing fits. [%]"""
-    time, before = best(answered), best(base)
-    return 0.0 if time is None or before is None else 100 * (time / before - 1)

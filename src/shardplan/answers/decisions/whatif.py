@@ -79,9 +79,7 @@ def term_columns(largest: float) -> list[Column]:
         Column("label", "term", lambda term: term_label(term.name), is_text=True),
         Column("before_s", "before", lambda term: term.before, format_time),
         Column("after_s", "after", lambda term: term.after, format_time),
-        Column(
-            "change_s", "change", lambda term: term.change, lambda change: f"{'+' * (change > 0)}{format_time(change)}"
-        ),
+        Column("change_s", "change", lambda term: term.change, signed_time),
         Column("", "", lambda term: term.change / largest, bar=Bar(15, is_centred=True), rank=1),
     ]
 

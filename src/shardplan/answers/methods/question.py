@@ -230,12 +230,16 @@ def _verdict(report: MethodReport) -> Iterator[Block]:
     yield Line((Span("Our estimate of it: ", "strong"), Span(_ours_text(ours))))
 
 
+def degrees_text(row: MethodRow) -> str:
+    """The degrees of a row in words."""
+    return ", ".join(f"{WORDS.get(name, name)} {degree}" for name, degree in row.degrees.items())
+
+
 def _said(row: MethodRow) -> list[str]:
     """A row as text."""
-    degrees = ", ".join(f"{WORDS.get(name, name)} {degree}" for name, degree in row.degrees.items())
     time = [] if row.step_time is None else [f"{format_time(row.step_time)} a step"]
     memory = [] if row.memory_bytes is None else [format_bytes(row.memory_bytes)]
-    return [degrees, *time, *memory]
+    return [degrees_text(row), *time, *memory]
 
 
 def _ours_text(ours: Beside) -> str:
@@ -254,9 +258,9 @@ def _configurations(report: MethodReport) -> Iterator[Part]:
     columns = (
         *_degrees(report.answer.rows),
         Column("", "its step", lambda pair: pair[0].step_time, format_time),
-        Column("", "our step", _of_ours("step_time"), format_time),
+        Column("", "our step", of_ours("step_time"), format_time),
         Column("", "its memory", lambda pair: pair[0].memory_bytes, format_bytes, rank=1),
-        Column("", "our memory", _of_ours("peak_memory_bytes"), format_bytes, rank=1),
+        Column("", "our memory", of_ours("peak_memory_bytes"), format_bytes, rank=1),
         Column("", "its fit", lambda pair: pair[0].fits, lambda fits: "yes" if fits else "no", rank=4),
     )
     known = [each for each in columns if any(each.value(pair) is not None for pair in pairs)]
@@ -285,7 +289,7 @@ def _degree(name: str, degrees: Mapping[str, int]) -> str:
     return str(degrees.get(name, "-"))
 
 
-def _of_ours(name: str) -> Callable[[tuple[MethodRow, Beside]], Any]:
+def of_ours(name: str) -> Callable[[tuple[MethodRow, Beside]], Any]:
     """A field of our estimate; None where there is none."""
     return lambda pair: None if pair[1].estimate is None else getattr(pair[1].estimate, name)
 

@@ -66,10 +66,10 @@ class ChartFiles(NamedTuple):
         check_together(self, reads)
 
     def _check_libraries(self) -> None:
-        from shardplan.plotting.chart import matplotlib_parts, plotly_parts
+        from shardplan.plotting.chart import matplotlib_parts, subplots_of_plotly
 
         if self.page.where is not None:
-            plotly_parts()
+            subplots_of_plotly()
         if self.picture.where is not None or self.drawing.where is not None:
             matplotlib_parts()
 

@@ -79,7 +79,7 @@ def export(
     made = export_estimate(to, found.question, answer, version=version, stem="launch" if files is None else files.stem)
     written = () if files is None else files.write(made)
     if target.where is not None:
-        from shardplan.reports.forms.export import export_record
+        from shardplan.reports.forms import export_record
 
         target.write(export_record(made))
     if not target.is_stdout:

@@ -219,7 +219,7 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
             "both --json and --output are -", rule="one answer goes to standard output", hint="give one of them a file"
         )
     top, workers = whole(flags.top, "--top", most=MOST), whole(flags.workers, "--workers", most=MOST_WORKERS)
-    from shardplan.answers.methods.cases import searcher_document
+    from shardplan.answers.methods.catalogue import searcher_document
     from shardplan.methods.catalogue import load_method
     from shardplan.methods.searcher.method import Searcher
 
@@ -247,7 +247,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
     recommendation or a word differs.
     """
     target = output.checked_target(*files)
-    from shardplan.answers.methods.cases import check_document
+    from shardplan.answers.methods.catalogue import check_document
     from shardplan.methods.check import check_files
 
     return show_answer(check_document(check_files(files)), target)
@@ -257,7 +257,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
 def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> int:
     """Ask a method of another package a case in its own terms."""
     target = output.checked_target(case.input)
-    from shardplan.answers.methods.cases import other_document
+    from shardplan.answers.methods.catalogue import other_document
     from shardplan.methods.catalogue import asked_of, load_method
 
     method = load_method(context.meta[KEY])

@@ -47,7 +47,7 @@ def methods(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     if name is None:
         return show_answer(catalogue.methods_document(catalogue.method_entries()), target)
-    return show_answer(catalogue.method_document(catalogue.method_entry(name)), target)
+    return show_answer(catalogue.entry_document(catalogue.method_entry(name)), target)
 
 
 def plan_with_method(name: str, ask: Callable[[], PutQuestion], search: SearchForm, target: JsonTarget) -> int:

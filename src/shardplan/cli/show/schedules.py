@@ -10,7 +10,7 @@ from shardplan.physics.schedules.base import Schedule
 from shardplan.render.page import INDENT, Page, TextColumn
 from shardplan.reports.schedules import NUM_MICROBATCHES, NUM_RANKS, Drawing, Mark, ScheduleRow, drawing, schedule_row
 from shardplan.reports.texts.answer import percent
-from shardplan.reports.timeline.hues import HUES, OF_KIND, ink_on, shades
+from shardplan.reports.timeline.bars import HUES, OF_KIND, ink_on, shades
 from shardplan.simulation.timeline import BACKWARD, FORWARD, WEIGHT_GRADIENT
 
 HUES_OF = {"F": OF_KIND[FORWARD], "B": OF_KIND[BACKWARD], "W": OF_KIND[WEIGHT_GRADIENT]}

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from shardplan.base.errors import InputError, ShardplanError
-from shardplan.base.files import printable
+from shardplan.base.files import printable, read_text
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import ONE_NODE, Fact, Facts
 from shardplan.launch.dialects.settings import batch_of, world_of
 from shardplan.launch.read import read_document
 from shardplan.launch.read.places import Places
+from shardplan.launch.read.trees import LONG_FILE
 
 SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch")
 CONFIG: Final = "config.json"
@@ -93,6 +94,27 @@ def take_one_node(facts: Facts, ask: Ask) -> None:
     _worked_out_again(facts)
 
 
+def take_comment(facts: Facts, ask: Ask) -> None:
+    """Processes of the line in a configuration's comments that starts it, where all of them say the same."""
+    if not {"num_accelerators", "per_node"} & facts.missing.keys() or ask.world is not None:
+        return
+    lines = enumerate(read_text(ask.path, LONG_FILE).splitlines(), 1)
+    comments = [(number, line) for number, line in lines if line.lstrip().startswith("#") and len(line) < MOST_OF_LINE]
+    found = [(number, each) for number, line in comments for each in _PROCESSES.finditer(line)]
+    counts = {int(each[1] or 1) for _, each in found}
+    if len(counts) == 1 and not any("nnodes" in line or "num_machines" in line for _, line in comments):
+        why = f"{ask.path.name}:{found[0][0]}, a comment"
+        facts.replace("num_accelerators", Fact(value=counts.pop(), origin="assumed", why=why))
+        facts.note(f"{facts.value('num_accelerators')} accelerators: {why}; --gpus N for another number")
+        facts.missing.pop("per_node", None)
+        _worked_out_again(facts)
+
+
+MOST_OF_LINE: Final = 1000
+"""Characters of a comment that is looked at."""
+_PROCESSES: Final = re.compile(
+    r"--?(?:nproc[-_]per[-_]node|num_processes|num_gpus)[ =](\d{1,5})\b|tune run \w+_single_device"
+)
 _COUNTS: Final = re.compile(r"^cmd:.*(?:nvidia-smi|rocm-smi|amd-smi|npu-smi|hl-smi|device_count)")
 """Commands that count the accelerators of a node."""
 _WITH_IMAGES: Final = re.compile(r"(?:^|[-_/])vl(?:[-_]|$)|vision|-text$", re.IGNORECASE)

@@ -12,6 +12,7 @@ from typing import Final
 from shardplan.base.fields import dataclass
 from shardplan.launch.dialects.settings import Option, Options, options_of, pairs_of
 from shardplan.launch.read import parse_script
+from shardplan.launch.read.bash.slurm import VARIABLES, value_of
 from shardplan.launch.read.facts import Command, Script, Word
 
 BESIDES: Final = re.compile(
@@ -106,8 +107,9 @@ class Launch:
 
 def launches(script: Script) -> tuple[Launch, ...]:
     """The commands of ``script`` that run a Python program or a framework's own command."""
-    found, inner = list[Launch](), set[str]()
-    for command in script.commands:
+    found, inner, of_job = list[Launch](), set[str](), _of_job(script)
+    for each in script.commands:
+        command = replace(each, exported={**of_job, **each.exported}) if of_job else each
         inner |= set(_inner_texts(script, command))
         if sum(map(len, inner)) <= MOST_INNER:
             launch = _written(script, command) or _launch(command, list(command.words))
@@ -115,6 +117,14 @@ def launches(script: Script) -> tuple[Launch, ...]:
             launch = _launch(command, list(command.words), DEEPEST + 1)
         found += [] if launch is None else [launch]
     return tuple(found)
+
+
+def _of_job(script: Script) -> dict[str, Word]:
+    """Variables of a job that its options decide, which every program of it finds."""
+    values = {name: value_of(script.directives, name) for name in VARIABLES} if script.directives else {}
+    return {
+        name: found[1]._replace(text=found[0], shown=found[0]) for name, found in values.items() if found is not None
+    }
 
 
 def _inner_texts(script: Script, command: Command) -> Iterator[str]:

@@ -9,17 +9,19 @@ from typing import Final
 
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.launch.dialects import accelerate, deepspeed, torchtitan
-from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, unread
+from shardplan.launch.dialects.ask import Ask, Environment, begin, listed, named_document, unread
 from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
 from shardplan.launch.dialects.configured import accelerate_line, configuration_of, configured_facts
 from shardplan.launch.dialects.frameworks import maxtext, nanotron, olmo_core
+from shardplan.launch.dialects.frameworks.line_frameworks import dialect_of_line
 from shardplan.launch.dialects.frameworks.small_frameworks import FMS_FSDP, PYTORCH_FSDP
 from shardplan.launch.dialects.launches import Launch, open_words
 from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.programs import take_defaults
-from shardplan.launch.dialects.reading import ONE_NODE, Facts
+from shardplan.launch.dialects.reading import ONE_NODE, Fact, Facts
+from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import (
     NamedSetting,
     Option,
@@ -32,7 +34,7 @@ from shardplan.launch.dialects.settings import (
 from shardplan.launch.dialects.trainers import copy_facts, fsdp_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
-from shardplan.launch.read import Script
+from shardplan.launch.read import Document, Script, read_document
 from shardplan.launch.read.places import is_inside
 
 KNOWN_TRAINER: Final = (
@@ -86,6 +88,50 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
     else:
         facts = _trainer(ask, script, launch)
     return facts
+
+
+def settings_of_line(launch: Launch) -> Settings:
+    """Options of a line with underscores, and its ``key=value`` words."""
+    parsed = launch.parsed(fold=True)
+    return Settings.of_options(parsed, fold=lambda name: name.replace("-", "_")).over(
+        Settings.of_options(launch.pairs())
+    )
+
+
+def record_facts(ask: Ask, script: Script, launch: Launch, dialect: Dialect) -> Facts:
+    """A line that a record reads, over a configuration that it names or that its program has."""
+    facts = begin(ask, dialect.name, dialect.version)
+    take_open(facts, launch.parsed(fold=True))
+    world(facts, launch, script)
+    settings = settings_of_line(launch)
+    names = [word for word in launch.words if word.shown.endswith(".py") and "=" not in word.shown]
+    for word in names:
+        named = NamedSetting(name="config", value=word.text, place=f"{ask.path.name}:{word.line}", shown=word.shown)
+        document = _python_document(facts, ask, named)
+        if document is None:
+            facts.open = (*facts.open, f"file:{word.shown}")
+        settings = settings if document is None else settings.over(Settings.of(document))
+    path = ask.places.find(dialect.record.get("defaults", ""), ask.path.parent, is_exact=True)
+    if path is not None:
+        settings = settings.over(Settings.of(read_document(path, env=Environment(ask.env, facts.asked))))
+        facts.note(f"what the line leaves out is that of {path.name}")
+    if not launch.launchers and not {"nodes", "per_node", "num_accelerators"} & {*facts.facts, *facts.missing}:
+        facts.derive("num_accelerators", 1, "one process: no launcher starts more")
+    elif "deepspeed" in launch.launchers:
+        _takes_one_node(facts)
+    dialect.read(facts, settings)
+    objective_facts(facts, settings, launch.program)
+    return facts
+
+
+def _python_document(facts: Facts, ask: Ask, named: NamedSetting) -> Document | None:
+    """A configuration in Python that a line names."""
+    from shardplan.launch.read.python import read_python  # here: it is read for configurations in Python alone
+
+    path = ask.places.find(str(named.value), ask.path.parent) if isinstance(named.value, str) else None
+    if path is None:
+        facts.note(f"{named.place}: {named.value or named.shown} is not next to the script")
+    return None if path is None else ask.changed(read_python(path, None, env=Environment(ask.env, facts.asked)))
 
 
 OF_MEGATRON_FSDP: Final = ("use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2")
@@ -379,6 +425,21 @@ def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
         facts.state("cp", degree(size.text), f"{size.file.rpartition('/')[2]}:{size.line} {ULYSSES}", ULYSSES)
 
 
+def _visible(facts: Facts, script: Script, launch: Launch) -> None:
+    """The devices that a line makes visible, which launchers take where nothing says how many; without one, one alone."""
+    word = {**script.environment, **launch.command.assignments}.get("CUDA_VISIBLE_DEVICES")
+    if word is None or not re.fullmatch(r"\d+(?:,\d+)*", word.text or "") or facts.open:
+        return
+    number = len(str(word.text).split(","))
+    if {"nodes", "per_node", "num_accelerators"} & {*facts.facts, *facts.missing} or "torchrun" in launch.launchers:
+        return
+    if launch.launchers or number == 1:
+        place = f"{word.file.rpartition('/')[2]}:{word.line} CUDA_VISIBLE_DEVICES"
+        facts.derive("num_accelerators", number, f"{place}: {number} on one node")
+        if number == 1 and not launch.launchers and facts.missing.get("sharding") == (f"the program {launch.program}",):
+            facts.replace("sharding", Fact(value="ddp", origin="derived", why=f"{place}: one process"))
+
+
 ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
 
 
@@ -411,12 +472,12 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     elif by_deepspeed:
         _own_file(facts, ask, script, options)
     _fsdp_file(facts, ask, script, options)
-    if "sharding" not in facts:
-        facts.miss("sharding", (f"the program {launch.program}",))
     deepspeed.program_defaults(facts, options, launch.program)
-    take_defaults(facts, ask, launch.program, options)
-    for key in ("precision", "recompute"):
-        facts.miss(key, (f"the program {launch.program}",))
+    take_defaults(facts, ask, launch, options)
+    for key in ("sharding", "precision", "recompute"):
+        if key != "sharding" or key not in facts:
+            facts.miss(key, (f"the program {launch.program}",))
+    _visible(facts, script, launch)
     if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
         _takes_one_node(facts)
     deepspeed.finish(facts)

@@ -25,13 +25,20 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
-from shardplan.launch.dialects.companions import join_companions, model_file, note_no_shards, take_one_node
+from shardplan.launch.dialects.companions import (
+    join_companions,
+    model_file,
+    note_no_shards,
+    take_comment,
+    take_one_node,
+)
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
 from shardplan.launch.dialects.configured import configuration_of, configured_facts
 from shardplan.launch.dialects.edits import NONE
 from shardplan.launch.dialects.frameworks import mlperf, olmo_core
+from shardplan.launch.dialects.frameworks.line_frameworks import dialect_of_line
 from shardplan.launch.dialects.launches import CONFIGURED, LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
-from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, setting_of
+from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, record_facts, setting_of, settings_of_line
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
@@ -53,7 +60,9 @@ MOST_FOLLOWED: Final = 3
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
     folders = ask.places.folders(ask.path.parent)
-    script = read_script(ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives)
+    script = read_script(
+        ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives, node=ask.node
+    )
     ask = replace(ask, unset_is_open=any(UNREAD in note for note in script.notes))
     found = launches(script)
     launch = _chosen(found)
@@ -162,6 +171,9 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     options, version = _options(launch)
     if not CONFIGURED.isdisjoint(launch.launchers) and configuration_of(launch) is not None:
         return configured_facts(ask, script, launch)
+    known = dialect_of_line(launch, settings_of_line(launch))
+    if known is not None:
+        return record_facts(ask, script, launch, known)
     refused = refused_command(launch.program, launch.launchers) or refused_options(options, launch.command)
     if refused is not None:
         raise refuse_by_command(ask.path, refused, launch)
@@ -274,6 +286,8 @@ def read_launch(ask: Ask) -> Reading:
     else:
         facts = script_facts(ask)
     join_companions(facts, ask, _document)
+    if suffix in DOCUMENTS:
+        take_comment(facts, ask)
     take_one_node(facts, ask)
     note_no_shards(facts)
     unread_variables(facts, ask.env)

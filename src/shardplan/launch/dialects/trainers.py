@@ -79,7 +79,9 @@ def targets_of(value: object) -> str | None:
     >>> targets_of("q_proj,v_proj"), targets_of(("linear_qkv", "linear_proj")), targets_of("all-linear")
     ('q,v', 'qkv,o', 'all')
     """
-    parts = value if isinstance(value, tuple | list) else re.split(r"[\s,]+", str(value).strip())
+    choice = re.search(r"\(\??:?([\w|]+)\)\$?$", str(value))  # a pattern of PEFT: ``.*layers.*\.(q_proj|v_proj)``
+    listed = str(value) if choice is None else choice[1].replace("|", ",")
+    parts = value if isinstance(value, tuple | list) else re.split(r"[\s,]+", listed.strip())
     names = [str(part).strip("[]()\"' ").rpartition(".")[2] for part in parts]
     found = dict.fromkeys(LORA_MATRICES.get(folded(name)) for name in names if name)
     return None if not found or None in found else ",".join(str(each) for each in found)

@@ -50,16 +50,18 @@ def read_script(
     arguments: Sequence[str] = (),
     folders: Sequence[Path] = (),
     directives: Mapping[str, Word] | None = None,
+    node: int | None = None,
 ) -> Script:
     """What the shell script at ``path`` runs, given environment variables and arguments.
 
-    ``directives`` are those of the scheduler's command or script that starts it; they count before its own.
+    ``directives`` are those of the scheduler's command or script that starts it; they count before its own. ``node``:
+    accelerators of a node, where the script counts them.
 
     Files that it sources are read where they are in its folder, or in one of ``folders``. Raises ``InputError``.
     """
     text = read_text(path, LONG_FILE)
     roots = [path.resolve().parent, *(folder.resolve() for folder in folders)]
-    return _evaluated(text, str(path), env or {}, arguments, lambda name: _open_in(roots, path, name), directives)
+    return _evaluated(text, str(path), env or {}, arguments, lambda name: _open_in(roots, path, name), directives, node)
 
 
 def parse_script(
@@ -90,6 +92,7 @@ def _evaluated(
     arguments: Sequence[str],
     open_file: Callable[[str], tuple[str, str] | None],
     outer: Mapping[str, Word] | None = None,
+    node: int | None = None,
 ) -> Script:
     file, text = printable(file), whole_characters(text)
     check_length(text, file)
@@ -98,6 +101,7 @@ def _evaluated(
     is_long = len(text) > MOST_BYTES
     directives = {**dict(_directives(text, file)), **(outer or {})}
     context = Context(file, env, directives)
+    context.node = node
     evaluator = Evaluator(context, open_file)
     context.state.positional = tuple(literal(argument) for argument in arguments)
     context.state.counts_arguments = bool(arguments)

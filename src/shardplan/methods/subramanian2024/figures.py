@@ -25,8 +25,7 @@ from shardplan.methods.subramanian2024.inputs import (
 )
 from shardplan.methods.subramanian2024.iteration import Configuration, PaperSetting
 from shardplan.methods.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
-from shardplan.methods.subramanian2024.records import configuration_records
-from shardplan.methods.subramanian2024.search import price_candidates
+from shardplan.methods.subramanian2024.search import configuration_records, price_candidates
 from shardplan.methods.subramanian2024.strategies import strategy_of
 from shardplan.methods.subramanian2024.study import SECONDS_PER_DAY, Study, StudyEntry, study
 

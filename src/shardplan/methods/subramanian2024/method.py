@@ -27,13 +27,13 @@ from shardplan.methods.subramanian2024.inputs import (
     load_system,
 )
 from shardplan.methods.subramanian2024.iteration import STATISTICS, Configuration, PaperSetting
-from shardplan.methods.subramanian2024.records import (
+from shardplan.methods.subramanian2024.search import (
     check_configuration,
     configuration_records,
     operator_records,
+    search,
     words,
 )
-from shardplan.methods.subramanian2024.search import search
 from shardplan.methods.subramanian2024.strategies import Strategy, strategy_of
 from shardplan.methods.subramanian2024.study import SECONDS_PER_DAY, reference_cases
 

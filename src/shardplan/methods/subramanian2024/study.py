@@ -28,8 +28,13 @@ from shardplan.methods.subramanian2024.inputs import (
     load_system,
 )
 from shardplan.methods.subramanian2024.iteration import STATISTICS, Configuration, PaperSetting
-from shardplan.methods.subramanian2024.records import check_configuration, configuration_records
-from shardplan.methods.subramanian2024.search import SizeResult, price_candidates, search
+from shardplan.methods.subramanian2024.search import (
+    SizeResult,
+    check_configuration,
+    configuration_records,
+    price_candidates,
+    search,
+)
 from shardplan.methods.subramanian2024.strategies import STRATEGIES, strategy_of
 
 MODELS: Final = ("gpt3_1T", "vit_era5")

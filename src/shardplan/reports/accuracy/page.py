@@ -6,11 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
-from shardplan.reports.accuracy.figures import accuracy_figures
-from shardplan.reports.accuracy.page_targets import band_sections, shortfall_sections, target_sections
-from shardplan.reports.accuracy.words import Record, as_gigabytes, as_percent, error_columns
+from shardplan.reports.accuracy.figures import accuracy_figures, drawn
+from shardplan.reports.accuracy.page_targets import (
+    Record,
+    as_gigabytes,
+    as_percent,
+    band_sections,
+    error_columns,
+    shortfall_sections,
+    target_sections,
+)
 from shardplan.reports.breakdown import Section, html_of
-from shardplan.reports.svg import drawn
 
 GROUP_TITLES = {
     "family": "By family",

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.fields import dataclass
-from shardplan.reports.timeline.bars import Bars
-from shardplan.reports.timeline.hues import HUES, PAGES, Backdrop, ink_on, shades
+from shardplan.reports.timeline.bars import HUES, PAGES, Backdrop, Bars, ink_on, shades
 from shardplan.simulation.pieces import Ints
 from shardplan.simulation.timeline import StepTimeline
 

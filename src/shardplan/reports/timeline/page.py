@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from shardplan.base.files import shipped_text
 from shardplan.base.units import format_time
-from shardplan.reports.timeline.bars import hues
-from shardplan.reports.timeline.hues import BOUNDS, HUES, PAGES, ink_on, shades
+from shardplan.reports.timeline.bars import BOUNDS, HUES, PAGES, hues, ink_on, shades
 from shardplan.simulation.pieces import Ints
 from shardplan.simulation.timeline import COMPUTE, EVENT_KINDS, LANES, AlivePart, Events, MemoryTrace, StepTimeline
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from shardplan.answers.comparison import comparison_document
+from shardplan.answers.comparison import compare, comparison_document, sides_of
 from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
@@ -21,9 +21,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.stopping import check
 from shardplan.render.record import document_record
-from shardplan.reports.comparison import compare, sides_of
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
-from shardplan.web.work.workplace import Cancelled
+from shardplan.web.workplace import Cancelled
 
 MOST_PASSES: Final = 400_000
 """Forward passes of chunks that one request has simulated: some seconds."""
@@ -70,7 +69,7 @@ def compare_answer(body: Any, cancelled: Cancelled) -> Record:
 def export_answer(body: Any, _cancelled: Cancelled) -> Record:
     """The launch files of a plan."""
     from shardplan.launch.export.targets import export_estimate
-    from shardplan.reports.forms.export import export_record
+    from shardplan.reports.forms import export_record
 
     file, estimate_ = _picked(body)
     return export_record(export_estimate(body.to, file.question, estimate_, version=body.version))

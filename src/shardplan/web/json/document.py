@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shardplan.base.records import Record
 from shardplan.base.version import VERSION
-from shardplan.web.json.tasks import CATALOGUES, PLAN_FILE, TASKS, Task
+from shardplan.web.json.routes import CATALOGUES, PLAN_FILE, TASKS, Task
 
 REFERENCE: Final = "#/components/schemas/{model}"
 ABOUT: Final = (

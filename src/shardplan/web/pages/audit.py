@@ -13,22 +13,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.audit import world_products
+from shardplan.answers.audit import change_texts, observed_part, what_runs
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
-from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.inputs.readers.typed import whole
 from shardplan.launch.audit.answer import Audit
-from shardplan.launch.audit.improve import Improvement
-from shardplan.launch.audit.observed import GapExplanation
-from shardplan.reports.texts.plan import field_name, field_text, plan_words
-from shardplan.web.figures.panels import estimate_texts
-from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import AUDIT as VIEW
+from shardplan.reports.texts.plan import field_text
+from shardplan.web.pages import AUDIT as VIEW
+from shardplan.web.pages.rendering import fragment, markup_of, page
+from shardplan.web.panels import shown_plan
 from shardplan.web.settings import MOST_TEXT
 from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
-from shardplan.web.work.workplace import Cancelled
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import Cancelled
+from shardplan.web.workplace import answer as answered
 
 LONGEST_VALUE: Final = 500
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -152,31 +149,20 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
     """All of it. ``folder``: where the script was read, which no text names."""
     reading, put = audit.reading, audit.put
     assumed = {**put.assumed, **reading.assumed}
+    facts = reading.facts.items()
     return {
         "framework": f"{reading.framework} {reading.version}".strip(),
         "runs": audit.runs,
         "is_complete": not put.missing,
-        "facts": _facts(audit),
+        "what_runs": markup_of(what_runs(audit)[1:]),
         "needs": [*_needs(put.missing)],
         "told": [*_told(script)],
-        "violations": [
-            {
-                "severity": each.severity,
-                "label": SEVERITIES[each.severity],
-                "rule": each.rule,
-                "values": each.values,
-                "knob": each.knob,
-            }
-            for each in audit.violations
-        ],
-        "estimate": None if audit.estimate is None else estimate_texts(audit.estimate),
-        "improvements": [_improvement(each, number) for number, each in enumerate(audit.improvements)],
-        "observed": [_observed(each) for each in audit.observed],
-        "places": [
-            (_words(key), field_text(fact.value), fact.why)
-            for key, fact in reading.facts.items()
-            if fact.origin != "assumed"
-        ],
+        "violations": audit.violations,
+        "severities": SEVERITIES,
+        "shown": None if audit.estimate is None else shown_plan(audit.estimate),
+        "improvements": [(each, change_texts(each)) for each in audit.improvements],
+        "observed": [(part.note, markup_of(part.blocks)) for part in map(observed_part, audit.observed)],
+        "places": [(_words(key), field_text(each.value), each.why) for key, each in facts if each.origin != "assumed"],
         "assumed": [(_words(key), field_text(value), why) for key, (value, why) in assumed.items()],
         "assumptions": put.assumptions,
         "notes": [text.replace(f"{folder}/", "") for text in reading.notes],
@@ -186,33 +172,6 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
 
 def _words(key: str) -> str:
     return key.replace("_", " ")
-
-
-def _facts(audit: Audit) -> list[tuple[str, str]]:
-    """Model, job, plan and world, as far as they are known."""
-    put = audit.put
-    model = put.model
-    known = audit.reading.value("model") or audit.reading.value("model_name")
-    name = (
-        f"{model.name}, {format_count(model.num_parameters)} parameters"
-        if model is not None
-        else str(known or "not stated")
-    )
-    fields = {key: value for key, value in put.fields.items() if value not in (None, False)}
-    stated = ", ".join(f"{_words(key)} {field_text(value)}" for key, value in fields.items()) or "not stated"
-    plan = stated if audit.estimate is None else ", ".join(plan_words(audit.estimate))
-    return [
-        ("Model", name),
-        ("Job", ", ".join(f"{_words(key)} {field_text(value)}" for key, value in put.job.items()) or "not stated"),
-        ("Plan", plan),
-        ("World", _world(audit)),
-    ]
-
-
-def _world(audit: Audit) -> str:
-    total = audit.reading.value("num_accelerators")
-    count = f"{total:,} accelerators" if isinstance(total, int) else "number of accelerators not stated"
-    return "; ".join([count, *world_products(audit)])
 
 
 def _needs(missing: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -248,32 +207,3 @@ def _told(script: PastedScript) -> Iterator[dict[str, str]]:
         yield {"name": f"{ENV}{name}", "value": value, "label": f"Environment variable {name}"}
     for name, value in script.given.items():
         yield {"name": f"{GIVEN}{name}", "value": value, "label": _words(name).capitalize()}
-
-
-def _improvement(each: Improvement, number: int) -> dict[str, Any]:
-    change = [f"{field_name(key)} {field_text(old)} → {field_text(new)}" for key, (old, new) in each.change.items()]
-    return {
-        "number": number,
-        "gain": each.gain_text.capitalize(),
-        "step": format_time(each.estimate.step_time),
-        "memory": format_bytes(each.estimate.peak_memory_bytes),
-        "change": change,
-        "removed": each.removed,
-        "added": each.added,
-    }
-
-
-def _observed(each: GapExplanation) -> dict[str, Any]:
-    place = "" if each.ratio is None else ("within" if each.is_in_band else "outside")
-    return {
-        "title": f"{each.observed.text}: {each.meaning}",
-        "verdict": "" if each.ratio is None else f"{each.ratio:.2f} times the predicted step time, {place} its band.",
-        "causes": [
-            (
-                cause.cause,
-                f"explains {100 * cause.explains:.0f} % of the gap" if cause.explains else "may play a role",
-                cause.check,
-            )
-            for cause in each.causes
-        ],
-    }

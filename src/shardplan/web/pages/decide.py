@@ -14,11 +14,11 @@ from starlette.routing import Route
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
 from shardplan.web.decisions import ANSWERS, CHANGES, DECISIONS, MOST_CHANGES, OPERATIONS, SOUGHT_NAMES, VARIED
+from shardplan.web.pages import DECIDE as VIEW
 from shardplan.web.pages.form import question_context
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import DECIDE as VIEW
 from shardplan.web.state import BOTH, PageQuestion, given_in, question_of
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import answer as answered
 
 FIELDS: Final[dict[str, str]] = {
     "sizes": "64,128,256,512,1024",

@@ -14,13 +14,13 @@ from shardplan.base.units import format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.launch.export.targets import TARGETS, export_estimate
 from shardplan.reports.texts.plan import plan_words
+from shardplan.web.answered import PageAnswer
+from shardplan.web.pages import EXPORT as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import EXPORT as VIEW
-from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import BOTH, PageQuestion, given_in, names_of, question_of
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import answer as answered
 
 USUAL: Final = "megatron-lm"
 

@@ -17,7 +17,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_accelerator, load_cluster, load_model
 from shardplan.reports.texts.answer import question_title
-from shardplan.web.planning.answered import PageAnswer
+from shardplan.web.answered import PageAnswer
 from shardplan.web.state import LOCK, SET, SETS, PageQuestion, names_of
 
 FIRST: Final = ("sequence_length", "global_batch_size", "precision", "tokens")

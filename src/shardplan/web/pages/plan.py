@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from shardplan.web.pages import PLAN as VIEW
 from shardplan.web.pages.form import form_context
 from shardplan.web.pages.rendering import page
-from shardplan.web.pages.view import PLAN as VIEW
 from shardplan.web.state import BOTH, question_of
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -34,7 +34,7 @@ def later(name: str) -> Handler:
 
     async def handler(request: Request) -> Response:
         module = await asyncio.to_thread(import_module, ANSWERS)
-        return await cast(Handler, getattr(module, name))(request)
+        return await cast("Handler", getattr(module, name))(request)
 
     return handler
 

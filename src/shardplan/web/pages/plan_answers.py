@@ -9,20 +9,34 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from shardplan.base.units import format_bytes, format_time
 from shardplan.reports.explanation import explain
-from shardplan.reports.leverage import most_helpful
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
 from shardplan.reports.texts.answer import question_parts, question_title, sentence
-from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
+from shardplan.reports.texts.explanation import (
+    account_sentences,
+    alone_text,
+    best_texts,
+    limits_sentences,
+    most_helpful,
+)
+from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
 from shardplan.web.pages.rendering import fragment, parts
-from shardplan.web.planning.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
-from shardplan.web.planning.compared import plan_table, side, sides, why_not
-from shardplan.web.planning.verdict import changed, defaults, estimate_command, memory, verdict, without_flags
+from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, plan_code, question_of
-from shardplan.web.work.workplace import answer
+from shardplan.web.verdict import (
+    changed,
+    defaults,
+    estimate_command,
+    plan_table,
+    side,
+    sides,
+    verdict,
+    why_not,
+    without_flags,
+)
+from shardplan.web.workplace import answer
 
 T = TypeVar("T")
 
@@ -73,9 +87,8 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
         {
             "change": sentence(without_flags(each.change))[:-1],
             "address": f"/?{changed(question, each.change).query()}",
-            "step": format_time(each.estimate.step_time),
-            "memory": format_bytes(each.estimate.peak_memory_bytes),
-            "accelerators": f"{each.num_accelerators:,} accelerator{'' if each.num_accelerators == 1 else 's'}",
+            "estimate": each.estimate,
+            "num_accelerators": each.num_accelerators,
         }
         for each in result.suggestions
     ]
@@ -84,8 +97,7 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
         "subject": question_parts(found.put.question),
         "evaluated": result.num_plans_evaluated,
         "need": "" if least is None else (least.reason or "").partition(": ")[0],
-        "memory": None if least is None else memory(least),
-        "least": None if least is None else side(found, plan_code(least.plan)),
+        "least": None if least is None else shown_plan(least),
         "often": often,
         "causes": [sentence(each) for each in result.causes],
         "changes": changes,
@@ -140,10 +152,7 @@ async def space(request: Request) -> HTMLResponse:
     def work(found: PageAnswer) -> dict[str, Any]:
         points = points_of(found)
         nearest = sorted((each for each in points if each.fits), key=lambda each: each.step_time)[:IN_TABLE]
-        rows = [
-            (plan_code(each.plan), format_time(each.step_time), format_bytes(each.peak_memory_bytes))
-            for each in nearest
-        ]
+        rows = [(plan_code(each.plan), each.step_time, each.peak_memory_bytes) for each in nearest]
         return {"record": space_record(found, points), "rows": rows, "number": len(points)}
 
     context = await worked_out(request, question, "space", work)

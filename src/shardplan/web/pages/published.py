@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, Final
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.methods.catalogue import MethodEntry
-from shardplan.answers.methods.question import MethodReport, ask_method, part_label, part_text, terms
+from shardplan.answers.document import AnswerDocument, Column, Part
+from shardplan.answers.methods.catalogue import MethodEntry, entry_document
+from shardplan.answers.methods.question import Beside, ask_method, degrees_text, method_document, of_ours
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.units import format_bytes, format_time
-from shardplan.estimation.estimate import Estimate
 from shardplan.methods.base import Method, MethodRow
 from shardplan.methods.catalogue import load_method, load_methods
 from shardplan.methods.subramanian2024.figures import FIGURES, figure
@@ -22,15 +23,14 @@ from shardplan.methods.subramanian2024.strategies import STRATEGIES
 from shardplan.methods.subramanian2024.study import MODELS, NVLINK_SIZES, Study, StudyEntry, study
 from shardplan.planner.stopping import Stop, check
 from shardplan.reports.texts.answer import percent
-from shardplan.reports.texts.plan import plan_words
-from shardplan.web.figures.panels import panel_figures
+from shardplan.web.answered import PageAnswer
+from shardplan.web.pages import PUBLISHED as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
-from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import PUBLISHED as VIEW
-from shardplan.web.planning.answered import PageAnswer
+from shardplan.web.pages.rendering import fragment, markup_of, page
+from shardplan.web.panels import panel_figures, shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, named, question_of
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import answer as answered
 
 NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
 """Figures that are drawn without the whole study."""
@@ -55,7 +55,8 @@ async def the_answer(request: Request) -> HTMLResponse:
         "published_answer.html",
         address=f"/published?{question.query()}{f'&figure={name}' if name != 'F1' else ''}",
         title=title_of(found),
-        best=None if found.best is None else _ours(found.best),
+        best=None if found.best is None else shown_plan(found.best),
+        columns=COLUMNS,
         methods=methods,
         figures=[(each, title) for each, (title, _) in FIGURES.items()],
         chosen=name,
@@ -141,14 +142,6 @@ def _drawn(name: str, results: Study | None) -> dict[str, Any]:
     return {"title": chart.title, "note": chart.note, "panels": panel_figures(chart), "rows": []}
 
 
-def _ours(estimate: Estimate) -> dict[str, str]:
-    return {
-        "plan": ", ".join(plan_words(estimate)),
-        "step": format_time(estimate.step_time),
-        "memory": format_bytes(estimate.peak_memory_bytes),
-    }
-
-
 def _compared(found: PageAnswer, stop: Stop) -> list[dict[str, Any]]:
     """Every published model: its answer with ours, or why it has none."""
     answers = []
@@ -159,42 +152,42 @@ def _compared(found: PageAnswer, stop: Stop) -> list[dict[str, Any]]:
 
 
 def _one(method: Method, found: PageAnswer) -> dict[str, Any]:
-    entry = MethodEntry.of(method)
-    about = {"name": entry.name, "title": entry.title, "source": entry.source, "counts": entry.counts,
-             "leaves_out": entry.leaves_out}  # fmt: skip
+    """Its best configuration with our estimate of it, and the parts of its answer; or the error that says why not."""
+    about = {"entry": MethodEntry.of(method), "known": _parts(entry_document(MethodEntry.of(method)))}
     try:
         report = ask_method(method, found.put.question, top=3)
     except ShardplanError as error:
-        return {**about, "refusal": error.message, "hint": error.hint}
-    return {**about, "refusal": "", **_answer(report)}
+        return {**about, "refusal": error, "pair": None, "parts": []}
+    return {**about, "refusal": None, "pair": next(iter(report.pairs), None), "parts": _parts(method_document(report))}
 
 
-def _answer(report: MethodReport) -> dict[str, Any]:
-    rows = [
-        _row(row, each.estimate, each.broken_rule) for row, each in zip(report.answer.rows, report.ours, strict=True)
-    ]
-    return {
-        "rows": rows,
-        "parts": [
-            (part_label(name), part_text(name, theirs), part_text(name, ours)) for name, theirs, ours in terms(report)
-        ],
-        "mapped": report.answer.mapped,
-        "ignored": report.answer.ignored,
-        "notes": report.answer.notes,
-        "assumptions": report.assumptions,
-    }
+def _parts(document: AnswerDocument) -> list[tuple[Part, Markup]]:
+    """Parts of a document, but for what the page shows itself."""
+    return [(each, markup_of(each.blocks)) for each in document.parts if each.title not in OWN_PARTS]
 
 
-def _row(row: MethodRow, ours: Estimate | None, broken: str) -> dict[str, str]:
-    return {
-        "plan": ", ".join(f"{name.replace('_', ' ')} {degree}" for name, degree in row.degrees.items()),
-        "step": "not predicted" if row.step_time is None else format_time(row.step_time),
-        "memory": "not predicted" if row.memory_bytes is None else format_bytes(row.memory_bytes),
-        "fits": "no rule" if row.fits is None else ("fits" if row.fits else "does not fit"),
-        "our_step": "-" if ours is None else format_time(ours.step_time),
-        "our_memory": "-" if ours is None else format_bytes(ours.peak_memory_bytes),
-        "our_fits": f"no plan: {broken}" if ours is None else ("fits" if ours.feasible else "does not fit"),
-    }
+OWN_PARTS: Final = ("Configurations", "Next steps")
+
+
+def _our_fit(pair: tuple[MethodRow, Beside]) -> str:
+    estimate = pair[1].estimate
+    return f"no plan: {pair[1].broken_rule}" if estimate is None else _fits(estimate.feasible)
+
+
+def _fits(fits: bool) -> str:  # noqa: FBT001  # the text of a column
+    return "fits" if fits else "does not fit"
+
+
+COLUMNS: Final = (
+    Column("", "its best configuration", lambda pair: degrees_text(pair[0]), is_text=True, is_wide=True),
+    Column("", "its step", lambda pair: pair[0].step_time, format_time),
+    Column("", "our step of it", of_ours("step_time"), format_time),
+    Column("", "its memory", lambda pair: pair[0].memory_bytes, format_bytes),
+    Column("", "our memory of it", of_ours("peak_memory_bytes"), format_bytes),
+    Column("", "its fit", lambda pair: pair[0].fits, _fits, is_text=True),
+    Column("", "our fit", _our_fit, is_text=True, is_wide=True),
+)
+"""Columns of the best configuration of a model with our estimate of it."""
 
 
 ROUTES: Final = (

@@ -6,8 +6,8 @@ path of a proxy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -17,12 +17,16 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from shardplan.answers.document import Block
+from shardplan.answers.plans import band_text
 from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import described
+from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.base.version import VERSION
 from shardplan.inputs.plan import Plan
-from shardplan.web.pages.view import VIEWS, View
-from shardplan.web.static_files import static_url
+from shardplan.render.html import Address, blocks_html
+from shardplan.reports.texts.answer import percent
+from shardplan.web.pages import VIEWS, View, static_url
 
 HERE: Final = "here"
 """Value of ``answer`` in an address whose page has the answer in it: for browsers without JavaScript."""
@@ -38,6 +42,15 @@ TITLES: Final = {
     504: "The answer takes too long",
 }
 """Of what went wrong, by the status."""
+QUANTITIES: Final = {
+    "time": format_time,
+    "bytes": format_bytes,
+    "flops": partial(format_rate, unit="FLOP"),
+    "percent": percent,
+    "count": format_count,
+    "band": band_text,
+}
+"""Filters of templates that write a number, or the band of an estimate, with its unit."""
 UNREADABLE: Final = "The server does not take this request"
 
 
@@ -52,11 +65,9 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}
-    found.filters["here"] = _here
-    found.filters["sentence"] = _sentence
-    found.globals["static"] = static_url
-    found.globals["version"] = VERSION
-    found.globals["plotly"] = f"/plotly.min.js?v={version('plotly')}"
+    found.filters |= {"here": _here, "sentence": _sentence, **QUANTITIES}
+    address = f"/plotly.min.js?v={version('plotly')}"
+    found.globals |= {"static": static_url, "version": VERSION, "plotly": address}
     return found
 
 
@@ -108,6 +119,11 @@ async def parts(request: Request, **functions: Callable[[Request], Awaitable[Res
     if not is_in_page(request):
         return dict.fromkeys(functions, Markup())
     return {name: _markup(await function(request)) for name, function in functions.items()}
+
+
+def markup_of(blocks: Sequence[Block], address: Address | None = None) -> Markup:
+    """Blocks of a document for a template. ``address``: of the rows of tables."""
+    return Markup(blocks_html(blocks, address))  # noqa: S704  # every text in it is escaped
 
 
 def _markup(response: Response) -> Markup:

@@ -28,10 +28,10 @@ from shardplan.rl.search import RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
 from shardplan.rl.transfer import transfer_methods
 from shardplan.web.decisions import Shown, listed, shown
+from shardplan.web.pages import RL as VIEW
 from shardplan.web.pages.decide import PATIENCE, noting
 from shardplan.web.pages.form import FormField, clusters, models, question_context
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import RL as VIEW
 from shardplan.web.state import (
     BOTH,
     LOCK,
@@ -46,7 +46,7 @@ from shardplan.web.state import (
     plan_code,
     question_of,
 )
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import answer as answered
 
 OWN: Final = "rl."
 """What the keys of the page's own fields begin with."""

@@ -28,16 +28,16 @@ from shardplan.reports.timeline.page import timeline_html
 from shardplan.reports.timeline.trace import trace_text
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
-from shardplan.web.figures.panels import estimate_texts
-from shardplan.web.figures.step import memory_figure, operators_figure, roofline_figure, traffic_figure
-from shardplan.web.guard.headers import policy
+from shardplan.web.answered import PageAnswer
+from shardplan.web.figures import memory_figure, operators_figure, roofline_figure, traffic_figure
+from shardplan.web.guard import policy
+from shardplan.web.pages import STEP as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, page, parts
-from shardplan.web.pages.view import STEP as VIEW
-from shardplan.web.planning.answered import PageAnswer
+from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import answer as answered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
         "step": format_time(step.step_time),
         "bubble": percent(step.step.bubble_rate),
         "closed": "" if closed is None else f"{format_time(closed)} ({100 * (closed / step.step_time - 1):+.1f} %)",
-        "estimate": estimate_texts(estimate),
+        "shown": shown_plan(estimate),
         "num_events": f"{len(timeline.events):,}",
         "memory_figure": memory_figure(timeline, estimate.usable_memory_bytes),
         "peaks": [

@@ -18,14 +18,14 @@ from shardplan.estimation.evidence import NearRun
 from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
 from shardplan.reports.accuracy.shortfalls import Subject
 from shardplan.reports.texts.plan import plan_words
-from shardplan.web.figures.panels import estimate_texts
+from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
 from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
-from shardplan.web.pages.view import TRUST as VIEW
+from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in
-from shardplan.web.work.workplace import Cancelled
-from shardplan.web.work.workplace import answer as answered
+from shardplan.web.workplace import Cancelled
+from shardplan.web.workplace import answer as answered
 
 QUANTITIES: Final = {"step_time": "step time", "peak_memory": "peak memory", "fits": "whether it fits"}
 FACETS: Final = {
@@ -164,7 +164,7 @@ async def _near(request: Request, asked: TrustQuestion) -> tuple[tuple[NearRun, 
 def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     """What the template shows of the runs."""
     from shardplan.reports.accuracy.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off, known_runs
-    from shardplan.web.figures.trust import trust_figure
+    from shardplan.web.figures import trust_figure
 
     assert asked.quantity in get_args(Quantity)
     quantity = cast("Quantity", asked.quantity)
@@ -261,7 +261,7 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
         "source": [(part, bool(LINK.fullmatch(part))) for part in re.split(f"({LINK.pattern})", run.source) if part],
         "remarks": run.notes,
         "compared": [*_compared(account)],
-        "estimate": estimate_texts(estimate),
+        "shown": shown_plan(estimate),
         "causes": [(SUBJECTS[subject], cause.cause, cause.state) for subject, cause in account.causes],
         "assumed": asked.assumed,
         "ignored": asked.ignored,

@@ -10,6 +10,7 @@ import re
 from math import ceil
 from typing import Final
 
+from shardplan.launch.dialects.frameworks.line_frameworks import LM_ENGINE, NANOGPT, NEMO_RL
 from shardplan.launch.dialects.frameworks.newer_frameworks import NEWER
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.models import named_model
@@ -382,5 +383,8 @@ TABLES: Final = (
     LINGUA,
     TORCHTUNE,
     *NEWER,
+    NANOGPT,
+    LM_ENGINE,
+    NEMO_RL,
     TRAINER,
 )

@@ -390,6 +390,10 @@ class Evaluator(ShellCommands):
         counted = slurm.devices_of_node(self.context.directives) if slurm.COUNTS.fullmatch(source) else None
         if counted is not None:
             return literal(str(counted[0]), line, self.context.file, (f"sbatch:{counted[1].text} on a node",))
+        if self.context.node is not None and slurm.COUNTS.fullmatch(source):
+            number = self.context.node
+            self.context.note(f"line {line}: a node of the cluster has {number} accelerators, which the script counts")
+            return literal(str(number), line, self.context.file, ("sbatch:a node of the cluster",))
         outer, outer_when, mark = self.capturing, self.when, len(self.commands)
         outer_status, notes = self.status, dict(self.context.notes)
         output = list[Text]()

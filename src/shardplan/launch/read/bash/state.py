@@ -139,6 +139,8 @@ class Context:
     def __init__(self, file: str, given: Mapping[str, str], directives: Mapping[str, Word]) -> None:
         self.file, self.given, self.directives = file, given, directives
         self.script = file
+        self.node: int | None = None
+        """Accelerators of a node, which commands of the script count."""
         self.state = State()
         self.budget = Budget(file)
         self.used: set[str] = set()

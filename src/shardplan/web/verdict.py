@@ -1,23 +1,29 @@
-"""The recommended plan in the words of the page, the command line that asks the same, and changes to click."""
+"""The recommended plan in the words of the page, the plans around it, the commands that ask the same, and changes."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from shardplan.answers.document import plain_text
+from shardplan.answers.document import Column, plain_text
 from shardplan.answers.plans import doubt_lines
 from shardplan.ask.forms import LISTED
-from shardplan.base.units import format_count, format_rate, format_time
+from shardplan.base.errors import ShardplanError
+from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.parts.terms import term_label
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
-from shardplan.reports.breakdown import memory_bar, memory_use
-from shardplan.reports.forms.framework_options import framework_options
+from shardplan.planner.result import SearchResult
+from shardplan.reports.explanation import Difference
+from shardplan.reports.forms import framework_options
+from shardplan.reports.recommendation import listed_plans, lost_text, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
@@ -26,12 +32,13 @@ from shardplan.reports.texts.answer import (
     question_parts,
     question_title,
     run_text,
+    signed_time,
     step_band,
     token_rates,
 )
-from shardplan.reports.texts.plan import field_text, plan_flags, plan_words
-from shardplan.web.figures.panels import memory_parts, step_parts
-from shardplan.web.planning.answered import PageAnswer
+from shardplan.reports.texts.plan import field_text, plan_flags, plan_words, short_recompute, short_sharding
+from shardplan.web.answered import PageAnswer
+from shardplan.web.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
 
 
@@ -93,22 +100,15 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "title": question_title(asked),
         "parts": question_parts(asked),
         "notes": asked.model.notes,
-        "estimate": estimate,
-        "step": format_time(estimate.step_time),
+        **shown_plan(estimate),
         "band": step_band(estimate),
         "narrowed": narrowed_text(estimate),
         "band_ends": _band_ends(estimate),
-        "mfu": percent(estimate.mfu),
-        "hfu": percent(estimate.hfu) if estimate.hfu > estimate.mfu * 1.0005 else "",
-        "peak": f"{format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}",
+        "has_hfu": estimate.hfu > estimate.mfu * 1.0005,
         "tokens": total,
         "tokens_each": each,
         "training": training(asked, estimate),
         "chips": chips(question, estimate),
-        "words": " \u00b7 ".join(plan_words(estimate)),
-        "code": plan_code(estimate.plan),
-        "memory": memory(estimate),
-        "split": step_parts(estimate),
         "options": None if options is None else " ".join(options.options),
         "unsaid": () if options is None else options.unsaid,
         "commands": (plan_command(question), estimate_command(question, asked, estimate)),
@@ -117,8 +117,6 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "runs": [
             (run_text(run), f"/trust?{question.query()}&{urlencode({'run': run.id})}") for run in estimate.evidence
         ],
-        "assumptions": estimate.assumptions,
-        "convention": estimate.flops_convention,
         "defaults": defaults(asked),
     }
 
@@ -165,19 +163,6 @@ def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
     return words
 
 
-def memory(estimate: Estimate) -> dict[str, Any]:
-    """The fullest stage as a bar."""
-    bar = memory_bar(estimate)
-    return {
-        "text": memory_use(estimate),
-        "share": percent(bar.used_bytes / bar.usable_bytes),
-        "parts": memory_parts(bar),
-        "end": bar.usable_bytes / max(bar.used_bytes, bar.usable_bytes),
-        "is_tight": estimate.feasible and not estimate.has_headroom,
-        "fits": estimate.feasible,
-    }
-
-
 def defaults(asked: Question) -> dict[str, str]:
     """What fields that were left empty were answered with, to be shown in them."""
     job = asked.job
@@ -222,3 +207,109 @@ def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:
         field, _, wanted = value.partition("=")
         return question.with_values(locks={**question.locks, field: wanted})
     return question
+
+
+MOST_TERMS = 4
+WORTH_A_WORD = 0.002
+"""Share of the step below which a term is as long."""
+
+
+def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, Any]:
+    """One plan with its numbers, or the rule that it breaks."""
+    try:
+        estimate = found.estimate(code)
+    except ShardplanError as error:
+        return {"code": code, "error": error, "words": code.replace(";", ", ").replace("=", " ")}
+    is_best = found.best is not None and estimate.plan == found.best.plan
+    return {**shown_plan(estimate, whole), "code": code, "error": None, "is_best": is_best}
+
+
+def sides(question: PageQuestion, found: PageAnswer) -> list[dict[str, Any]]:
+    """The plan to take and the pinned ones, their times on one scale."""
+    codes = [*([] if found.best is None else [plan_code(found.best.plan)]), *question.pins]
+    each = [side(found, code) for code in dict.fromkeys(codes)]
+    whole = max((one["estimate"].step_time for one in each if one["error"] is None), default=1.0)
+    return [side(found, one["code"], whole) for one in each]
+
+
+def why_not(found: PageAnswer, estimate: Estimate) -> list[str]:
+    """What speaks for and against a plan next to the one to take, a sentence each."""
+    refused = [f"{estimate.framework} does not run it: {each.rule}." for each in estimate.refusals]
+    best = found.best
+    if best is None:
+        return [*refused, *([] if estimate.reason is None else [f"It does not fit: {estimate.reason}."])]
+    if estimate.plan == best.plan:
+        return ["This is the plan to take."]
+    other = Difference.of(estimate, best)
+    return [*refused, *_memory_sentences(other), *_time_sentences(estimate, best, other)]
+
+
+def _memory_sentences(other: Difference) -> list[str]:
+    if other.missing_bytes:
+        return [f"It does not fit: it needs {format_bytes(other.missing_bytes)} more than an accelerator has."]
+    more = other.memory_added
+    if abs(more) < 5e6:  # bytes that read the same
+        return []
+    return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
+
+
+def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> list[str]:
+    lost = other.time_lost
+    if abs(lost) < WORTH_A_WORD * best.step_time:
+        return ["Its step takes as long as that of the plan to take, within what can be told apart."]
+    terms = {name: time - best.breakdown.get(name, 0.0) for name, time in estimate.breakdown.items()}
+    for name, time in best.breakdown.items():
+        terms.setdefault(name, -time)
+    largest = sorted(terms, key=lambda name: -abs(terms[name]))[:MOST_TERMS]
+    least = WORTH_A_WORD * best.step_time
+    told = [f"{term_label(name)} {signed_time(terms[name])}" for name in largest if abs(terms[name]) > least]
+    word = "longer" if lost > 0 else "shorter"
+    share = percent(abs(lost) / best.step_time)
+    return [f"Its step takes {format_time(abs(lost))} ({share}) {word}: {', '.join(told)}."]
+
+
+ABOUT: Final = {
+    "step": "predicted time of one optimizer step",
+    "memory": "peak of the fullest stage",
+    "lost": "time lost against the fastest",
+    "mb": "micro-batch size",
+}
+"""What a pointer that rests on the title of a column shows."""
+
+
+def plan_table(result: SearchResult) -> dict[str, Any]:
+    """Columns and rows: the plans of a search, best first, the recommended one among them.
+
+    Step, degrees and memory come first: a narrow screen shows no more of a row.
+    """
+    assert result.ties is not None
+    ties, least, shown = result.ties, result.ties.time_of(result.estimates[0]), listed_plans(result)
+    columns = [
+        Column("", "step", ties.time_of, format_time),
+        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in shown.degrees),
+        Column("", "dp", attrgetter("dp")),
+        Column("", "memory", attrgetter("peak_memory_bytes"), format_bytes),
+        Column("", "lost", lambda each: ties.time_of(each) - least, lambda lost: lost_text(lost, least)),
+        Column("", "MFU", attrgetter("mfu"), percent),
+        Column("", "mb", attrgetter("plan.micro_batch_size")),
+        Column("", "sharding", lambda each: short_sharding(each.plan), is_text=True),
+        Column("", "recompute", lambda each: short_recompute(each.plan), is_text=True),
+        *(Column("", name.replace("_", " "), partial(_switch, name), is_text=True) for name in shown.switches),
+    ]
+    rows = [
+        {
+            "estimate": each,
+            "place": shown.places.get(each.plan, ""),
+            "code": plan_code(each.plan),
+            "words": " ".join(plan_words(each)).lower(),
+            "is_recommended": each.plan == ties.recommended.plan,
+            "is_tie": each.plan in ties.robustness,
+        }
+        for each in shown.estimates
+    ]
+    numbers = {"feasible": num_that_fit(result), "factor": ties.factor - 1}
+    return {"columns": columns, "about": ABOUT, "rows": rows, **numbers}
+
+
+def _switch(name: str, estimate: Estimate) -> str:
+    return field_text(getattr(estimate.plan, name))

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from shardplan.base.fields import dataclass
-from shardplan.base.units import format_bytes, format_count, format_time
+from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import MEMORY, TERMS
 from shardplan.plotting.chart import GREY, PALETTE, SECOND_PALETTE, Axis, Chart, Panel, Series
-from shardplan.plotting.page import MARKERS, NUM_CONTOURS, axis_settings, bar_place, positions, values_along
-from shardplan.reports.breakdown import MemoryBar, Share, memory_bar, step_split
+from shardplan.plotting.page import axis_settings, contour_of, trace_of, values_along
+from shardplan.reports.breakdown import MemoryBar, Share, memory_bar, memory_use, step_split
 from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import plan_words
+from shardplan.web.state import plan_code
 
 Figure = dict[str, Any]
 """A plotly figure: ``data`` and ``layout``. A colour such as ``var(--c1)`` is one of the page's."""
@@ -78,7 +80,7 @@ def panel_figure(panel: Panel) -> Figure:
     """One panel."""
     heights: dict[float | str, float] = {}
     named: set[str] = set()
-    data = [_field(panel)] if panel.field is not None else []
+    data = [] if panel.field is None else [contour_of(panel.field)]
     for series in panel.series:
         data.append(_trace(panel, series, heights, is_named=bool(series.name) and series.name not in named))
         named.add(series.name)
@@ -91,51 +93,18 @@ def tone(colour: str) -> str:
 
 
 def _trace(panel: Panel, series: Series, heights: dict[float | str, float], *, is_named: bool) -> dict[str, Any]:
-    along, up = positions(series), list(series.y)
-    shared: dict[str, Any] = {
-        "name": series.name,
-        "legendgroup": series.name,
-        "showlegend": is_named,
-        "x": along,
-        "y": up,
-    }
+    """A series in the colours of the page, with its labels and what the pointer shows."""
+    trace = trace_of(panel, series, heights, tone(series.colour), is_named=is_named)
     if series.kind == "bars":
-        trace = {
-            "type": "bar",
-            **shared,
-            "marker": {"color": tone(series.colour)},
-            **bar_place(series, heights, is_stacked=panel.is_stacked),
-        }
-        return trace | ({"orientation": "h", "x": up, "y": along} if panel.is_horizontal else {})
-    marks = ["markers"] if series.marker != "none" or series.kind == "points" else []
-    texts = ["text"] if series.labels else []
+        return trace
     hover = {"hovertext": [*series.hover], "hovertemplate": "%{hovertext}<extra></extra>"} if series.hover else {}
-    return {
-        "type": "scatter",
-        **shared,
+    return trace | {
         **hover,
-        "mode": "+".join([*(["lines"] if series.kind == "line" else []), *marks, *texts]),
-        "line": {"color": tone(series.colour), "dash": "dash" if series.is_dashed else "solid"},
-        "marker": {"color": tone(series.colour), "symbol": MARKERS.get(series.marker, "circle"), "size": 7},
+        "mode": "+".join(filter(None, [trace["mode"], "text" if series.labels else ""])),
         "text": [*series.labels],
         "textposition": [*series.label_sides] or "top right",
         "cliponaxis": False,
         **({"yaxis": "y2"} if series.is_on_right else {}),
-    }
-
-
-def _field(panel: Panel) -> dict[str, Any]:
-    field = panel.field
-    assert field is not None
-    return {
-        "type": "contour",
-        "x": [*field.x],
-        "y": [*field.y],
-        "z": [[*row] for row in field.z],
-        "colorscale": "Viridis",
-        "colorbar": {"title": {"text": field.title}},
-        "ncontours": NUM_CONTOURS,
-        "showlegend": False,
     }
 
 
@@ -252,27 +221,17 @@ def _term(share: Share, step: float, whole: float) -> BarPart:
     )
 
 
-def estimate_texts(estimate: Estimate) -> dict[str, Any]:
-    """Step time with its band, rates, bars of time and memory."""
+def shown_plan(estimate: Estimate, whole: float | None = None) -> dict[str, Any]:
+    """A plan in words, and bars of its step and its memory. ``whole``: seconds of which the step is a part."""
     bar = memory_bar(estimate)
-    whole = max(bar.used_bytes, bar.usable_bytes)
     return {
-        "feasible": estimate.feasible,
-        "reason": estimate.reason or "",
-        "refusals": [str(each) for each in estimate.refusals],
-        "step": format_time(estimate.step_time),
-        "band": f"{format_time(estimate.step_time_p10)} to {format_time(estimate.step_time_p90)}",
-        "basis": estimate.step_time_basis,
-        "mfu": f"{100 * estimate.mfu:.1f} %",
-        "peak": f"{format_count(estimate.peak_flops / 1e12)} TFLOP/s dense {estimate.peak_format}",
-        "rate": format_count(estimate.tokens_per_second),
-        "split": step_parts(estimate),
+        "estimate": estimate,
+        "code": plan_code(estimate.plan),
+        "words": " \u00b7 ".join(plan_words(estimate)),
+        "split": step_parts(estimate, whole),
         "memory": {
+            "text": memory_use(estimate),
             "parts": memory_parts(bar),
-            "end": bar.usable_bytes / whole,
-            "text": f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable",
-            "used": format_bytes(bar.used_bytes),
-            "usable": f"of {format_bytes(bar.usable_bytes)} usable",
-            "stage": f"stage {bar.stage}" if bar.num_stages > 1 else "",
+            "end": bar.usable_bytes / max(bar.used_bytes, bar.usable_bytes),
         },
     }

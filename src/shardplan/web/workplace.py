@@ -1,21 +1,99 @@
-"""The place of work: a limited number of questions runs at once, a limited number waits, each client in turn."""
+"""The place of work: few questions run at once, few wait, each client in turn; finished answers are kept."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
-from typing import Any, TypeVar
+from threading import Thread
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
-from shardplan.web.work.answers import AnswerCache, size_of
+MOST_ANSWERS: Final = 1024
+
+
+class KeptAnswer(NamedTuple):
+    """An answer and the memory that it takes."""
+
+    value: Any
+    num_bytes: int
+
+
+class AnswerCache:
+    """Answers by the question's key, within a limit in bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """``most_bytes``: of all answers together; 0 keeps none."""
+        self.most_bytes = most_bytes
+        self.num_bytes = 0
+        self._kept: OrderedDict[Hashable, KeptAnswer] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable) -> KeptAnswer | None:
+        """The answer to a question, which is now the last to go; None where it is not kept."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def put(self, key: Hashable, value: Any, num_bytes: int) -> None:
+        """Keeps an answer, if there is room for it at all."""
+        self._forget(key)
+        if num_bytes > self.most_bytes:
+            return
+        self._kept[key] = KeptAnswer(value, num_bytes)
+        self.num_bytes += num_bytes
+        while self.num_bytes > self.most_bytes or len(self._kept) > MOST_ANSWERS:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: Hashable) -> None:
+        gone = self._kept.pop(key, None)
+        self.num_bytes -= 0 if gone is None else gone.num_bytes
+
+
+SHARED: Final = frozenset((type, ModuleType, BuiltinFunctionType))
+"""Kinds of what an answer refers to and does not own."""
+MOST_OBJECTS: Final = 100_000
+
+
+def size_of(value: Any) -> int:
+    """Memory that an answer keeps alive, at least: its objects, arrays included. [bytes]
+
+    Objects are followed to :data:`MOST_OBJECTS`, those that are bound in functions included; arrays hold nearly all of
+    the memory of a search, and come first.
+    """
+    seen: set[int] = set()
+    total, level = 0, [value]
+    while level and len(seen) < MOST_OBJECTS:
+        fresh = {id(each): each for each in level if type(each) not in SHARED}
+        for known in seen.intersection(fresh):
+            del fresh[known]
+        seen.update(fresh)
+        total += sum(map(sys.getsizeof, fresh.values()))  # an array that is a view counts with the one that it shows
+        level = _inside(fresh.values())
+    return total
+
+
+def _inside(values: Iterable[Any]) -> list[Any]:
+    """What objects refer to; functions without the module that they stand in."""
+    plain = [each for each in values if type(each) is not FunctionType]
+    functions = [each for each in values if type(each) is FunctionType]
+    bound = [part for each in functions for part in (each.__closure__, each.__defaults__, each.__kwdefaults__)]
+    shown = [getattr(each, "base", None) for each in plain if type(each).__module__ == "numpy"]
+    return [part for part in (*gc.get_referents(*plain), *bound, *shown) if part is not None]
+
 
 T = TypeVar("T")
 Cancelled = Callable[[], bool]
@@ -251,3 +329,48 @@ async def _gone(request: Request) -> None:
     """Ends when the client has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+FIRST_VISIT: Final = 0.5
+"""Seconds that a first page has the processor to itself."""
+
+
+@cache
+def warm_up(*, has_pages: bool) -> Thread:
+    """Starts to fetch it, in a thread of its own; once in a process."""
+    thread = Thread(target=_fetch, args=(has_pages,), name="shardplan-warming", daemon=True)
+    thread.start()
+    return thread
+
+
+def _fetch(has_pages: bool) -> None:  # noqa: FBT001  # an argument of a thread
+    """What is asked for first comes first."""
+    if has_pages:
+        _first_page()
+        time.sleep(FIRST_VISIT)
+        import shardplan.web.pages.plan_answers  # noqa: F401  # imported ahead of the first question
+    from shardplan.api.calls import search
+    from shardplan.reports.explanation import explain, explained_record
+    from shardplan.web.json import asking  # noqa: F401  # imported ahead of the first question
+    from shardplan.web.json.document import document_of
+
+    found = search("llama-3.1-70b", "dgx-h100", 256, top=3)
+    explained_record(found, explain(found))
+    if has_pages:
+        _other_pages()
+    document_of()
+
+
+def _first_page() -> None:
+    from shardplan.web.pages.form import form_context
+    from shardplan.web.pages.rendering import templates
+
+    templates().get_template("plan.html")
+    form_context()
+
+
+def _other_pages() -> None:
+    from shardplan.web.pages import VIEWS, routes_of
+
+    for view in VIEWS:
+        routes_of(view)

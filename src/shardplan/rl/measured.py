@@ -1,0 +1,434 @@
+"""Measured RL steps: one row of a CSV file each, and the plan that its source describes, priced as any other.
+
+An empty cell means that the source does not say. What a price needs and a row has not is assumed, and said; without
+lengths of answers, batch, or layouts a row has no price, and stays with the reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from shardplan.ask.questions import ask
+from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
+from shardplan.base.fields import dataclass, replace
+from shardplan.base.files import DATA, FileKind, read_text
+from shardplan.base.units import parse_whole
+from shardplan.base.words import FLAGS, folded, joined
+from shardplan.decide.searching import Searches
+from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
+from shardplan.rl.engine import WEIGHT_BYTES, Engine, Replica
+from shardplan.rl.generation import Answers, Pool
+from shardplan.rl.lengths import MOST_TOKENS, Lengths
+from shardplan.rl.search import PlacementSearch, RlPlan
+from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of
+from shardplan.rl.trainer import Packing, Trained
+from shardplan.rl.transfer import engine_facts
+
+Number = TypeVar("Number", int, float)
+
+SHIPPED_STEPS: Final = DATA / "measured_runs" / "rl.csv"
+STEPS: Final = FileKind(
+    "the file of measured RL steps",
+    32 * 2**20,
+    "measured RL steps come in a CSV file with a header and a row for each step",
+    "give CSV in UTF-8; docs/inputs/measured-runs.md lists the columns",
+)
+PROMPT_TOKENS: Final = 256
+"""Of a prompt where a row does not say."""
+PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "generation": ("generation",),
+    "log-probabilities": ("log_probs",),
+    "training": ("update", "critic"),
+    "transfer": ("transfer",),
+}
+"""Parts that rows state, with the phases of a plan that they are."""
+TIERS: Final = ("A", "A-", "B")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStep:
+    """A measured RL step; None, or an empty text: not stated. Columns of a file have the names of the fields."""
+
+    line: int
+    """Of the file."""
+    id: str
+    model: str
+    cluster: str
+    step_time_s: float
+    family: str = ""
+    tier: str = ""
+    source: str = ""
+    software: str = ""
+    algorithm: str = ""
+    num_train: int | None = None
+    num_rollout: int | None = None
+    placement: str = ""
+    staleness: int | None = None
+    precision: str = ""
+    rollout_precision: str = ""
+    prompts: int | None = None
+    samples: int | None = None
+    prompt_tokens: int | None = None
+    response_tokens_mean: float | None = None
+    response_tokens_max: int | None = None
+    trained_tokens: int | None = None
+    """Tokens of prompts and answers that the step trained on."""
+    pack_tokens: int | None = None
+    updates: int | None = None
+    old_pass: bool | None = None
+    reference: bool | None = None
+    train_tp: int | None = None
+    train_pp: int | None = None
+    train_cp: int | None = None
+    train_ep: int | None = None
+    train_sharding: str = ""
+    train_recompute: str = ""
+    rollout_tp: int | None = None
+    rollout_pp: int | None = None
+    rollout_ep: int | None = None
+    rollout_memory: float | None = None
+    """Share of the memory that weights and cache of an engine may fill."""
+    drafts: int | None = None
+    prefix_shared: bool | None = None
+    generation_s: float | None = None
+    log_probs_s: float | None = None
+    training_s: float | None = None
+    transfer_s: float | None = None
+    notes: str = ""
+
+    @property
+    def parts(self) -> dict[str, float | None]:
+        """What was measured of each part. [s]"""
+        measured = (self.generation_s, self.log_probs_s, self.training_s, self.transfer_s)
+        return dict(zip(PARTS, measured, strict=True))
+
+
+class Priced(NamedTuple):
+    """A measured step with the plan that it ran, and what was assumed of it."""
+
+    step: MeasuredStep
+    task: RlTask
+    plan: RlPlan
+    assumed: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """ln(predicted / measured) of the step."""
+        return math.log(self.plan.step_time / self.step.step_time_s)
+
+    def error_of(self, part: str) -> float | None:
+        """The same of a part; None where it was not measured, or takes no time."""
+        measured, predicted = self.step.parts[part], self.plan.cycle.time_of(*PARTS[part])
+        return math.log(predicted / measured) if measured and predicted else None
+
+
+class Unpriced(NamedTuple):
+    """A measured step without a price, and why."""
+
+    step: MeasuredStep
+    reason: str
+
+
+def is_rl(header: str) -> bool:
+    """Whether a header is that of measured RL steps, not of training runs."""
+    names = {name.strip().strip('"') for name in header.split(",")}
+    return {"num_train", "num_rollout"} <= names
+
+
+def read_steps(path: Path) -> tuple[MeasuredStep, ...]:
+    """The rows of a file. Raises ``InputError``, which names line and column."""
+    return steps_of(read_text(path, STEPS), str(path))
+
+
+@cache
+def shipped_steps() -> tuple[MeasuredStep, ...]:
+    """The published steps."""
+    return read_steps(SHIPPED_STEPS)
+
+
+def steps_of(text: str, name: str) -> tuple[MeasuredStep, ...]:
+    """The rows of a text in CSV. Raises ``InputError``."""
+    table = csv.reader(io.StringIO(text))
+    header = [cell.strip() for cell in next(table, [])]
+    _check_header(header, name)
+    found, seen = [], set()
+    for cells in table:
+        if not any(cell.strip() for cell in cells):
+            continue
+        where = f"{name}, line {table.line_num}"
+        if len(cells) != len(header):
+            raise InputError(
+                f"{where}: {len(cells)} cells",
+                rule=f"a row has as many cells as the header, {len(header)}",
+                hint="put values with commas in quotes",
+            )
+        step = _step(dict(zip(header, cells, strict=True)), table.line_num, where)
+        if step.id in seen:
+            raise InputError(f"{where}: id is {shown(step.id)} again", rule="ids are unique", hint="rename one row")
+        seen.add(step.id)
+        found.append(step)
+    return tuple(found)
+
+
+def _check_header(header: Sequence[str], name: str) -> None:
+    for column in header:
+        if column not in KINDS:
+            raise UnknownNameError(f"column of {name}", column, tuple(KINDS), hint="rename or remove the column")
+    missing = [column for column in NEEDED if column not in header]
+    if missing or len(set(header)) < len(header):
+        raise InputError(
+            f"{name}: " + (f"no column {joined(missing)}" if missing else "a column comes twice"),
+            rule=f"a file of measured RL steps has each column once, and {joined(NEEDED)}",
+            hint="name each column in the first line",
+        )
+
+
+def _step(cells: Mapping[str, str], line: int, where: str) -> MeasuredStep:
+    values: dict[str, Any] = {"line": line}
+    for name, cell in cells.items():
+        text = cell.strip()
+        if not text and name in NEEDED:
+            raise InputError(
+                f"{where}: {name} is empty", rule=f"every row has {joined(NEEDED)}", hint=f"fill in {name}"
+            )
+        if text:
+            try:
+                values[name] = KINDS[name](text)
+            except (ValueError, InputError):
+                raise InputError(
+                    f"{where}: {name} is {shown(text)}",
+                    rule=f"{name} is {_ALLOWED[KINDS[name]]}",
+                    hint=f"correct {name}, or leave it empty where the source does not say",
+                ) from None
+    return MeasuredStep(**values)
+
+
+def _count(text: str) -> int:
+    return _between(parse_whole(text), 1, MOST_TOKENS * 1024)
+
+
+def _age(text: str) -> int:
+    return _between(parse_whole(text), 0, 64)
+
+
+def _tokens(text: str) -> float:
+    return _between(float(text), 0.0, float(MOST_TOKENS))
+
+
+def _seconds(text: str) -> float:
+    return _between(float(text), 1e-6, 1e9)
+
+
+def _share(text: str) -> float:
+    return _between(float(text), 0.01, 1.0)
+
+
+def _between(value: Number, least: float, most: float) -> Number:
+    if not least <= value <= most:
+        raise ValueError(value)
+    return value
+
+
+def _yes(text: str) -> bool:
+    found = FLAGS.get(folded(text))
+    if found is None:
+        raise ValueError(text)
+    return found
+
+
+def _choice(allowed: Iterable[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(text)
+        return text
+
+    choices = tuple(allowed)
+    _ALLOWED[read] = f"one of {', '.join(choices)}"
+    return read
+
+
+_ALLOWED: Final[dict[Callable[[str], Any], str]] = {
+    str: "a text",
+    _count: "a whole number, 1 or more",
+    _age: "a whole number from 0 to 64",
+    _tokens: f"a number of tokens from 0 to {MOST_TOKENS:,}",
+    _seconds: "a time in seconds above 0",
+    _share: "a share from 0.01 to 1",
+    _yes: "yes or no",
+}
+_OF_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
+    "str": str, "int": _count, "int | None": _count, "float": _seconds, "float | None": _seconds, "bool | None": _yes,
+}  # fmt: skip
+KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
+    **{field.name: _OF_TYPES[str(field.type)] for field in fields(MeasuredStep) if field.name != "line"},
+    "staleness": _age,
+    "drafts": _age,
+    "response_tokens_mean": _tokens,
+    "rollout_memory": _share,
+    "tier": _choice(TIERS),
+    "placement": _choice(PLACEMENTS),
+    "rollout_precision": _choice(WEIGHT_BYTES),
+}
+"""How the cells of a column are read."""
+NEEDED: Final = ("id", "model", "cluster", "step_time_s")
+
+
+def price_all(steps: Iterable[MeasuredStep]) -> tuple[list[Priced], list[Unpriced]]:
+    """Every step that has a price, and the others with the reason."""
+    priced: list[Priced] = []
+    unpriced: list[Unpriced] = []
+    for step in steps:
+        try:
+            priced.append(price(step))
+        except ShardplanError as error:
+            unpriced.append(Unpriced(step, error.message))
+    return priced, unpriced
+
+
+def price(step: MeasuredStep) -> Priced:
+    """The plan that a step ran. Raises ``ShardplanError`` where too little is stated, or the plan is not valid."""
+    _check_stated(step)
+    assumed: list[str] = []
+    question = _question(step)
+    task = _task(step, question, assumed)
+    trained = Trained.of(question, _trainer_plan(step, assumed), task.packing)
+    pool = _pool(step, task, assumed)
+    if pool.room < 1:
+        raise InputError("no sequence fits", rule="weights and the cache of one sequence fit", hint="check rollout_tp")
+    return Priced(step, task, _planned(step, task, trained, pool), tuple(assumed))
+
+
+def repriced(priced: Priced) -> Priced:
+    """The same with the constants of generation and transfer as they are now; the trainer's do not depend on them."""
+    old = priced.plan.pool
+    pool = replace(old, engine=replace(old.engine))
+    return priced._replace(plan=_planned(priced.step, priced.task, priced.plan.trained, pool))
+
+
+def _planned(step: MeasuredStep, task: RlTask, trained: Trained, pool: Pool) -> RlPlan:
+    counts = (step.num_train or 1, step.num_rollout or 1)
+    return PlacementSearch(task, Searches()).plan(step.placement, counts, trained, (pool, pool.generated))
+
+
+def _check_stated(step: MeasuredStep) -> None:
+    """Raises ``InputError`` without what no default can stand for."""
+    needed = {
+        "placement": step.placement,
+        "accelerators of each pool": step.num_train and step.num_rollout,
+        "prompts and samples": step.prompts and step.samples,
+        "mean length of answers": step.response_tokens_mean or step.trained_tokens,
+        "longest answer": step.response_tokens_max,
+        "layout of the trainer": step.train_tp or step.train_sharding,
+        "layout of generation": step.rollout_tp,
+    }
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise InputError(
+            f"not stated: {', '.join(missing)}",
+            rule="a price needs placement, batch, lengths and layouts",
+            hint="fill in what the run had",
+        )
+
+
+def _question(step: MeasuredStep) -> Question:
+    """Of the trainer: Megatron Core, or FSDP2 around modules of Hugging Face transformers, which run eagerly."""
+    stack = {} if step.train_sharding == "zero3" else {"stack": "megatron-bridge"}
+    record = {
+        "model": step.model,
+        "cluster": step.cluster,
+        "num_accelerators": step.num_train,
+        "sequence_length": step.response_tokens_max,
+        "global_batch_size": step.num_train,
+        "precision": step.precision or "bf16",
+    }
+    question = ask({**record, **stack}).question
+    if stack:
+        return question
+    software = replace(question.job.software, kernels="eager", loss_kernel="autograd")
+    return replace(question, job=replace(question.job, software=software))
+
+
+def _task(step: MeasuredStep, question: Question, assumed: list[str]) -> RlTask:
+    answers = _answers(step, assumed)
+    longest = answers.prompt_tokens + answers.lengths.cap
+    algorithm = step.algorithm or "grpo"
+    if step.old_pass is None or step.reference is None:
+        assumed.append("log-probabilities of the old policy, and of a reference where the algorithm has one")
+    return RlTask(
+        question=question,
+        answers=answers,
+        packing=Packing(
+            answers=answers,
+            pack_tokens=max(step.pack_tokens or 0, longest),
+            updates=step.updates or 1,
+            shared_prompts=bool(step.prefix_shared),
+        ),
+        algorithm=algorithm,
+        old_pass=step.old_pass is not False,
+        reference=algorithm_of(algorithm).reference if step.reference is None else step.reference,
+        rollout_precision=step.rollout_precision or "bf16",
+        drafts=step.drafts or 0,
+        placements=(step.placement,),
+        staleness=1 if step.staleness is None else step.staleness or int(step.placement == "async"),
+    )
+
+
+def _answers(step: MeasuredStep, assumed: list[str]) -> Answers:
+    prompts, samples, cap = step.prompts or 1, step.samples or 1, step.response_tokens_max or 1
+    prompt_tokens, mean = step.prompt_tokens, step.response_tokens_mean
+    if prompt_tokens is None:
+        prompt_tokens = PROMPT_TOKENS
+        assumed.append(f"prompts of {PROMPT_TOKENS} tokens")
+    if mean is None:
+        mean = min(max((step.trained_tokens or 0) / prompts / samples - prompt_tokens, 1.0), float(cap))
+        assumed.append(f"answers of {mean:,.0f} tokens, from the tokens of the step")
+    return Answers(prompts=prompts, samples=samples, prompt_tokens=prompt_tokens, lengths=Lengths(mean=mean, cap=cap))
+
+
+def _trainer_plan(step: MeasuredStep, assumed: list[str]) -> Plan:
+    unstated = [name for name in ("train_pp", "train_sharding", "train_recompute") if getattr(step, name) in (None, "")]
+    if unstated:
+        assumed.append(f"usual values of {joined(unstated)}")
+    tp = step.train_tp or 1
+    sharding: Any = step.train_sharding or "zero1"
+    return Plan(
+        tp=tp,
+        pp=step.train_pp or 1,
+        cp=step.train_cp or 1,
+        ep=step.train_ep or 1,
+        sequence_parallel=tp > 1,
+        sharding=sharding,
+        recompute="full" if step.train_recompute == "full" else "none",
+    )
+
+
+def _pool(step: MeasuredStep, task: RlTask, assumed: list[str]) -> Pool:
+    facts = engine_facts(task.engine)
+    shares = not PLACEMENTS[step.placement].two_pools
+    share = step.rollout_memory
+    if share is None:
+        share = facts.colocated_share if shares else facts.awake_share
+        assumed.append(f"engines fill {100 * share:.0f} % of the memory")
+    replica = Replica(tp=step.rollout_tp or 1, pp=step.rollout_pp or 1, ep=step.rollout_ep or 1)
+    engine = Engine(
+        model=task.question.model,
+        cluster=task.generating,
+        replica=replica,
+        precision=task.rollout_precision,
+        drafts=task.drafts,
+    )
+    return Pool(
+        engine=engine,
+        num_replicas=max((step.num_rollout or 1) // replica.num_accelerators, 1),
+        answers=task.answers,
+        memory=share * task.generating.accelerator.memory_bytes - facts.reserved,
+        batches=1 + task.staleness,
+    )

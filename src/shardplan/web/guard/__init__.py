@@ -1,1 +1,0 @@
-"""Guards in front of the app: who may ask, from which pages, how much at once, and what a browser may do with it."""
