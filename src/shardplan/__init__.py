@@ -11,6 +11,8 @@ Names are imported when first used, so that what needs no arrays (``shardplan --
 
 from __future__ import annotations
 
+import sys
+
 from shardplan.base.version import VERSION
 
 TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl-C would show a traceback
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.api.resuming import ResumeAnswer, will_resume
+    from shardplan.api.rl import RlAnswer, rl
     from shardplan.base.errors import (
         InputError,
         NotRunnableError,
@@ -99,6 +102,7 @@ __all__ = [
     "Profile",
     "Question",
     "ResumeAnswer",
+    "RlAnswer",
     "RlAuditAnswer",
     "Robustness",
     "ScaleAnswer",
@@ -132,6 +136,7 @@ __all__ = [
     "pareto",
     "pareto_sizes",
     "question",
+    "rl",
     "scale",
     "search",
     "search_frameworks",
@@ -166,6 +171,7 @@ _MODULES = {
     "api.many": ("search_many",),
     "api.questions": ("question",),
     "api.resuming": ("ResumeAnswer", "will_resume"),
+    "api.rl": ("RlAnswer", "rl"),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
     "estimation.question": ("Question",),
@@ -208,3 +214,14 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted((*__all__, "__version__"))
+
+
+class _Package(type(sys)):  # type: ignore[misc]  # the type of modules
+    """The package, whose public names stay what they are when a module of that name (``rl``) is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _HOME or not isinstance(value, type(sys)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

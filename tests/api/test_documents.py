@@ -14,6 +14,9 @@ ASKED: dict[str, Any] = {
     "global_batch_size": 64, "sequence_length": 2048, "limit": {"pp": 1, "cp": 1, "sharding": "zero1"},
 }  # fmt: skip
 MODEL = ("llama-3.2-1b", "dgx-h100")
+RL_STEP: dict[str, Any] = {
+    "prompts": 32, "samples": 8, "response_tokens": "mean=256,max=1k", "placement": "colocated,in-turns",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,7 @@ MODEL = ("llama-3.2-1b", "dgx-h100")
         (lambda: shardplan.pareto_sizes(*MODEL, [8, 16], **ASKED), "pareto-sizes", "Front: "),
         (lambda: shardplan.sensitivity(*MODEL, 8, **ASKED), "sensitivity", "Pays: "),
         (lambda: shardplan.fit(*MODEL, 8, largest="micro_batch_size", **ASKED), "fit", "Largest: "),
+        (lambda: shardplan.rl(*MODEL, 16, **RL_STEP), "rl", "Step: "),
         (lambda: shardplan.budget(*MODEL, num_accelerators=8, tokens=1e10, **ASKED), "budget", "8 x dgx-h100: "),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

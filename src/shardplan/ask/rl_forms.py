@@ -33,14 +33,16 @@ class RlForm:
     )
     algorithm: str | None = asked("grpo, dapo, reinforce++ or ppo. Default: grpo.", metavar="NAME")
     reference: str | None = asked(
-        "Whether a reference model judges each answer: yes or no. Default: as the algorithm does.", metavar="yes|no"
-    )
+        "Whether a reference model judges each answer: yes or no. Default: as the algorithm does.", metavar="yes|no",
+        takes="yes or no",
+    )  # fmt: skip
     old_pass: str | None = asked(
         "Whether the trainer computes the log-probabilities of the answers again before it trains: yes or no. "
         "Default: yes.",
         metavar="yes|no",
+        takes="yes or no",
     )
-    critic: str | None = asked("Value model of PPO. Default: the policy's.", metavar="MODEL")
+    critic: str | None = asked("Value model of PPO. Default: the policy's.", metavar="MODEL", takes="name or content")
     reward_seconds: float | None = asked(
         "Seconds that rewards take after the last answer. Default: 0.",
         least=0, most=1e6, includes_least=True, metavar="SECONDS",
@@ -58,7 +60,12 @@ class RlForm:
         least=0, most=MOST_STALENESS, metavar="N",
     )  # fmt: skip
     rollout_cluster: str | None = asked(
-        "Cluster that generates, if not the trainer's; --gpus is then trainer+generation: 64+128.", metavar="NAME|FILE"
+        "Cluster that generates, if not the trainer's; --gpus is then trainer+generation: 64+128.",
+        metavar="NAME|FILE",
+        takes="name or content",
+        in_json=InJson(
+            "Cluster that generates, if not the trainer's; num_accelerators is then trainer+generation: 64+128."
+        ),
     )
     engine: str | None = asked("Inference engine: vllm or sglang. Default: vllm.", metavar="NAME")
     rollout_precision: str | None = asked("Format of the engine's weights: bf16, fp8. Default: bf16.", metavar="FORMAT")
@@ -81,10 +88,15 @@ class RlForm:
         "Plan again after a change: samples=16, response_tokens=mean=4k,max=8k, memory_bandwidth=4.8TB/s, gpus=64. "
         "Can be repeated.",
         metavar="NAME=VALUE",
+        takes="names",
+        in_json=InJson("Changes after each of which the step is planned again: samples=16.", default=[]),
     )
     sensitivity: bool = switch("Also say how the step follows the hardware and the answers.")
     observed: list[str] | None = asked(
-        'What was measured, to say which part is off: "step 171s", "generation 95s". Can be repeated.', metavar="TEXT"
+        'What was measured, to say which part is off: "step 171s", "generation 95s". Can be repeated.',
+        metavar="TEXT",
+        takes="names",
+        in_json=InJson("What was measured, to say which part is off: step 171s.", default=[]),
     )
 
 

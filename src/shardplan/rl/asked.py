@@ -10,11 +10,15 @@ from shardplan.ask.names import cluster_of, model_of
 from shardplan.ask.questions import ask_search, choices_in
 from shardplan.ask.rl_forms import POOLS_HINT
 from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import described
 from shardplan.base.files import read_text
 from shardplan.base.units import parse_whole
 from shardplan.base.words import FLAGS, folded
 from shardplan.decide.searching import Searches
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import number, pairs_of, whole
+from shardplan.planner.stopping import Stop
 from shardplan.rl.engine import WEIGHT_BYTES
 from shardplan.rl.generation import Answers
 from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
@@ -35,7 +39,7 @@ class AskedRl(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
+def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop | None = None) -> AskedRl:
     """The task of a question's record (:func:`shardplan.ask.questions.ask`) and the fields of ``RlForm`` in ``rl``.
 
     Raises InputError, which names the field.
@@ -43,6 +47,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
     _check_given(record, rl)
     train, generate = _pools(record.get("num_accelerators"))
     fixed_train, fixed_rollout = split_fixed(_first_values(record.get("fix")))
+    _check_names(fixed_train, record.get("limit"), record.get("exclude"))
     answers = _answers(rl, reads_files=reads_files)
     updates = int(rl.get("updates") or 1)
     check_updates(answers.prompts, answers.samples, updates)
@@ -65,6 +70,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
             "global_batch_size": packing.batch(1),
         },
         reads_files=reads_files,
+        stop=stop,
     )
     choices = choices_in({**record, "fix": fixed_train or None})
     algorithm = algorithm_of(str(rl.get("algorithm") or "grpo"))
@@ -77,7 +83,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
         reference=_yes("reference", rl.get("reference"), otherwise=algorithm.reference),
         critic=_critic(rl, put.question.model, wanted=algorithm.critic, reads_files=reads_files),
         reward_time=float(rl.get("reward_seconds") or 0.0),
-        rollout_cluster=None if rl.get("rollout_cluster") is None else cluster_of(rl["rollout_cluster"], None, None),
+        rollout_cluster=_rollout_cluster(rl, reads_files=reads_files),
         num_train=train if generate is not None else None,
         num_rollout=generate,
         rollout_precision=_format("rollout_precision", rl),
@@ -96,7 +102,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True) -> AskedRl:
     engine_facts(task.engine)
     return AskedRl(
         task,
-        Searches(stack=put.stack, **choices),
+        Searches(stack=put.stack, stop=stop, **choices),
         (*put.restricted(choices).assumptions, *_assumed(task)),
         put.warnings,
     )
@@ -160,13 +166,15 @@ def _check_given(record: Record, rl: Record) -> None:
             rule="an RL step has prompts, answers to each and lengths of answers",
             hint=f"add {' '.join(missing)}",
         )
+    job = record.get("job")
+    given = {**job, **record} if isinstance(job, Mapping) else record
     for name, instead in (
         ("global_batch_size", "--prompts, --samples and --updates"),
         ("sequence_length", "--pack-tokens"),
     ):
-        if record.get(name) is not None:
+        if given.get(name) is not None:
             raise InputError(
-                f"{name} is {record[name]}",
+                f"{name} is {given[name]}",
                 rule=f"{name} of the trainer follows from the answers",
                 hint=f"set {instead}",
             )
@@ -182,6 +190,14 @@ def _pools(given: Any) -> tuple[int, int | None]:
     if len(counts) not in (1, 2) or min(counts) < 1:
         raise InputError(f"--gpus is {shown(given)}", rule="--gpus is a number, or trainer+generation", hint=POOLS_HINT)
     return counts[0], counts[1] if len(counts) == 2 else None
+
+
+def _check_names(*choices: Mapping[str, Any] | None) -> None:
+    """Refuses what is no field of the trainer's plan: its search would only say that no plan fits."""
+    known = ("dp", *described(Plan))
+    for name in (name for given in choices for name in given or ()):
+        if name not in known:
+            raise UnknownNameError("field of a plan", name, known, hint="`shardplan estimate --help` lists them all")
 
 
 def _first_values(fix: Any) -> dict[str, Any] | None:
@@ -221,6 +237,11 @@ def _critic(rl: Record, policy: Any, *, wanted: bool, reads_files: bool) -> Any:
             hint="set --algorithm ppo, or leave --critic out",
         )
     return model_of(rl["critic"], reads_files=reads_files)
+
+
+def _rollout_cluster(rl: Record, *, reads_files: bool) -> Cluster | None:
+    given = rl.get("rollout_cluster")
+    return None if given is None else cluster_of(given, reads_files=reads_files)
 
 
 def _format(name: str, rl: Record) -> str:

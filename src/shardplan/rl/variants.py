@@ -18,6 +18,8 @@ from shardplan.rl.search import RlPlan, RlResult, search_rl
 
 Record = Mapping[str, Any]
 Progress = Callable[[int, int], None]
+Ask = Callable[..., AskedRl]
+"""How a question is put: :func:`ask_rl`, which a server lets read no files and stop."""
 FACTOR: Final = 1.25
 """Parameters are divided and multiplied by this."""
 OF_RECORD: Final = ("gpus", "cluster", "accelerator", "stack", "profile")
@@ -93,14 +95,16 @@ class Parameter:
     """Share by which the step gets longer for a share of the parameter; None where nothing fits at one end."""
 
 
-def sizes(record: Record, rl: Record, counts: Sequence[int], progress: Progress | None = None) -> tuple[Variant, ...]:
+def sizes(
+    record: Record, rl: Record, counts: Sequence[int], progress: Progress | None = None, *, ask: Ask = ask_rl
+) -> tuple[Variant, ...]:
     """The step on each number of accelerators, compared with the smallest that has a plan. Raises InputError."""
     found: list[Variant] = []
     smallest: RlPlan | None = None
     for number, count in enumerate(counts):
         if progress is not None:
             progress(number, len(counts))
-        asked = ask_rl({**record, "num_accelerators": count}, rl)
+        asked = ask({**record, "num_accelerators": count}, rl)
         result = search_rl(asked.task, asked.searches)
         smallest = smallest or result.best
         found.append(Variant(f"{count:,}", result, smallest))
@@ -113,13 +117,15 @@ def changed(
     changes: Sequence[tuple[str, str]],
     base: RlPlan | None,
     progress: Progress | None = None,
+    *,
+    ask: Ask = ask_rl,
 ) -> tuple[Variant, ...]:
     """The step after each change alone, in the order given. Raises InputError."""
     found = []
     for number, (name, text) in enumerate(changes):
         if progress is not None:
             progress(number, len(changes))
-        asked = ask_rl(*with_change(record, rl, name, text))
+        asked = ask(*with_change(record, rl, name, text))
         found.append(Variant(f"{name}={text}", search_rl(asked.task, asked.searches), base))
     return tuple(found)
 
@@ -140,7 +146,7 @@ def with_change(record: Record, rl: Record, name: str, text: str) -> tuple[dict[
 
 
 def sensitivities(
-    record: Record, rl: Record, asked: AskedRl, progress: Progress | None = None
+    record: Record, rl: Record, asked: AskedRl, progress: Progress | None = None, *, ask: Ask = ask_rl
 ) -> tuple[Parameter, ...]:
     r"""How the step follows hardware and answers, the most important first.
 
@@ -151,7 +157,7 @@ def sensitivities(
     for number, (name, change) in enumerate(parameters):
         if progress is not None:
             progress(number, len(parameters))
-        times = [_time(record, rl, change(factor)) for factor in (1 / FACTOR, FACTOR)]
+        times = [_time(record, rl, change(factor), ask) for factor in (1 / FACTOR, FACTOR)]
         known = all(math.isfinite(time) for time in times)
         slope = math.log(times[1] / times[0]) / (2 * math.log(FACTOR)) if known else None
         found.append(Parameter(name=name, elasticity=slope))
@@ -196,9 +202,9 @@ def _scaled(name: str, value: float) -> Change:
     return lambda factor: ({name: value * factor}, {})
 
 
-def _time(record: Record, rl: Record, change: tuple[dict[str, Any], dict[str, Any]]) -> float:
+def _time(record: Record, rl: Record, change: tuple[dict[str, Any], dict[str, Any]], ask: Ask) -> float:
     """Step time with overrides of the cluster and fields of the step; infinite where nothing fits. [s]"""
     overrides, fields = change
-    asked = ask_rl({**record, "overrides": {**record.get("overrides", {}), **overrides}}, {**rl, **fields})
+    asked = ask({**record, "overrides": {**record.get("overrides", {}), **overrides}}, {**rl, **fields})
     best = search_rl(asked.task, asked.searches).best
     return math.inf if best is None else best.step_time

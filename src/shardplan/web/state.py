@@ -119,6 +119,8 @@ class FieldError(InputError):
         super().__init__(in_words(error.message), rule=in_words(error.rule), hint=in_words(error.hint))
         self.field = name
         self.is_refusal = isinstance(error, NotRunnableError)
+        self.shows_rule = False
+        """Whether the rule says more than the message."""
 
 
 def in_words(text: str) -> str:
@@ -256,11 +258,24 @@ class PageQuestion:
 
     def put(self) -> PutQuestion:
         """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
-        from shardplan.ask.questions import ask, software_of
+        from shardplan.ask.questions import ask
 
-        model, cluster = self.model_asked(), self.cluster_asked()
+        record = self.record()
         with about_field("gpus"):
             count = whole(self.gpus, "--gpus", most=MOST_ACCELERATORS)
+        try:
+            return ask({**record, "num_accelerators": count})
+        except ShardplanError as error:
+            raise FieldError(error, blamed(error, (*self.job, "gpus", "model"))) from None
+
+    def record(self) -> dict[str, Any]:
+        """What is asked but for the number of accelerators, as :mod:`shardplan.ask.questions` takes it.
+
+        Raises FieldError.
+        """
+        from shardplan.ask.questions import software_of
+
+        model, cluster = self.model_asked(), self.cluster_asked()
         fields: dict[str, Any] = {}
         for name, text in self.job.items():
             with about_field(name):
@@ -269,11 +284,8 @@ class PageQuestion:
             software = software_of([each.strip() for each in self.software.split(",") if each.strip()])
         with about_field("stack"):
             stack = None if self.stack == ANY else named("stack", self.stack)
-        record = {"model": model, "cluster": cluster, "num_accelerators": count, "stack": stack, "software": software}
-        try:
-            return ask({**record, **fields, "profile": self.profile_asked(cluster)})
-        except ShardplanError as error:
-            raise FieldError(error, blamed(error, (*fields, "gpus", "model"))) from None
+        record = {"model": model, "cluster": cluster, "stack": stack, "software": software}
+        return {**record, **fields, "profile": self.profile_asked(cluster)}
 
     def put_search(self, stop: Stop) -> PutQuestion:
         """The question of a search, with its framework chosen. Raises as :meth:`put`."""

@@ -36,7 +36,14 @@ NO_MATTER: Final = re.compile(
 """In such a key that is of something else, or read by a rule."""
 
 
-EXAMPLES: Final = {"response_mean": "800", "unpadded": "yes", "recompute": "full", "kl": "0", "response_max": "512", "mode": "colocate"}
+EXAMPLES: Final = {
+    "response_mean": "800",
+    "unpadded": "yes",
+    "recompute": "full",
+    "kl": "0",
+    "response_max": "512",
+    "mode": "colocate",
+}
 """Values of keys that are asked for, as in a hint."""
 
 

@@ -12,7 +12,9 @@ from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
 from shardplan.ask.questions import estimated, searched
+from shardplan.ask.rl_forms import RlForm
 from shardplan.base.errors import InputError
+from shardplan.base.fields import described
 from shardplan.base.records import Record
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
@@ -127,6 +129,15 @@ def budget_answer(body: Any, cancelled: Cancelled) -> Record:
     asked |= {"stack": stack_of(asked.get("stack", USUAL), reads_files=False)}
     asked |= {"profile": profile_of(asked.get("profile"), reads_files=False)}
     return budget(asked.pop("model"), clusters, **asked).to_dict()
+
+
+def rl_answer(body: Any, cancelled: Cancelled) -> Record:
+    """The best plan of every placement of an RL step."""
+    from shardplan.api.rl import planned
+
+    asked = {"cluster": None} | body.stated()
+    step = {name: asked.pop(name) for name in described(RlForm) if name in asked}
+    return planned(asked, step, reads_files=False, stop=cancelled).to_dict()
 
 
 def _picked(body: Any) -> tuple[PlanFile, Estimate]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from shardplan.ask.forms import HOW, FileForm, QuestionForm, Replaced, SearchForm
+from shardplan.ask.rl_forms import RlForm
 from shardplan.ask.task_forms import BudgetForm, LaunchForm, SimulateForm, StepForm
 from shardplan.base.fields import Described, described
 from shardplan.decide.operations import Operations
@@ -139,9 +140,14 @@ Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
 Scalar = bool | int | float | Name
 Quantity = Annotated[float, Field(gt=0)] | Name
 Pick = Annotated[int, Field(ge=1, le=MOST_LISTED)] | Literal["recommended"]
+Count = Annotated[int, Field(ge=1, le=MAX_NUM_ACCELERATORS)]
 TYPES: Final[dict[str, Any]] = {
     "name or content": Name | dict[str, Any],
-    "count": Annotated[int, Field(ge=1, le=MAX_NUM_ACCELERATORS)],
+    "yes or no": bool | Literal["yes", "no"],
+    "count": Count,
+    "pools": Count
+    | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\+[0-9]{1,9})?$")]
+    | Annotated[list[Count], Field(min_length=1, max_length=MOST_SIDES)],
     "quantity": Quantity,
     "price": Annotated[float, Field(ge=0)] | Name,
     "peaks": dict[Name, Quantity],
@@ -206,6 +212,18 @@ BudgetBody = form_body(
     (BudgetForm, "clusters num_accelerators days money energy batch_ramp"),
     **RUN,
     operations=(OperationsBody | None, Field(None, description="How the cluster is run.")),
+)
+RlBody = form_body(
+    "RlBody",
+    "A step of reinforcement learning: a question of its trainer, and what is generated for it.",
+    SPACE,
+    QUESTION,
+    (RlForm, " ".join(described(RlForm))),
+    **RUN,
+    num_accelerators=(
+        TYPES["pools"],
+        Field(description="Number of accelerators, trainer+generation (64+128), or several sizes to compare."),
+    ),
 )
 
 

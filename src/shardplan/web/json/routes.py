@@ -86,6 +86,14 @@ TASKS: Final = (
     Task("export", "ExportBody", "export/1", "Write a plan as launch files of a training framework."),
     Task("simulate", "SimulateBody", "simulation/1", "Simulate the step of a plan event by event."),
     Task(
+        "rl",
+        "RlBody",
+        "rl/1",
+        "Plan a step of reinforcement learning: how many accelerators train, how many generate, and which wait.",
+        QUESTION
+        | {"prompts": 64, "samples": 8, "response_tokens": "mean=512,max=2k", "placement": "colocated,in-turns"},
+    ),
+    Task(
         "budget",
         "BudgetBody",
         "budget/1",

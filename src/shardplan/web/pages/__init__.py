@@ -54,6 +54,11 @@ DECIDE: Final = View(
     summary="how many accelerators pay, what fits, what else could be trained, which hardware matters, and what a run "
     "costs",
 )
+RL: Final = View(
+    path="/rl",
+    title="RL",
+    summary="how many accelerators train and how many generate in a step of reinforcement learning, and which wait",
+)
 TRUST: Final = View(
     path="/trust",
     title="Trust",
@@ -70,7 +75,7 @@ PUBLISHED: Final = View(
     title="Published models",
     summary="what four published models say to the question, next to our own estimate, and the figures of two papers",
 )
-VIEWS: Final = (PLAN, STEP, DECIDE, TRUST, AUDIT, EXPORT, PUBLISHED)
+VIEWS: Final = (PLAN, STEP, DECIDE, RL, TRUST, AUDIT, EXPORT, PUBLISHED)
 """In the order of the navigation."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -98,24 +98,39 @@ async def whole(request: Request) -> HTMLResponse:
 async def the_answer(request: Request) -> HTMLResponse:
     """The answer of one decision."""
     asked = await Decision.of(request)
-    ticket = dict(await given_in(request)).get("ticket", "")
-    board: OrderedDict[str, tuple[int, int]] = _board(request)
-
-    def progress(done: int, of: int) -> None:
-        if TICKET.fullmatch(ticket):
-            board[ticket] = (done, of)
-            while len(board) > MOST_TICKETS:
-                board.popitem(last=False)
-
+    noted = await noting(request)
     shown = await answered(
         request,
-        lambda stop: ANSWERS[asked.name](asked.question, asked.values, stop, progress),
+        lambda stop: ANSWERS[asked.name](asked.question, asked.values, stop, noted.progress),
         key=asked.key(),
         patience=PATIENCE,
     )
-    board.pop(ticket, None)
+    noted.end()
     where = f"/decide?{asked.question.query()}&{urlencode(asked.own())}"
     return fragment(request, "decide_answer.html", address=where, asked=asked, question=asked.question, **shown)
+
+
+class Noting(NamedTuple):
+    """How far one answer has come, which its page asks for by a ticket."""
+
+    board: OrderedDict[str, tuple[int, int]]
+    ticket: str
+
+    def progress(self, done: int, of: int) -> None:
+        """Notes it."""
+        if TICKET.fullmatch(self.ticket):
+            self.board[self.ticket] = (done, of)
+            while len(self.board) > MOST_TICKETS:
+                self.board.popitem(last=False)
+
+    def end(self) -> None:
+        """The answer is there."""
+        self.board.pop(self.ticket, None)
+
+
+async def noting(request: Request) -> Noting:
+    """Where the answer to a request notes how far it has come."""
+    return Noting(_board(request), dict(await given_in(request)).get("ticket", ""))
 
 
 def _board(request: Request) -> OrderedDict[str, tuple[int, int]]:

@@ -1,6 +1,6 @@
 // Fields of the chosen decision; progress of a long answer, and a button that stops it.
 
-const form = document.getElementById("decide-form");
+const form = document.querySelector("form[data-counts]"); // what its progress counts: questions, placements
 const panel = document.getElementById("under-way");
 const bar = document.getElementById("far");
 const text = document.getElementById("far-text");
@@ -33,7 +33,7 @@ async function look() {
   if (answer.of > 0) {
     bar.max = answer.of;
     bar.value = answer.done;
-    text.textContent = `${answer.done} of ${answer.of} questions`;
+    text.textContent = `${answer.done} of ${answer.of} ${form.dataset.counts}`;
   }
   timer = setTimeout(look, EVERY);
 }
