@@ -46,7 +46,8 @@ def _sections(found: RlValidation) -> Iterator[str]:
     yield _table([*left.by_family.items(), ("all", left.all)])
     yield (
         f"Of {left.order.pairs} pairs of steps of one family that differ by more than 5 %, "
-        f"{percent(left.order.share)} are in order. They differ in placement, count, release, precision or model."
+        f"{percent(left.order.share or 0.0)} are in order. "
+        "They differ in placement, count, release, precision or model."
     )
     inside = found.coverage
     if inside is not None:
@@ -94,7 +95,9 @@ def _table(rows: Iterable[tuple[str, Errors]]) -> str:
     lines = [f"| {' | '.join(COLUMNS)} |", "|---|--:|--:|--:|--:|"]
     for name, errors in rows:
         bias = "" if errors.bias is None else f"{100 * errors.bias:+.1f} %"
-        lines.append(f"| {name} | {errors.n} | {percent(errors.median)} | {percent(errors.p90)} | {bias} |")
+        lines.append(
+            f"| {name} | {errors.n} | {percent(errors.median or 0.0)} | {percent(errors.p90 or 0.0)} | {bias} |"
+        )
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from shardplan.base.fields import replace
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.rl.engine import Engine, Replica
-from shardplan.rl.generation import Answers, Pool
+from shardplan.rl.generation import Responses, RolloutPool
 from shardplan.rl.lengths import Lengths
 from shardplan.rl.steps import PhaseTimes, cycle_of
 from shardplan.rl.trainer import Packing, Trained
@@ -30,11 +30,13 @@ def question(cluster: str = "dgx-h100") -> Question:
     return ask({**record, "sequence_length": 4096, "global_batch_size": 8, "stack": "megatron-bridge"}).question
 
 
-def pool(lengths: Lengths, *, prompts: int = 4, samples: int = 4, replicas: int = 1, cluster: str = "dgx-h100") -> Pool:
+def pool(
+    lengths: Lengths, *, prompts: int = 4, samples: int = 4, replicas: int = 1, cluster: str = "dgx-h100"
+) -> RolloutPool:
     asked = question(cluster)
     engine = Engine(model=asked.model, cluster=asked.cluster, replica=Replica())
-    answers = Answers(prompts=prompts, samples=samples, prompt_tokens=128, lengths=lengths)
-    return Pool(engine=engine, num_replicas=replicas, answers=answers, memory=60e9)
+    answers = Responses(prompts=prompts, samples=samples, prompt_tokens=128, lengths=lengths)
+    return RolloutPool(engine=engine, num_replicas=replicas, answers=answers, memory=60e9)
 
 
 def test_one_replica_and_equal_lengths_give_the_closed_form() -> None:
@@ -92,7 +94,7 @@ def test_times_scale_with_all_phases(factor: int) -> None:
 
 def test_the_trainer_takes_as_long_for_twice_the_answers_of_half_the_length() -> None:
     def trained(prompts: int, mean: int) -> Trained:
-        answers = Answers(prompts=prompts, samples=16, prompt_tokens=0, lengths=Lengths(mean=mean, cap=4096))
+        answers = Responses(prompts=prompts, samples=16, prompt_tokens=0, lengths=Lengths(mean=mean, cap=4096))
         packing = Packing(answers=answers, pack_tokens=4096, updates=1)
         return Trained.of(question(), Plan(), packing)
 
@@ -104,5 +106,5 @@ def test_packs_hold_their_answers() -> None:
     """Answers of 60 % of a pack do not share one; those of 10 % fill it."""
     for tokens, filled in ((600, 0.6), (100, 1.0)):
         lengths = Lengths(mean=tokens, cap=1000, spread=0.0, endless=0.0)
-        answers = Answers(prompts=40, samples=1, prompt_tokens=0, lengths=lengths)
+        answers = Responses(prompts=40, samples=1, prompt_tokens=0, lengths=lengths)
         assert Packing(answers=answers, pack_tokens=1000, updates=1).filled == pytest.approx(filled, abs=0.01)

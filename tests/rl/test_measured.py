@@ -7,6 +7,7 @@ from pathlib import Path
 
 import generate_rl_accuracy
 import pytest
+from generate_accuracy import is_current
 
 from shardplan.base.errors import InputError
 from shardplan.rl.accuracy import band_of, in_order, left_out, left_out_errors, nearest, validate_rl
@@ -94,4 +95,4 @@ def test_pairs_are_of_one_family_and_differ_clearly() -> None:
 def test_the_page_is_what_the_program_would_write() -> None:
     folder = Path(generate_rl_accuracy.__file__).parent
     written = {generate_rl_accuracy.PAGE: generate_rl_accuracy.text()}
-    assert generate_rl_accuracy.is_current(written, folder), "run docs/generate_rl_accuracy.py"
+    assert is_current(written, folder), "run docs/generate_rl_accuracy.py"

@@ -21,11 +21,11 @@ from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
 from shardplan.rl.accuracy import band_of, nearest
-from shardplan.rl.observed import Difference
+from shardplan.rl.observed import MeasuredPart
 from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
 from shardplan.rl.task import PLACEMENTS, RlTask
-from shardplan.rl.variants import Parameter, Run, Variant
+from shardplan.rl.variants import RlRun, RlVariant, StepParameter
 
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("generation", PALETTE[0]),
@@ -88,15 +88,15 @@ COLUMNS: Final = (
 class More(NamedTuple):
     """What was asked beside the best plan."""
 
-    sizes: Sequence[Variant] = ()
+    sizes: Sequence[RlVariant] = ()
     """Several numbers of accelerators."""
-    changed: Sequence[Variant] = ()
+    changed: Sequence[RlVariant] = ()
     """The step after each change."""
-    parameters: Sequence[Parameter] = ()
+    parameters: Sequence[StepParameter] = ()
     """How the step follows hardware and answers."""
-    run: Run | None = None
+    run: RlRun | None = None
     """All steps, for days and money."""
-    observed: Sequence[Difference] = ()
+    observed: Sequence[MeasuredPart] = ()
     """What was measured."""
 
 
@@ -315,10 +315,10 @@ PARAMETERS: Final = (
 )
 
 
-def variant_columns(run: Run | None) -> list[Column]:
+def variant_columns(run: RlRun | None) -> list[Column]:
     """Columns of steps that differ in one respect: the best plan of each, and the run of it."""
 
-    def of_best(value: Callable[[RlPlan], Any]) -> Callable[[Variant], Any]:
+    def of_best(value: Callable[[RlPlan], Any]) -> Callable[[RlVariant], Any]:
         return lambda variant: None if variant.best is None else value(variant.best)
 
     columns = [
@@ -371,7 +371,7 @@ def _run_lines(result: RlResult, best: RlPlan | None, more: More) -> list[Block]
     return [Line(f"No size is done in {run.days:g} days.", "Run", "bad")]
 
 
-def _says(observed: Sequence[Difference]) -> list[Block]:
+def _says(observed: Sequence[MeasuredPart]) -> list[Block]:
     return [Bullets([f"{each.part}, {each.says}" for each in observed])]
 
 

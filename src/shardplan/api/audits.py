@@ -130,7 +130,7 @@ def audit_rl(
     return None if step is None else RlAuditAnswer(**field_values(RlAudit, step))
 
 
-def _ask(
+def _ask(  # noqa: PLR0917  # as the two functions above take them
     files: Sequence[str | os.PathLike[str]],
     root: str | os.PathLike[str] | None,
     num_accelerators: int | None,

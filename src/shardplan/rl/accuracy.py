@@ -18,7 +18,7 @@ import numpy as np
 from shardplan.ask.names import cluster_of, model_of
 from shardplan.base.fields import dataclass
 from shardplan.calibrate.errors import CLEAR_DIFFERENCE, Errors, Inside, errors_of, grouped, inside_of
-from shardplan.rl.measured import PARTS, SHIPPED_STEPS, MeasuredStep, Priced, Unpriced, price_all, shipped_steps
+from shardplan.rl.measured import PARTS, SHIPPED_STEPS, MeasuredRlStep, Priced, Unpriced, price_all, shipped_steps
 from shardplan.rl.search import RlPlan
 
 LEFT_OUT: Final = SHIPPED_STEPS.with_name("rl_left_out.csv")
@@ -40,10 +40,10 @@ WIDER: Final = 1.3
 NUM_NEAREST: Final = 3
 
 
-class Seen(NamedTuple):
+class SeenSteps(NamedTuple):
     """A published step with the error by constants that never saw its family."""
 
-    step: MeasuredStep
+    step: MeasuredRlStep
     error: float
     """ln(predicted / measured)."""
     generation: str
@@ -64,7 +64,7 @@ class RlBand(NamedTuple):
 class Near(NamedTuple):
     """A published step that is like a plan."""
 
-    seen: Seen
+    seen: SeenSteps
 
     @property
     def text(self) -> str:
@@ -78,7 +78,7 @@ class Near(NamedTuple):
         )
 
 
-def _both(step: MeasuredStep) -> str:
+def _both(step: MeasuredRlStep) -> str:
     return f"{step.num_train} + {step.num_rollout}"
 
 
@@ -90,11 +90,11 @@ def left_out_errors() -> Mapping[str, float]:
 
 
 @cache
-def seen_steps() -> tuple[Seen, ...]:
+def seen_steps() -> tuple[SeenSteps, ...]:
     """The published steps that are described in full."""
     errors = left_out_errors()
     return tuple(
-        Seen(step, errors[step.id], _generation(step.cluster), _is_moe(step.model))
+        SeenSteps(step, errors[step.id], _generation(step.cluster), _is_moe(step.model))
         for step in shipped_steps()
         if step.id in errors
     )
@@ -116,7 +116,7 @@ def band_of(plan: RlPlan) -> RlBand:
     return _band(seen_steps(), plan.placement, question.cluster.accelerator.generation, is_moe=question.model.is_moe)
 
 
-def _band(rows: Sequence[Seen], placement: str, generation: str, *, is_moe: bool) -> RlBand:
+def _band(rows: Sequence[SeenSteps], placement: str, generation: str, *, is_moe: bool) -> RlBand:
     families = grouped(rows, lambda row: row.step.family)
     errors, weights = [-UNSEEN, UNSEEN], [0.25, 0.25]
     for family in families.values():
@@ -147,7 +147,7 @@ def nearest(plan: RlPlan) -> tuple[Near, ...]:
     """The published steps that are most like a plan."""
     question = plan.trained.priced.question
 
-    def distance(row: Seen) -> float:
+    def distance(row: SeenSteps) -> float:
         counts = abs(math.log2(((row.step.num_train or 1) + (row.step.num_rollout or 1)) / _counted(plan)))
         alike = (
             3.0 * (row.step.model == question.model.name)
@@ -251,7 +251,7 @@ def left_out() -> LeftOut:
     )
 
 
-def validate_rl(steps: Iterable[MeasuredStep]) -> RlValidation:
+def validate_rl(steps: Iterable[MeasuredRlStep]) -> RlValidation:
     """Predictions of measured steps."""
     priced, unpriced = price_all(steps)
     return RlValidation(priced=tuple(priced), unpriced=tuple(unpriced))

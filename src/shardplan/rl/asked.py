@@ -20,7 +20,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import number, pairs_of, whole
 from shardplan.planner.stopping import Stop
 from shardplan.rl.engine import WEIGHT_BYTES
-from shardplan.rl.generation import Answers
+from shardplan.rl.generation import Responses
 from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
 from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
 from shardplan.rl.trainer import Packing
@@ -204,10 +204,10 @@ def _first_values(fix: Any) -> dict[str, Any] | None:
     return None if fix is None else {str(name): value for name, value in fix.items()}
 
 
-def _answers(rl: Record, *, reads_files: bool) -> Answers:
+def _answers(rl: Record, *, reads_files: bool) -> Responses:
     given = rl["response_tokens"]
     lengths = given if isinstance(given, Lengths) else lengths_of(str(given), reads_files=reads_files)
-    return Answers(
+    return Responses(
         prompts=int(rl["prompts"]),
         samples=int(rl["samples"]),
         prompt_tokens=int(rl.get("prompt_tokens") or PROMPT_TOKENS),

@@ -83,7 +83,7 @@ class Transfer(NamedTuple):
         return math.log(found / self.measured)
 
 
-class Fitted(NamedTuple):
+class FittedRates(NamedTuple):
     """The constants, and errors with each family left out."""
 
     values: dict[str, float]
@@ -124,7 +124,7 @@ def _transfer(row: Mapping[str, str]) -> Transfer | None:
     )
 
 
-def fit() -> Fitted:
+def fit() -> FittedRates:
     """The constants from all rows, and the errors of each family by constants from the others."""
     priced = [each for each in price_all(shipped_steps())[0] if each.step.tier != "B"]
     names, start = tuple(PRIORS), np.log(list(PRIORS.values()))
@@ -142,7 +142,7 @@ def fit() -> Fitted:
         left_out |= {each.step.id: float(found[3 * at]) for at, each in enumerate(priced) if each.step.family == family}
         rows = zip(measured_transfers(), found[3 * len(priced) :], strict=True)
         transfers |= {row.id: float(error) for row, error in rows if row.family == family}
-    return Fitted(_values(names, theta), left_out, transfers)
+    return FittedRates(_values(names, theta), left_out, transfers)
 
 
 def _values(names: Sequence[str], theta: Array) -> dict[str, float]:

@@ -18,7 +18,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan_numbers import Setting
 from shardplan.planner.stopping import SearchStopped
 from shardplan.rl.engine import Engine, Replica
-from shardplan.rl.generation import Generated, Pool
+from shardplan.rl.generation import Generated, RolloutPool
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
 from shardplan.rl.task import PLACEMENTS, RlTask
 from shardplan.rl.trainer import Trained
@@ -46,7 +46,7 @@ class RlPlan:
     num_rollout: int
     trained: Trained
     """The trainer's plan and what it takes."""
-    pool: Pool
+    pool: RolloutPool
     """The replicas that generate."""
     generated: Generated
     cycle: Cycle
@@ -125,7 +125,7 @@ class PlacementSearch:
         self.task, self.searches = task, searches
         self.facts: EngineFacts = engine_facts(task.engine)
         self.known_trainers: dict[int, Trained | str] = {}
-        self.known_pools: dict[tuple[int, bool], list[tuple[Pool, Generated]]] = {}
+        self.known_pools: dict[tuple[int, bool], list[tuple[RolloutPool, Generated]]] = {}
         self.known_engines: dict[Replica, Engine] = {}
 
     def best(self, placement: str) -> tuple[RlPlan | None, str]:
@@ -207,7 +207,7 @@ class PlacementSearch:
             for each in times
         )
 
-    def _times(self, trains: float, pool: Pool, generated: Generated) -> PhaseTimes:
+    def _times(self, trains: float, pool: RolloutPool, generated: Generated) -> PhaseTimes:
         """Phases of a step with two pools, all of the trainer's in one."""
         method = self.task.transfer or "sharded"
         return PhaseTimes(
@@ -257,7 +257,7 @@ class PlacementSearch:
         plans = [self.plan(placement, (num_train, num_rollout), trained, each) for each in pools]
         return min(plans, key=lambda each: each.step_time), ""
 
-    def plan(self, placement: str, split: Split, trained: Trained, laid_out: tuple[Pool, Generated]) -> RlPlan:
+    def plan(self, placement: str, split: Split, trained: Trained, laid_out: tuple[RolloutPool, Generated]) -> RlPlan:
         """A trainer's plan and a layout of generation under a placement."""
         pool, generated = laid_out
         task, shares = self.task, not PLACEMENTS[placement].two_pools
@@ -287,7 +287,7 @@ class PlacementSearch:
             usable_memory=usable,
         )
 
-    def _memory(self, trained: Trained, pool: Pool, states: float) -> float:
+    def _memory(self, trained: Trained, pool: RolloutPool, states: float) -> float:
         """What trainer and engine hold of a shared accelerator in the fuller of their phases. [bytes]"""
         task, engine = self.task, pool.memory + self.facts.reserved
         training = float(trained.priced.peak_memory_bytes) + (engine if task.engine_stays else self.facts.asleep)
@@ -321,10 +321,10 @@ class PlacementSearch:
         except ShardplanError as error:
             return error.message
 
-    def pools(self, num_rollout: int, *, shares: bool) -> list[tuple[Pool, Generated]]:
+    def pools(self, num_rollout: int, *, shares: bool) -> list[tuple[RolloutPool, Generated]]:
         """Layouts of generation on this many accelerators that fit, with what they take."""
         if (num_rollout, shares) not in self.known_pools:
-            found: list[tuple[Pool, Generated]] = []
+            found: list[tuple[RolloutPool, Generated]] = []
             for pp, most in self._kinds_of_layout():
                 found = found or list(self._layouts(num_rollout, pp, most, shares=shares))
             self.known_pools[num_rollout, shares] = found
@@ -357,13 +357,15 @@ class PlacementSearch:
         yield 1, max(TENSOR_DEGREES)
         yield from ((pp, domain) for pp in PIPELINE_DEGREES)
 
-    def _layouts(self, num_rollout: int, pp: int, most: int, *, shares: bool) -> Iterator[tuple[Pool, Generated]]:
+    def _layouts(
+        self, num_rollout: int, pp: int, most: int, *, shares: bool
+    ) -> Iterator[tuple[RolloutPool, Generated]]:
         task = self.task
         memory = task.generating.accelerator.memory_bytes
         share = task.memory_share or (self.facts.colocated_share if shares else self.facts.awake_share)
         for replica in replicas_of(task, num_rollout, pp, most):
             engine = self._engine(replica)
-            pool = Pool(
+            pool = RolloutPool(
                 engine=engine,
                 num_replicas=num_rollout // replica.num_accelerators,
                 answers=task.answers,

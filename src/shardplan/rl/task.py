@@ -12,7 +12,7 @@ from shardplan.base.words import joined
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
-from shardplan.rl.generation import Answers
+from shardplan.rl.generation import Responses
 from shardplan.rl.trainer import Packing
 
 Placement = Literal["colocated", "partial", "in-turns", "one-step-off", "async"]
@@ -74,7 +74,7 @@ class RlTask:
 
     question: Question
     """Trainer on all accelerators that it may use; its job gives precision, optimizer and software."""
-    answers: Answers
+    answers: Responses
     packing: Packing
     algorithm: str = "grpo"
     old_pass: bool = True

@@ -18,7 +18,7 @@ from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.rl.generation import Answers
+from shardplan.rl.generation import Responses
 
 MOST_PACKED: Final = 512
 """Answers of which the packing is worked out; of more it is much the same."""
@@ -28,7 +28,7 @@ MOST_PACKED: Final = 512
 class Packing:
     """How the answers of an RL step become sequences of the trainer."""
 
-    answers: Answers
+    answers: Responses
     pack_tokens: int
     """Tokens of a packed sequence."""
     updates: int

@@ -1,4 +1,4 @@
-"""The step of a launch file: its trainer's plan and its engines as they are, priced as ``shardplan rl`` prices its own."""
+"""The step of a launch file: its trainer's plan and its engines as they are, priced as ``shardplan rl`` does."""
 
 from __future__ import annotations
 
@@ -84,12 +84,13 @@ def _model(facts: Facts, ask: Ask) -> ModelConfig | None:
 
 OPEN: Final = (
     "prompts", "samples", "response_max", "response_mean", "micro_answers", "micro_batch_size", "num_accelerators",
-    "nodes", "per_node", "rollout_accelerators", "rollout_tp", "rollout_pp", "rollout_ep", "tp", "pp", "cp", "ep", "etp",
-    "vp", "sharding", "recompute", "stage_layers", "mode", "critic_model", "pack_tokens", "mini_batch", "mini_prompts",
-    "tokens_per_accelerator", "memory_share", "engine", "advantage", "dynamic", "unpadded", "colocated", "packing",
-    "window", "prompt_max", "updates", "epochs", "kl_loss", "kl_reward", "kl", "zero", "engines", "async", "backend",
-    "states_leave", "optimizer_leaves", "accumulation", "uses_engine", "lora", "turns", "reward_model", "recompute_modules",
-    "recompute_granularity", "sequence_parallel", "sharding_degree", "offload_always", "hybrid_offload",
+    "nodes", "per_node", "rollout_accelerators", "rollout_tp", "rollout_pp", "rollout_ep", "tp", "pp", "cp", "ep",
+    "etp", "vp", "sharding", "recompute", "stage_layers", "mode", "critic_model", "pack_tokens", "mini_batch",
+    "mini_prompts", "tokens_per_accelerator", "memory_share", "engine", "advantage", "dynamic", "unpadded",
+    "colocated", "packing", "window", "prompt_max", "updates", "epochs", "kl_loss", "kl_reward", "kl", "zero",
+    "engines", "async", "backend", "states_leave", "optimizer_leaves", "accumulation", "uses_engine", "lora", "turns",
+    "reward_model", "recompute_modules", "recompute_granularity", "sequence_parallel", "sharding_degree",
+    "offload_always", "hybrid_offload",
 )  # fmt: skip
 """What a step cannot do without, of what a file may leave open."""
 

@@ -157,7 +157,8 @@ def _case(record: Mapping[str, Any], number: int, row: Mapping[str, Any]) -> RlC
     assert cluster is not None
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row["plan"]["plan"].items()}
     known = described(Plan)
-    plan = Plan(**{name: value for name, value in fields.items() if name in known})
+    stated: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
+    plan = Plan(**stated)
     return RlCase(model=model, cluster=cluster, rl=record["rl"], row=row, plan=plan, number=number)
 
 
@@ -390,8 +391,8 @@ def _nemo(case: RlCase) -> str:
     if backend == "fsdp":
         parallel = {"tensor_parallel_size": plan.tp, "context_parallel_size": plan.cp}
         policy["dtensor_cfg"] |= {
-            **parallel, "sequence_parallel": plan.sequence_parallel, "activation_checkpointing": plan.recompute == "full",
-            "cpu_offload": False,
+            **parallel, "sequence_parallel": plan.sequence_parallel, "cpu_offload": False,
+            "activation_checkpointing": plan.recompute == "full",
         }  # fmt: skip
     else:
         again = _megatron_recompute(case)

@@ -109,7 +109,7 @@ def _owner(launch: Launch) -> str | None:
         program = launch.program.rpartition("/")[2]
         is_named = program in dialect.record["programs"] or launch.program in dialect.record["programs"]
         if name == "ms-swift":
-            if "swift" in launch.launchers + (program,) and _rlhf_type(settings) in ("grpo", "ppo"):
+            if "swift" in (*launch.launchers, program) and _rlhf_type(settings) in ("grpo", "ppo"):
                 return name
         elif name == "trl" and "grpo" in program.lower() and settings.has("num_generations"):
             return name

@@ -349,7 +349,7 @@ def _slime(own: Rules) -> None:
         raise own.refuse(
             own.said("train_backend"), "slime's Megatron backend is read", "--given train_backend=megatron"
         )
-    facts.derive("unpadded", True, "slime packs without padding")
+    facts.derive("unpadded", "yes", "slime packs without padding")
     if own.on("dynamic"):
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
         if tokens:
