@@ -23,7 +23,7 @@ import numpy as np
 
 from shardplan.base.fields import dataclass
 from shardplan.calibrate.constants import Free, Vector, profiles_at
-from shardplan.calibrate.defaults import Refit, refit, residuals_of
+from shardplan.calibrate.defaults import Refit, refit, residuals_of, shipped_moves
 from shardplan.calibrate.errors import Errors, errors_of
 from shardplan.calibrate.fit import Fit, evidence_of, fit
 from shardplan.calibrate.left_out import configurations_of, residual_of
@@ -32,6 +32,7 @@ from shardplan.calibrate.runs.families import team_of
 from shardplan.calibrate.user import user_constants
 from shardplan.estimation.band import KnownErrors, band_among, described
 from shardplan.estimation.band import errors_of as errors_of_runs
+from shardplan.estimation.gaps import Gap
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import load_profile
 from shardplan.inputs.readers.residuals import Residual
@@ -65,6 +66,15 @@ class Banded:
     """Median of the logarithm of the upper over the lower end."""
 
 
+class Known(NamedTuple):
+    """What a run's bands are made of, whichever runs are drawn."""
+
+    run: Residual
+    doubts: tuple[Gap, ...]
+    before: list[float]
+    """Ends of its band without runs of its team."""
+
+
 class Draw(NamedTuple):
     """The runs that a draw leaves, before and after the fit to those drawn: a column each."""
 
@@ -74,7 +84,7 @@ class Draw(NamedTuple):
     """Logarithms of the lower and the upper ends: runs x (before, after) x ends."""
 
 
-def learnt_from(found: Refit, *, num_runs: int = 6, draws: int = 5) -> tuple[FewRuns, ...]:
+def learnt_from(found: Refit, *, num_runs: int = 6, draws: int = 20) -> tuple[FewRuns, ...]:
     """Every team with enough timed runs on one accelerator; ``draws``: how often its runs are drawn anew."""
     teams: dict[str, dict[str, list[PosedRun]]] = defaultdict(lambda: defaultdict(list))
     published = residuals_of(found)
@@ -88,7 +98,9 @@ def learnt_from(found: Refit, *, num_runs: int = 6, draws: int = 5) -> tuple[Few
     for name, cases in asked:
         frees = constants_without(found.fit, name, cases[0].asked.question.cluster.accelerator)
         others = errors_of_runs([run for run in published if run.team != name], "time")
-        learnt.append(_learnt(name, cases, [_drawn(frees, cases, others, num_runs, seed) for seed in range(draws)]))
+        known = [_known(case, others) for case in cases]
+        drawn = [_drawn(frees, cases, known, others, num_runs=num_runs, seed=seed) for seed in range(draws)]
+        learnt.append(_learnt(name, cases, drawn))
     return tuple(learnt)
 
 
@@ -131,40 +143,56 @@ def constants_without(found: Fit, team: str, part: Accelerator) -> tuple[Free, .
     )
 
 
-def _drawn(frees: Sequence[Free], cases: Sequence[PosedRun], others: KnownErrors, num_runs: int, seed: int) -> Draw:
-    """The runs that a draw leaves; ``others``: errors of the other teams' runs."""
+def _known(case: PosedRun, others: KnownErrors) -> Known:
+    run = _as_residual(case)
+    doubts = described(run)
+    return Known(run, doubts, _ends(run, doubts, others, ()))
+
+
+def _drawn(
+    frees: Sequence[Free],
+    cases: Sequence[PosedRun],
+    known: Sequence[Known],
+    others: KnownErrors,
+    *,
+    num_runs: int,
+    seed: int,
+) -> Draw:
+    """The runs that a draw leaves; ``known``: of all cases, ``others``: errors of the other teams' runs."""
     configurations = configurations_of(cases)
     names = sorted(set(configurations))
     drawn = {*random.Random(seed).sample(names, min(num_runs, len(names) - 1))}  # noqa: S311 - a draw that can be repeated
-    seen = [case for case, name in zip(cases, configurations, strict=True) if name in drawn]
-    rest = [case for case, name in zip(cases, configurations, strict=True) if name not in drawn]
+    chosen = [place for place, name in enumerate(configurations) if name in drawn]
+    rest = [place for place, name in enumerate(configurations) if name not in drawn]
+    seen = [cases[place] for place in chosen]
     folds = [case.asked.run.id for case in seen]
     fitted = fit(frees, evidence_of(seen, frees, folds, by_family=False), (None, *folds))
     moves = np.stack([np.zeros(len(frees)), fitted.theta[0]])
-    errors = log_ratios(rest, profiles_at(frees, moves))[0]
-    own = _own_errors(frees, fitted, seen, folds)
-    return Draw(errors, np.asarray([_ends(_as_residual(case, 0.0), others, own) for case in rest]))
+    errors = log_ratios([cases[place] for place in rest], profiles_at(frees, moves))[0]
+    own = _own_errors(fitted, seen, [known[place].run for place in chosen])
+    ends = [(known[place].before, _ends(known[place].run, known[place].doubts, others, own)) for place in rest]
+    return Draw(errors, np.asarray(ends))
 
 
-def _own_errors(frees: Sequence[Free], fitted: Fit, seen: Sequence[PosedRun], folds: Sequence[str]) -> list[Residual]:
+def _own_errors(fitted: Fit, seen: Sequence[PosedRun], runs: Sequence[Residual]) -> list[Residual]:
     """Every run that was drawn, by constants fitted to the others."""
-    places = [fitted.folds.index(name) for name in folds]
-    times = log_ratios(seen, profiles_at(frees, fitted.theta))[0][np.arange(len(seen)), places]
-    runs = [_as_residual(case, float(time)) for case, time in zip(seen, times, strict=True)]
-    return [run._replace(family=f"own:{run.id}", team="") for run in runs]
+    places = [fitted.folds.index(run.id) for run in runs]
+    times = log_ratios(seen, profiles_at(fitted.frees, fitted.theta))[0][np.arange(len(seen)), places]
+    timed = zip(runs, times.tolist(), strict=True)
+    return [run._replace(family=f"own:{run.id}", team="", time=time) for run, time in timed]
 
 
-def _as_residual(case: PosedRun, time: float) -> Residual:
+def _as_residual(case: PosedRun) -> Residual:
+    """The run without an error."""
     generation = case.asked.question.cluster.accelerator.generation
-    found = residual_of(case, time, math.nan, case.shares({generation: load_profile(generation)}), time)
+    found = residual_of(case, 0.0, math.nan, case.shares({generation: load_profile(generation)}), 0.0)
     return found._replace(first_time=None)
 
 
-def _ends(run: Residual, others: KnownErrors, own: Sequence[Residual]) -> list[list[float]]:
-    """Logarithms of the ends of a run's band, before and after."""
-    part, doubts = run.features.accelerator, described(run)
-    bands = [band_among(run.features, part, others, own=each, doubts=doubts) for each in ((), own)]
-    return [[math.log(band.low), math.log(band.high)] for band in bands]
+def _ends(run: Residual, doubts: Sequence[Gap], others: KnownErrors, own: Sequence[Residual]) -> list[float]:
+    """Logarithms of the ends of a run's band."""
+    band = band_among(run.features, run.features.accelerator, others, own=own, doubts=doubts)
+    return [math.log(band.low), math.log(band.high)]
 
 
 def row(found: FewRuns) -> dict[str, object]:
@@ -204,12 +232,13 @@ def _errors(each: dict[str, Any], name: str) -> str:
 
 
 def main() -> None:
-    """Fits without each team, then to some runs of it."""
+    """The shipped fits without each team, then fits to some runs of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--draws", type=int, default=20)
     given = parser.parse_args()
-    found = learnt_from(refit(), num_runs=given.runs, draws=given.draws)
+    fits = np.stack([*shipped_moves().values()])
+    found = learnt_from(refit(start=fits, iterations=0), num_runs=given.runs, draws=given.draws)
     record = {"runs": given.runs, "draws": given.draws, "teams": [row(each) for each in found]}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
-    from shardplan.api.audits import AuditAnswer, audit
+    from shardplan.api.audits import AuditAnswer, RlAuditAnswer, audit, audit_rl
     from shardplan.api.budgets import BudgetAnswer, budget
     from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.decisions import (
@@ -103,6 +103,7 @@ __all__ = [
     "Question",
     "ResumeAnswer",
     "RlAnswer",
+    "RlAuditAnswer",
     "Robustness",
     "ScaleAnswer",
     "SearchAnswer",
@@ -117,6 +118,7 @@ __all__ = [
     "UnknownNameError",
     "WhatIfAnswer",
     "audit",
+    "audit_rl",
     "budget",
     "cluster_of_accelerator",
     "default_job",
@@ -149,7 +151,7 @@ _MODULES = {
     "decide.operations": ("Operations",),
     "base.errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
-    "api.audits": ("AuditAnswer", "audit"),
+    "api.audits": ("AuditAnswer", "RlAuditAnswer", "audit", "audit_rl"),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": (
         "FitAnswer",

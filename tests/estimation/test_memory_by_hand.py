@@ -29,7 +29,15 @@ KEPT = ActivationMemory(
     first_share=0.25,
 )  # fmt: skip
 STATES = StateMemory(
-    weights=2.0, gradients=40.0, optimizer=12.0, fleeting=40.0, early=1.0, whole=3.0, update=50.0, on_host=0.0
+    weights=2.0,
+    gradients=40.0,
+    optimizer=12.0,
+    fleeting=40.0,
+    early=1.0,
+    whole=3.0,
+    update=50.0,
+    on_host=0.0,
+    companion=0.0,
 )
 LAYERS = replace(
     WORK, sum=replace(WORK.sum, kept_bytes=100.0, freed_bytes=60.0), kept_of_layer=25.0, freed_of_part=15.0

@@ -41,7 +41,7 @@ def test_labels_and_groups() -> None:
     assert term_label("dp_communication") == "dp communication"
     assert term_label("bubble") == TERMS["bubble"].label == "pipeline bubble"
     assert term_label("new_term") == "new term"
-    assert keys_of("arithmetic", "passes") == ("matmul", "attention", "memory_bound", "recompute")
+    assert keys_of("arithmetic", "passes") == ("matmul", "attention", "memory_bound", "recompute", "companion")
     assert all(key.endswith("_communication") for key in keys_of("communication"))
 
 

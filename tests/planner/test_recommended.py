@@ -38,6 +38,7 @@ from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
 from shardplan.planner.tied import ROOM_FACTOR, has_headroom
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
+from shardplan.reports.recommendation import against_fastest, reason, recommendation
 
 SAME = 1e-9
 """Share by which numbers differ that are the same."""
@@ -257,15 +258,20 @@ def test_the_plan_to_take_is_that_of_the_rule_for_every_plan_under_all_software(
     assert pessimistic_time(question, found) <= least * (1 + ALIKE_TIME) ** 2 * (1 + SAME)
 
 
-def test_a_mixture_in_fp8_is_answered_alike_when_pruned() -> None:
-    """Its fastest plan is untested; the plan to take costs no more than a tie."""
-    asked = shardplan.question(*QWEN, **FP8)
+def test_a_mixture_in_fp8_is_answered_with_a_plan_that_runs_show() -> None:
+    """The fastest plan is untested and has room in memory, so that nothing but the record speaks against it."""
+    asked = shardplan.question("deepseek-v3", "dgx-h100", 512, **FP8 | {"routing": "learned"})
     answer, pruned = (search_question(asked, stack=MEGATRON, offers=False, prune=each) for each in (False, True))
     taken, fastest = answer.recommended, answer.estimates[0]
     assert taken is not None
     assert not all_tested(MEGATRON, asked.setting, [fastest.plan]).any()
+    assert taken.untested == ()
     assert taken.step_time <= fastest.step_time * tie_factor()
     assert pruned.recommended == taken
+    assert answer.ties is not None
+    found = recommendation(answer.ties, answer.estimates)
+    assert against_fastest(found) == "no test or recipe shows that it runs"
+    assert "a test, recipe or run shows that it works" in reason(found)
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (1.0, 0.5, 0.25)])

@@ -159,4 +159,4 @@ def test_no_room_for_a_sequence_is_no_layout() -> None:
     tight = replace(one.task.question.cluster.accelerator, memory_bytes=7e9)
     cluster = replace(one.task.question.cluster, accelerator=tight)
     search = PlacementSearch(replace(one.task, rollout_cluster=cluster), one.searches)
-    assert [pool.engine.replica.tp for pool, _ in search._pools(32, shares=False)] == [2, 4, 8]
+    assert [pool.engine.replica.tp for pool, _ in search.pools(32, shares=False)] == [2, 4, 8]

@@ -20,11 +20,12 @@ from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
-from shardplan.rl.observed import Difference
+from shardplan.rl.accuracy import band_of, nearest
+from shardplan.rl.observed import MeasuredPart
 from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
 from shardplan.rl.task import PLACEMENTS, RlTask
-from shardplan.rl.variants import Parameter, Run, Variant
+from shardplan.rl.variants import RlRun, RlVariant, StepParameter
 
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("generation", PALETTE[0]),
@@ -64,6 +65,8 @@ COLUMNS: Final = (
     Column("num_rollout", None, lambda plan: plan.num_rollout),
     Column("", "accelerators", split, is_text=True),
     Column("step_time_s", "step", lambda plan: plan.step_time, format_time),
+    Column("step_time_p10_s", None, lambda plan: plan.step_time * band_of(plan).low),
+    Column("step_time_p90_s", None, lambda plan: plan.step_time * band_of(plan).high),
     Column("generation_s", "generation", phase_time("generation"), format_time),
     Column("log_probs_s", "log-probs", phase_time("log_probs"), format_time, rank=1),
     Column("critic_s", None, phase_time("critic")),
@@ -85,15 +88,15 @@ COLUMNS: Final = (
 class More(NamedTuple):
     """What was asked beside the best plan."""
 
-    sizes: Sequence[Variant] = ()
+    sizes: Sequence[RlVariant] = ()
     """Several numbers of accelerators."""
-    changed: Sequence[Variant] = ()
+    changed: Sequence[RlVariant] = ()
     """The step after each change."""
-    parameters: Sequence[Parameter] = ()
+    parameters: Sequence[StepParameter] = ()
     """How the step follows hardware and answers."""
-    run: Run | None = None
+    run: RlRun | None = None
     """All steps, for days and money."""
-    observed: Sequence[Difference] = ()
+    observed: Sequence[MeasuredPart] = ()
     """What was measured."""
 
 
@@ -120,6 +123,7 @@ def rl_document(
         record=lambda: {
             **asked_record(result.task.question, assumptions),
             "rl": task_record(result.task),
+            "inputs": inputs_of(result.task),
             "num_searches": result.num_searches,
             "refused": dict(result.refused),
             "moves": [plain_move(each) for each in result.moves],
@@ -127,6 +131,7 @@ def rl_document(
             "changes": RowTable(more.changed, variant_columns(more.run)),
             "sensitivity": RowTable(more.parameters, PARAMETERS),
             "observed": RowTable(more.observed, OBSERVED),
+            "nearest": [] if best is None else [each.text for each in nearest(best)],
             "plans": table,
         },
         chart=lambda: rl_chart(result),
@@ -137,6 +142,13 @@ def rl_document(
 def plain_move(move: Move) -> dict[str, Any]:
     """A split next to that of the best plan."""
     return {"num_train": move.num_train, "num_rollout": move.num_rollout, "step_time_s": move.step_time}
+
+
+def inputs_of(task: RlTask) -> dict[str, Any]:
+    """Model and cluster in full, for whoever writes launch files of the plans."""
+    from shardplan.reports.plan_file import inputs_record  # takes time to import
+
+    return inputs_record(model=task.question.model, cluster=task.question.cluster, profile=None)
 
 
 def task_record(task: RlTask) -> dict[str, Any]:
@@ -165,6 +177,11 @@ def task_record(task: RlTask) -> dict[str, Any]:
         "drafts": task.drafts,
         "staleness": task.staleness,
         "transfer": task.transfer,
+        "in_flight": task.in_flight,
+        "padded": task.packing.padded,
+        "epochs": task.packing.epochs,
+        "memory_share": task.memory_share,
+        "states_stay": task.states_stay,
     }
 
 
@@ -191,7 +208,11 @@ def _verdict(result: RlResult, best: RlPlan | None) -> list[Block]:
     if best is None:
         return [Line("No placement has a plan that fits.", "Too big", "bad")]
     rate = f"{best.tokens_per_second:,.0f} tokens/s"
-    text = f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step, {rate}."
+    band = band_of(best)
+    span = f"{format_time(best.step_time * band.low)} to {format_time(best.step_time * band.high)}"
+    text = (
+        f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step ({span}), {rate}."
+    )
     return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(result, best), "Waits")]
 
 
@@ -246,7 +267,14 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
                 Line(f"{format_bytes(weights)} of weights, {format_bytes(cache)} for the cache", "Memory"),
             ],
         ),
+        _measured(best),
     ]
+
+
+def _measured(best: RlPlan) -> Part:
+    """Measured steps that are like the plan, and what the band is made of."""
+    band = f"eight of ten steps lie in the band, by {band_of(best).text}"
+    return Part("Nearest measured steps", [Bullets([each.text for each in nearest(best)]), Line(band, tone="quiet")])
 
 
 def _packing(task: RlTask, best: RlPlan) -> str:
@@ -287,10 +315,10 @@ PARAMETERS: Final = (
 )
 
 
-def variant_columns(run: Run | None) -> list[Column]:
+def variant_columns(run: RlRun | None) -> list[Column]:
     """Columns of steps that differ in one respect: the best plan of each, and the run of it."""
 
-    def of_best(value: Callable[[RlPlan], Any]) -> Callable[[Variant], Any]:
+    def of_best(value: Callable[[RlPlan], Any]) -> Callable[[RlVariant], Any]:
         return lambda variant: None if variant.best is None else value(variant.best)
 
     columns = [
@@ -343,7 +371,7 @@ def _run_lines(result: RlResult, best: RlPlan | None, more: More) -> list[Block]
     return [Line(f"No size is done in {run.days:g} days.", "Run", "bad")]
 
 
-def _says(observed: Sequence[Difference]) -> list[Block]:
+def _says(observed: Sequence[MeasuredPart]) -> list[Block]:
     return [Bullets([f"{each.part}, {each.says}" for each in observed])]
 
 

@@ -43,6 +43,7 @@ class JobFields(TypedDict, total=False):
     lora_targets: str
     base_weights: str
     freeze: str
+    companion: str | Mapping[str, str]
     software: Software | Mapping[str, Any]
 
 

@@ -62,7 +62,7 @@ class PosedRun:
     asked: AskedRun
     numbers: PlanNumbers
     kinds: tuple[Stage, ...]
-    """Stages that can be slowest or fullest."""
+    """Stages that can be slowest or fullest; at the end the one whose memory was measured, where that is stated."""
     whole: Stage
     rounds: tuple[tuple[Stage, ...], ...]
     """The longest ways through uneven chunks, in groups of which the slowest counts."""
@@ -72,10 +72,11 @@ class PosedRun:
         """The run's plan in numbers."""
         question, plan = asked.question, asked.plan
         laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
+        metered = () if asked.metered_rank is None else (laid_out[asked.metered_rank],)
         return cls(
             asked=asked,
             numbers=PlanNumbers.of(plan, question.num_accelerators, question.job),
-            kinds=kinds_of_stage(laid_out),
+            kinds=(*kinds_of_stage(laid_out), *metered),
             whole=whole_model(question.model),
             rounds=tuple(tuple(chunk.as_stage() for chunk in group) for group in rounds),
         )
@@ -118,7 +119,7 @@ class Prediction:
     step_time_p90: float
     """A tenth were slower. [s]"""
     peak_memory_bytes: float
-    """As the run's meter counts it. [bytes]"""
+    """As the run's meter counts it, of the stage that it was on. [bytes]"""
     fits: bool
     """Whether it is predicted to fit in memory."""
     needed_memory_bytes: float
@@ -261,12 +262,14 @@ def _of_one_question(asked: Sequence[AskedRun]) -> Iterable[list[int]]:
 def _prediction(asked: AskedRun, priced: PricedPlan) -> Prediction:
     question, time, memory = priced.question, priced.step_time, priced.peak_memory_bytes
     sure = band_of(question, shares=priced.shares, plan=asked.plan)
+    rank = asked.metered_rank
+    metered = memory if rank is None else priced.memory_of(rank % asked.plan.pp).total
     return Prediction(
         asked=asked,
         step_time=time,
         step_time_p10=time * sure.low,
         step_time_p90=time * sure.high,
-        peak_memory_bytes=float(measured_memory(memory, asked.run, question)),
+        peak_memory_bytes=float(measured_memory(metered, asked.run, question)),
         fits=priced.fits,
         needed_memory_bytes=memory,
         usable_memory_bytes=float(question.usable_memory),
@@ -299,10 +302,11 @@ def _ratios(cases: Sequence[PosedRun], profiles: Profiles, *, has_needs: bool) -
     for case in cases:
         run, (question, step) = case.asked.run, case.step(profiles)
         time, memory = run.step_time, run.peak_memory_bytes
+        metered = step.peak_memory_bytes if case.asked.metered_rank is None else step.peaks[-1]
         rows.append(
             (
                 np.nan if time is None else np.log(step.step_time / time),
-                np.nan if memory is None else np.log(measured_memory(step.peak_memory_bytes, run, question) / memory),
+                np.nan if memory is None else np.log(measured_memory(metered, run, question) / memory),
                 np.log(step.peak_memory_bytes / question.usable_memory) if has_needs else np.nan,
             )
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,10 +15,12 @@ from shardplan.cli.flags.option_groups import OutputFlags, one_of, with_flags
 from shardplan.cli.show.document import show_document
 
 if TYPE_CHECKING:
+    from shardplan.answers.document import AnswerDocument
     from shardplan.calibrate.validate import Validation
     from shardplan.inputs.profile import Profile
 
 
+LONGEST_HEADER: Final = 2**16
 GROUPS = ("family", "accelerator", "framework", "tier", "precision", "kind")
 RunsArgument = Annotated[
     str | None,
@@ -36,6 +39,7 @@ ByFlag = Annotated[
         autocompletion=one_of(GROUPS),
     ),
 ]
+RlFlag = Annotated[bool, flag("The published steps of reinforcement learning, in place of training runs.")]
 HtmlFlag = Annotated[str | None, flag("Write a report with figures to this file.", panel="Output", metavar="FILE")]
 
 
@@ -46,12 +50,14 @@ def validate(
     runs: RunsArgument = None,
     by: ByFlag = "family",
     profile: ProfileField = None,
+    rl: RlFlag = False,
     html: HtmlFlag = None,
 ) -> int:
     """Compare predictions with measured runs.
 
     The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
+    A file of measured RL steps is known by its header; --rl is for the published ones.
     """
     target, page = output.target(), output.target(html, "--html", HTML)
     target.check(runs, profile)
@@ -60,6 +66,8 @@ def validate(
     page.check(runs, profile, other=target)
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
+    if rl or _has_rl_steps(runs):
+        return show_document(_rl_document(runs, by, profile or html), target)
     found, constants, generation = _validation(runs, profile)
     page.check_content(b"")
     from shardplan.answers.validation import PUBLISHED, validation_document
@@ -72,6 +80,32 @@ def validate(
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     return show_document(document, target)
+
+
+def _has_rl_steps(runs: str | None) -> bool:
+    """Whether the file has the header of measured RL steps."""
+    from shardplan.rl.measured import is_rl
+
+    if runs is None or not Path(runs).is_file():
+        return False
+    with Path(runs).open(encoding="utf-8", errors="replace") as file:
+        return is_rl(file.readline(LONGEST_HEADER))
+
+
+def _rl_document(runs: str | None, by: str, refused: str | None) -> AnswerDocument:
+    """Errors of RL steps. Raises ``InputError``."""
+    from shardplan.answers.rl_validation import PUBLISHED, rl_validation_document
+    from shardplan.rl.accuracy import validate_rl
+    from shardplan.rl.measured import read_steps, shipped_steps
+
+    if refused is not None:
+        raise InputError(
+            f"--profile or --html is {refused!r} with measured RL steps",
+            rule="RL steps are predicted with the shipped constants, and have no page",
+            hint="leave --profile and --html out; --json has every row",
+        )
+    steps = shipped_steps() if runs is None else read_steps(Path(runs))
+    return rl_validation_document(validate_rl(steps), by, named=runs or PUBLISHED)
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:

@@ -99,7 +99,7 @@ def state_charge(
         gather_time=states.sum.gather_time,
         update_time=update_time(updated, question.job, numbers, question.machine)
         + _orthogonalising(question, numbers, states),
-        resident_bytes=memory.weights + memory.optimizer + memory.whole,
+        resident_bytes=memory.weights + memory.optimizer + memory.whole + memory.companion,
         gradient_bytes=memory.gradients,
         fleeting_gradient_bytes=memory.fleeting,
         early_gradient_bytes=memory.early,

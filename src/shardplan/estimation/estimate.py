@@ -20,6 +20,7 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
+from shardplan.inputs.companions import Companion
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import beyond_positions
 from shardplan.inputs.plan import Plan, StatedPlan
@@ -337,6 +338,7 @@ def _assumptions(question: Question, plan: Plan) -> tuple[str, ...]:
         )
     if not question.job.trains_all:
         texts.append(_trained(question))
+    texts.extend(_companion(companion, other) for companion, other in question.companions)
     texts.extend(question.model.notes)
     beyond = beyond_positions(question.model, question.job.sequence_length)
     return (*texts, beyond) if beyond else tuple(texts)
@@ -350,6 +352,16 @@ def _trained(question: Question) -> str:
         kept = "" if job.packed_weights is None else f", matrices of layers in {8 * job.packed_weights.bytes:.2f} bits"
         return f"trained are {what}; all weights are frozen{kept} (dropout and scale of adapters are not counted)"
     return f"{trained} parameters are trained; frozen: {job.freeze}"
+
+
+def _companion(companion: Companion, other: Question) -> str:
+    """How a frozen model is taken to run beside the one that is trained."""
+    kept = "" if companion.role != "teacher" else ", all logits kept"
+    kept = kept if companion.top_k is None else f", the {companion.top_k:,} largest logits of each token kept"
+    return (
+        f"{companion.role} {other.model.name} runs forward on every micro-batch, its layers spread over the stages as "
+        f"those of the model{kept}; HFU counts its work, MFU does not"
+    )
 
 
 def _packing(job: Job, plan: Plan) -> tuple[str, ...]:

@@ -216,7 +216,7 @@ class PlanColumns:
         share = np.minimum(1.0, numbers.recompute_num_layers * numbers.pp / question.model.num_hidden_layers)
 
         def executed(cost: BlockCost) -> Numbers:
-            return cost.training_flops + share * cost.recomputed_flops
+            return cost.training_flops + share * cost.recomputed_flops + cost.companion_flops
 
         one_rank = self.prices.blocks.total(self._work.whole, executed)
         return self.each(one_rank * numbers.num_microbatches * question.num_accelerators / numbers.pp)

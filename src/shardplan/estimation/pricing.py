@@ -12,6 +12,7 @@ import numpy as np
 
 from shardplan.base.arrays import Numbers, where
 from shardplan.base.fields import dataclass, replace
+from shardplan.estimation.companion import companion_parameters, companion_passes, forward_numbers, joined_parts
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
@@ -90,7 +91,7 @@ def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Pa
     def cost(block: Block, *, routed: bool = False) -> BlockCost:
         return price_block(block, machine, network, groups, numbers, routed=routed)
 
-    return Parts(
+    own = Parts(
         layers=tuple(
             cost(layer_block(kind, shard), routed=isinstance(kind.mlp, MixtureOfExperts)) for kind in model.layer_kinds
         ),
@@ -102,6 +103,10 @@ def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Pa
             else cost(Block())
         ),
     )
+    for companion, other in question.companions:
+        passes = companion_passes(companion, other.model, model, price_blocks(other, numbers, groups))
+        own = joined_parts(own, passes, BlockCost.beside)
+    return own
 
 
 def price_states(
@@ -116,7 +121,28 @@ def price_states(
     parts = parameters_of_parts(question, numbers).map(states)
     if job.optimizer == "muon":
         parts = _orthogonal(parts, question, numbers)
-    return replace(parts, head=_tied(parts.head, question, numbers, pipeline))
+    parts = replace(parts, head=_tied(parts.head, question, numbers, pipeline))
+    for companion, other in question.companions:
+        held = companion_parameters(companion, other.model, question, parameters_of_parts(other, numbers))
+        once = forward_numbers(numbers)
+        added = held.map(lambda each: (each, state_traffic(each.as_frozen(), job, once, network, groups)))  # noqa: B023
+        parts = joined_parts(parts, added, _beside)
+    return parts
+
+
+def _beside(states: HeldStates, companion: tuple[Parameters, StateTraffic]) -> HeldStates:
+    """The same with the weights of a companion, which a forward pass gathers."""
+    held, traffic = companion
+    own = states.parameters
+    return replace(
+        states,
+        parameters=replace(
+            own,
+            companion_dense=own.companion_dense + held.dense,
+            companion_experts=own.companion_experts + held.experts,
+        ),
+        traffic=states.traffic.beside(traffic),
+    )
 
 
 def _orthogonal(parts: Parts[HeldStates], question: Question, numbers: PlanNumbers) -> Parts[HeldStates]:
@@ -167,7 +193,12 @@ def price_handover(question: Question, numbers: PlanNumbers, groups: Groups) -> 
     )
     far, near = (collective_time("p2p", output, pair, network) for pair in pairs)
     sent = zip(*(collective_bytes("p2p", output, pair) for pair in pairs), strict=True)
-    return Handover(time=(far + near) / 2 + gathered, bytes=tuple(sum(each) / 2 for each in sent))
+    handover = Handover(time=(far + near) / 2 + gathered, bytes=tuple(sum(each) / 2 for each in sent))
+    for _, other in question.companions:  # one way, of the two that are counted
+        its = price_handover(other, numbers, groups)
+        moved = tuple(own + more / 2 for own, more in zip(handover.bytes, its.bytes, strict=True))
+        handover = Handover(time=handover.time + its.time / 2, bytes=moved)
+    return handover
 
 
 def output_bytes(question: Question, numbers: PlanNumbers) -> Numbers:

@@ -17,6 +17,7 @@ from shardplan.base.errors import InputError, shown
 from shardplan.base.fields import dataclass, replace
 from shardplan.base.units import format_bytes
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import NONE, Companion, check_companion, companions_of
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job, in_full
@@ -98,6 +99,8 @@ class Question:
         check_positions(self.model, self.job.sequence_length)
         check_adapters(self.model, self.job)
         check_routing(self.model, self.job)
+        for companion, other in self.companions:
+            check_companion(companion, other.model, self.model)
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)
 
@@ -137,6 +140,18 @@ class Question:
     def leaving_idle(self, num_accelerators: int) -> Question:
         """The same on fewer of the given accelerators; the others do nothing."""
         return replace(self, num_accelerators=num_accelerators, num_idle=self.num_given - num_accelerators)
+
+    @cached_property
+    def companions(self) -> tuple[tuple[Companion, Question], ...]:
+        """Frozen models that run beside it, each with the same question about it alone; no prediction blocks run."""
+        named = companions_of(self.job.companion)
+        if not named:
+            return ()
+        routing = "learned" if {",", ":"} & {*self.job.routing} else self.job.routing  # shares are of the own experts
+        whole = {"train": "full", "freeze": "none", "base_weights": "same"}
+        alone = replace(self.job, companion=NONE, routing=routing, optimizer="adam", **whole)
+        configs = [(each, replace(each.config(self.model), num_mtp_layers=0)) for each in named]
+        return tuple((each, replace(self, model=config, job=alone)) for each, config in configs)
 
     @cached_property
     def profile(self) -> Profile:

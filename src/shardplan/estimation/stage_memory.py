@@ -8,13 +8,17 @@ from functools import cached_property
 import numpy as np
 
 from shardplan.base.arrays import Flags, Numbers, all_hold, any_holds, is_zero, plus, scaled, where
+from shardplan.base.arrays import largest as largest_of
 from shardplan.base.fields import dataclass
+from shardplan.estimation.companion import borrows_weights, teacher_bytes
 from shardplan.estimation.load import Around, StageStates, StageWork
+from shardplan.estimation.pricing import parameters_of_parts
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.physics.memory import (
     applied_share,
     backward_set,
+    companion_bytes,
     gathered_bytes,
     held_logit_bytes,
     host_state_bytes,
@@ -41,6 +45,8 @@ class StateMemory:
     weights: Numbers
     gradients: Numbers
     optimizer: Numbers
+    companion: Numbers
+    """Weights of frozen companions."""
     fleeting: Numbers
     """Of the gradients, those that can come as activations go: all, or none where buffers for them are always there."""
     early: Numbers
@@ -88,6 +94,8 @@ class StageMemory:
     weights: Numbers
     gradients: Numbers
     optimizer: Numbers
+    companion: Numbers
+    """Weights of frozen companions."""
     activations: Numbers
     """Saved activations, and what recomputation brings back of one layer."""
     logits: Numbers
@@ -106,6 +114,7 @@ class StageMemory:
             weights=states.weights,
             gradients=gradients,
             optimizer=states.optimizer,
+            companion=states.companion,
             activations=kept.activations,
             logits=kept.loss,
             buffers=states.whole + kept.passing + beyond(update, kept.total),
@@ -116,7 +125,7 @@ class StageMemory:
     def total(self) -> Numbers:
         """All of it."""
         states = self.weights + self.gradients + self.optimizer + self.buffers
-        return states + (self.activations + self.logits + self.framework)
+        return states + self.companion + (self.activations + self.logits + self.framework)
 
 
 def gradients_at_peak(gradients: Numbers, fleeting: Numbers, early: Numbers, kept: ActivationMemory) -> Numbers:
@@ -159,12 +168,23 @@ def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states:
         weights=resident.weights,
         gradients=resident.gradients,
         optimizer=resident.optimizer,
+        companion=companion_bytes(held, job, numbers),
         fleeting=where(comes_late, resident.gradients, 0.0),
         early=where(comes_late, model_states(early, job, numbers).gradients, 0.0) if any_holds(comes_late) else 0.0,
-        whole=whole + reduction_bytes(states.part, states.layer, job, numbers),
+        whole=_with_companions(whole, question, numbers) + reduction_bytes(states.part, states.layer, job, numbers),
         update=update_bytes(held, job, numbers),
         on_host=host_state_bytes(held, job, numbers),
     )
+
+
+def _with_companions(gathered: Numbers, question: Question, numbers: PlanNumbers) -> Numbers:
+    """Gathered weights at their most: of the model, or of a companion, whose passes have the rank to themselves."""
+    for companion, other in question.companions:
+        if not borrows_weights(companion, question.job):
+            layers = parameters_of_parts(other, numbers).layers
+            layer = Parameters(*(largest_of([getattr(each, name) for each in layers]) for name in ("dense", "experts")))
+            gathered = np.maximum(gathered, gathered_bytes(layer, layer, other.job, numbers))
+    return gathered
 
 
 def activation_memory(
@@ -232,7 +252,9 @@ def _loss_beyond(
         return 0.0
     held = held_logit_bytes(software, around.logits, heads)
     peak = loss_bytes(software, question.profile.logits_bytes, around.logits, heads, numbers.tp_columns)
-    return held + beyond(peak - held, recomputed)
+    loss = held + beyond(peak - held, recomputed)
+    teachers = teacher_bytes(question, numbers, around.logits)
+    return loss if is_zero(teachers) else loss + where(np.asarray(stage.has_head) > 0, teachers, 0.0)
 
 
 def waiting_bytes(question: Question, work: StageWork, share: Numbers, passes: Numbers) -> Numbers:

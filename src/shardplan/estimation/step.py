@@ -228,10 +228,15 @@ class Step:
         return whole_step(self.question, self.busiest)
 
     @cached_property
+    def peaks(self) -> list[Numbers]:
+        """Bytes of one rank at its peak, for every kind of stage."""
+        pairs = zip(self.charges, self.work.kept, strict=True)
+        return [peak_of(self.question, charge, kept) for charge, kept in pairs]
+
+    @cached_property
     def peak_memory_bytes(self) -> Numbers:
         """Of one rank of the fullest stage."""
-        pairs = zip(self.charges, self.work.kept, strict=True)
-        return self.work.largest([peak_of(self.question, charge, kept) for charge, kept in pairs])
+        return self.work.largest(self.peaks)
 
     @property
     def host_bytes(self) -> list[Numbers]:

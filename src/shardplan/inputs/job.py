@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import about, check, dataclass, described
+from shardplan.inputs.companions import NONE, as_text, companions_of
 from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.routing import Routing, routing_of
@@ -222,12 +223,26 @@ class Job:
         metadata=about("Parts that are not trained: embedding, head, layers:0-15.", metavar="PARTS", is_rare=True),
     )
     """Parts that keep their weights in full training: a comma list of ``embedding``, ``head`` and ``layers:0-15``."""
+    companion: str = field(
+        default=NONE,
+        metadata=about(
+            "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, "
+            "reward=MODEL.",
+            metavar="ROLE=MODEL",
+            is_rare=True,
+        ),
+    )
+    """Frozen models that see every sequence, a comma list of roles with built-in models or ``self``: a ``reference``
+    (DPO), a ``teacher``, whose logits are kept, all or the ``top-k`` of each token, and a ``reward`` model. They are
+    split as the plan splits the model; only their weights are kept. In Python a mapping of roles to models as well."""
     software: Software = field(default_factory=Software)
     """How the training framework runs it; a stack names the behaviour of one."""
 
     def __post_init__(self) -> None:
         """Checks types and ranges. Raises ``InputError``."""
+        object.__setattr__(self, "companion", as_text(self.companion))
         check(self)
+        companions_of(self.companion)
         for name, value in qlora_in_full(self.train, self.base_weights).items():
             object.__setattr__(self, name, value)
         if self.documents is not None:

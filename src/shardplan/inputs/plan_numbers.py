@@ -21,6 +21,7 @@ import numpy as np
 from shardplan.base.arrays import Flags, Numbers, any_holds, ceil_divide, column
 from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import NONE, companions_of
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -221,6 +222,8 @@ class Setting:
     expert_widths: tuple[int, ...]
     plain: bool
     """Whether all layers are grouped-query attention and dense MLP."""
+    companions: tuple[Setting, ...] = ()
+    """The same of frozen models that run beside it."""
 
     @classmethod
     def of(cls, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> Setting:
@@ -243,6 +246,10 @@ class Setting:
             and len(mixers) == len(model.layer_kinds)
             and not experts
             and None not in mlps,
+            companions=tuple(
+                cls.of(each.config(model), cluster, num_accelerators, replace(job, companion=NONE))
+                for each in companions_of(job.companion)
+            ),
         )
 
 

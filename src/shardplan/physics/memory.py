@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shardplan.base.arrays import Flags, Numbers, any_holds, is_zero, scaled, where
-from shardplan.base.fields import dataclass
+from shardplan.base.fields import dataclass, replace
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -133,20 +133,31 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     For Adam in mixed precision weights, gradients and optimizer take 2, 4 and 12 bytes per parameter. zero1 shards the
     optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where the
     software keeps gathered weights, or gradients till the last micro-batch, these are whole at the peak and the shard
-    of the weights comes on top. Weights that are kept in fp32 alone are the master copy. hpz adds a second 16-bit copy,
-    shared by the ranks of a node. What one rank alone holds is whole. Frozen parameters have weights alone, unless
-    they make one flat parameter with trained ones (:func:`flat_gradient_bytes`).
+    of the weights comes on top. Weights that are kept in fp32 alone are the master copy; frozen ones are kept alike,
+    unless in few bits. hpz adds a second 16-bit copy, shared by the ranks of a node. What one rank alone holds is
+    whole. Frozen parameters have weights alone, unless they make one flat parameter with trained ones
+    (:func:`flat_gradient_bytes`).
     """
     master = job.recipe.master_bytes if job.software.fp32_weights else 0.0
     classes = [_states(each, job, numbers, master) for each in _shares(held.trained, numbers)]
     frozen = held.as_kept(job).frozen
     if any_holds(frozen.dense) or any_holds(frozen.experts):
-        kept = (_weights(each, job, numbers, 0.0) for each in _shares(frozen, numbers))
+        whole = master if job.packed_weights is None else 0.0
+        kept = (_weights(each, job, numbers, whole) for each in _shares(frozen, numbers))
         classes += [States(weights, 0.0, 0.0) for weights in kept]
         classes.append(States(0.0, flat_gradient_bytes(held, job, numbers), 0.0))
     if any_holds(held.by_adam):
         classes.append(States(0.0, 0.0, where(numbers.offload_optimizer, 0.0, _second_moments(held, job, numbers))))
     return States(*(sum(getattr(each, name) for each in classes) for name in ("weights", "gradients", "optimizer")))
+
+
+def companion_bytes(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
+    """Weights of frozen companions, sharded where the plan shards weights; no backward pass needs a second copy."""
+    kept = Parameters(held.companion_dense, held.companion_experts)
+    if not (any_holds(kept.dense) or any_holds(kept.experts)):
+        return 0.0
+    alone = replace(numbers, second_degree=None)
+    return sum((_weights(each, job, alone, 0.0) for each in _shares(kept, alone)), start=0.0)
 
 
 def flat_gradient_bytes(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
@@ -336,6 +347,11 @@ def knobs(part: str, plan: Plan, job: Job, *, has_replicas: bool) -> str:
             ("move it to the host (--offload optimizer)", plan.offload != "optimizer"),
             ("keep moments in bf16 (--moment-dtype bf16)", job.moment_dtype == "fp32"),
             ("use more accelerators", True),
+        ),
+        "companion": (
+            ("raise tp or pp", not (shards_weights and whole)),
+            ("shard its weights (zero3)", has_replicas and not kind.weights and not whole_weights),
+            ("choose a smaller companion", True),
         ),
         "activations": (
             ("recompute more (--recompute full)", plan.recompute != "full" or plan.recompute_num_layers is not None),

@@ -207,6 +207,12 @@ RULES: tuple[Rule, ...] = (
         lambda s, _p: f"choose tp among the common divisors of {_list(s.widths)}",
     ),
     Rule(
+        "companions are split as the model is",
+        lambda s, d: all_hold(rule.holds(each, d) for each in s.companions for rule in OF_COMPANIONS),
+        lambda s, p: _of_companion(s, p, lambda each, rule: f"companion {each.model.name}: {rule.message(each, p)}"),
+        lambda s, p: _of_companion(s, p, lambda each, rule: rule.hint(each, p)),
+    ),
+    Rule(
         "two-dimensional tensor parallelism has a grid",
         lambda s, d: (
             (_divides(d.tp_rows, d.tp) & (np.asarray(d.tp_rows) > 1) & s.plain & _divides(d.tp, s.model.hidden_size))
@@ -329,6 +335,38 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 """Every rule, in the order in which they are checked."""
+
+OF_COMPANIONS: tuple[Rule, ...] = (
+    Rule(
+        "every stage has layers",
+        lambda s, d: np.less_equal(d.pp, s.model.num_hidden_layers),
+        lambda s, p: f"pp {p.pp} for {s.model.num_hidden_layers} layers",
+        lambda s, _p: f"set pp to at most {s.model.num_hidden_layers}, or choose another companion",
+    ),
+    *(
+        rule
+        for rule in RULES
+        if rule.name
+        in (
+            "tensor-parallel ranks share heads evenly",
+            "key-value heads divide tp, or tp divides them",
+            "tensor-parallel ranks share the MLP width evenly",
+            "two-dimensional tensor parallelism has a grid",
+            "all-to-all context parallelism shares heads",
+            "expert-parallel ranks share experts evenly",
+            "expert-tensor-parallel ranks share the expert width evenly",
+            "mixtures of experts split their tokens over tensor-parallel ranks",
+        )
+    ),
+)
+"""Rules that a frozen companion keeps as well."""
+
+
+def _of_companion(s: Setting, plan: Plan, said: Callable[[Setting, Rule], str]) -> str:
+    """What is said of the first companion that a plan does not split."""
+    degrees = Degrees.of(plan)
+    pairs = ((each, rule) for each in s.companions for rule in OF_COMPANIONS)
+    return next(said(each, rule) for each, rule in pairs if not np.all(rule.holds(each, degrees)))
 
 
 def _modules_exist(s: Setting, plan: Plan) -> bool:

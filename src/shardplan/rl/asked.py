@@ -20,7 +20,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import number, pairs_of, whole
 from shardplan.planner.stopping import Stop
 from shardplan.rl.engine import WEIGHT_BYTES
-from shardplan.rl.generation import Answers
+from shardplan.rl.generation import Responses
 from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
 from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
 from shardplan.rl.trainer import Packing
@@ -52,7 +52,14 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     updates = int(rl.get("updates") or 1)
     check_updates(answers.prompts, answers.samples, updates)
     pack = int(rl.get("pack_tokens") or answers.prompt_tokens + answers.lengths.cap)
-    packing = Packing(answers=answers, pack_tokens=pack, updates=updates, shared_prompts=bool(rl.get("prefix_shared")))
+    packing = Packing(
+        answers=answers,
+        pack_tokens=pack,
+        updates=updates,
+        shared_prompts=bool(rl.get("prefix_shared")),
+        padded=float(rl.get("padded") or 0.0),
+        epochs=int(rl.get("epochs") or 1),
+    )
     total = train if generate is None or rl.get("rollout_cluster") else train + generate
     put = ask_search(
         {
@@ -86,7 +93,11 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
         transfer=_transfer(rl.get("transfer")),
         placements=_placements(rl),
         staleness=int(1 if rl.get("staleness") is None else rl["staleness"]),
+        in_flight=_yes("in_flight", rl.get("in_flight"), otherwise=True),
         fixed_rollout=fixed_rollout,
+        memory_share=rl.get("memory_share"),
+        states_stay=bool(rl.get("states_stay")),
+        engine_stays=bool(rl.get("engine_stays")),
     )
     engine_facts(task.engine)
     return AskedRl(
@@ -193,10 +204,10 @@ def _first_values(fix: Any) -> dict[str, Any] | None:
     return None if fix is None else {str(name): value for name, value in fix.items()}
 
 
-def _answers(rl: Record, *, reads_files: bool) -> Answers:
+def _answers(rl: Record, *, reads_files: bool) -> Responses:
     given = rl["response_tokens"]
     lengths = given if isinstance(given, Lengths) else lengths_of(str(given), reads_files=reads_files)
-    return Answers(
+    return Responses(
         prompts=int(rl["prompts"]),
         samples=int(rl["samples"]),
         prompt_tokens=int(rl.get("prompt_tokens") or PROMPT_TOKENS),

@@ -1,7 +1,7 @@
 r"""Fits the constants of generation and transfer to measured RL steps, and counts errors with each family left out.
 
-``python -m shardplan.rl.fit`` prints the constants and writes ``data/measured_runs/rl_left_out.csv``. Nothing else of an
-RL step is fitted. The fit minimises, over logarithms :math:`\theta` of constants with priors :math:`\theta_0`,
+``python -m shardplan.rl.fit`` prints the constants and writes ``data/measured_runs/rl_left_out.csv``. Nothing else of
+an RL step is fitted. The fit minimises, over logarithms :math:`\theta` of constants with priors :math:`\theta_0`,
 
 .. math:: \sum_i w_i \rho(\ln p_i / m_i) + \sum_j (\theta_j - \theta_{0j})^2 / s^2
 
@@ -83,7 +83,7 @@ class Transfer(NamedTuple):
         return math.log(found / self.measured)
 
 
-class Fitted(NamedTuple):
+class FittedRates(NamedTuple):
     """The constants, and errors with each family left out."""
 
     values: dict[str, float]
@@ -124,7 +124,7 @@ def _transfer(row: Mapping[str, str]) -> Transfer | None:
     )
 
 
-def fit() -> Fitted:
+def fit() -> FittedRates:
     """The constants from all rows, and the errors of each family by constants from the others."""
     priced = [each for each in price_all(shipped_steps())[0] if each.step.tier != "B"]
     names, start = tuple(PRIORS), np.log(list(PRIORS.values()))
@@ -132,17 +132,17 @@ def fit() -> Fitted:
     theta = start.copy()
     for _ in range(STEPS):
         errors, slopes = _linearised(priced, names, theta)
-        theta = _step(errors, slopes, theta, start, _weights(families, errors, None), names)
+        theta = _step((errors, slopes), theta, start, _weights(families, errors, None), names)
     errors, slopes = _linearised(priced, names, theta)
     left_out: dict[str, float] = {}
     transfers: dict[str, float] = {}
     for family in dict.fromkeys(families):
-        other = _step(errors, slopes, theta, start, _weights(families, errors, family), names)
+        other = _step((errors, slopes), theta, start, _weights(families, errors, family), names)
         found = _errors(priced, _values(names, other))
         left_out |= {each.step.id: float(found[3 * at]) for at, each in enumerate(priced) if each.step.family == family}
         rows = zip(measured_transfers(), found[3 * len(priced) :], strict=True)
         transfers |= {row.id: float(error) for row, error in rows if row.family == family}
-    return Fitted(_values(names, theta), left_out, transfers)
+    return FittedRates(_values(names, theta), left_out, transfers)
 
 
 def _values(names: Sequence[str], theta: Array) -> dict[str, float]:
@@ -179,9 +179,9 @@ def _weights(families: Sequence[str], errors: Array, without: str | None) -> Arr
     return np.where(np.isnan(errors) | ~kept, 0.0, each * np.minimum(1.0, FAR / np.maximum(far, 1e-9)) / ROW_SD**2)
 
 
-def _step(errors: Array, slopes: Array, theta: Array, start: Array, weights: Array, names: Sequence[str]) -> Array:
+def _step(at: tuple[Array, Array], theta: Array, start: Array, weights: Array, names: Sequence[str]) -> Array:
     """One step of least squares."""
-    slopes, errors = np.nan_to_num(slopes), np.nan_to_num(errors)
+    errors, slopes = map(np.nan_to_num, at)
     prior = np.eye(len(theta)) / PRIOR_SD**2
     normal = slopes.T @ (weights[:, None] * slopes) + prior
     pull = slopes.T @ (weights * errors) + prior @ (theta - start)

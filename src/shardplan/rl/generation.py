@@ -44,7 +44,7 @@ class Generated(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class Responses:
     """What a step generates."""
 
     prompts: int
@@ -67,12 +67,12 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
+class RolloutPool:
     """Replicas of an engine that share the answers of a step."""
 
     engine: Engine
     num_replicas: int
-    answers: Answers
+    answers: Responses
     memory: float
     """Memory of an accelerator that weights and cache may fill. [bytes]"""
     batches: int = 1

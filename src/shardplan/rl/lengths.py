@@ -103,6 +103,11 @@ class Lengths:
             return 1.0
         return self._endless + (1 - self._endless) * normal().cdf((self._mu - math.log(tokens)) / self._sigma)
 
+    def longest_of(self, number: int) -> float:
+        r"""Mean length of the longest of this many answers, :math:`\int 1 - (1 - P(l > t))^n dt`. [tokens]"""
+        longer = np.array([self.longer_than(t) for t in self.edges])
+        return self._mean_of(1 - (1 - longer) ** number)
+
     def mean_age(self) -> float:
         r"""Tokens that an answer has at a moment chosen at random, :math:`E[l^2] / 2 E[l]`."""
         middles = (self.edges[1:] + self.edges[:-1]) / 2

@@ -25,7 +25,7 @@ from shardplan.decide.searching import Searches
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.rl.engine import WEIGHT_BYTES, Engine, Replica
-from shardplan.rl.generation import Answers, Pool
+from shardplan.rl.generation import Responses, RolloutPool
 from shardplan.rl.lengths import MOST_TOKENS, Lengths
 from shardplan.rl.search import PlacementSearch, RlPlan
 from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of
@@ -54,7 +54,7 @@ TIERS: Final = ("A", "A-", "B")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredStep:
+class MeasuredRlStep:
     """A measured RL step; None, or an empty text: not stated. Columns of a file have the names of the fields."""
 
     line: int
@@ -82,6 +82,8 @@ class MeasuredStep:
     trained_tokens: int | None = None
     """Tokens of prompts and answers that the step trained on."""
     pack_tokens: int | None = None
+    pass_packs: int | None = None
+    """Packed sequences of a micro-batch in log-probability passes."""
     updates: int | None = None
     old_pass: bool | None = None
     reference: bool | None = None
@@ -114,7 +116,7 @@ class MeasuredStep:
 class Priced(NamedTuple):
     """A measured step with the plan that it ran, and what was assumed of it."""
 
-    step: MeasuredStep
+    step: MeasuredRlStep
     task: RlTask
     plan: RlPlan
     assumed: tuple[str, ...]
@@ -133,7 +135,7 @@ class Priced(NamedTuple):
 class Unpriced(NamedTuple):
     """A measured step without a price, and why."""
 
-    step: MeasuredStep
+    step: MeasuredRlStep
     reason: str
 
 
@@ -143,18 +145,18 @@ def is_rl(header: str) -> bool:
     return {"num_train", "num_rollout"} <= names
 
 
-def read_steps(path: Path) -> tuple[MeasuredStep, ...]:
+def read_steps(path: Path) -> tuple[MeasuredRlStep, ...]:
     """The rows of a file. Raises ``InputError``, which names line and column."""
     return steps_of(read_text(path, STEPS), str(path))
 
 
 @cache
-def shipped_steps() -> tuple[MeasuredStep, ...]:
+def shipped_steps() -> tuple[MeasuredRlStep, ...]:
     """The published steps."""
     return read_steps(SHIPPED_STEPS)
 
 
-def steps_of(text: str, name: str) -> tuple[MeasuredStep, ...]:
+def steps_of(text: str, name: str) -> tuple[MeasuredRlStep, ...]:
     """The rows of a text in CSV. Raises ``InputError``."""
     table = csv.reader(io.StringIO(text))
     header = [cell.strip() for cell in next(table, [])]
@@ -191,7 +193,7 @@ def _check_header(header: Sequence[str], name: str) -> None:
         )
 
 
-def _step(cells: Mapping[str, str], line: int, where: str) -> MeasuredStep:
+def _step(cells: Mapping[str, str], line: int, where: str) -> MeasuredRlStep:
     values: dict[str, Any] = {"line": line}
     for name, cell in cells.items():
         text = cell.strip()
@@ -208,7 +210,7 @@ def _step(cells: Mapping[str, str], line: int, where: str) -> MeasuredStep:
                     rule=f"{name} is {_ALLOWED[KINDS[name]]}",
                     hint=f"correct {name}, or leave it empty where the source does not say",
                 ) from None
-    return MeasuredStep(**values)
+    return MeasuredRlStep(**values)
 
 
 def _count(text: str) -> int:
@@ -268,7 +270,7 @@ _OF_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
     "str": str, "int": _count, "int | None": _count, "float": _seconds, "float | None": _seconds, "bool | None": _yes,
 }  # fmt: skip
 KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
-    **{field.name: _OF_TYPES[str(field.type)] for field in fields(MeasuredStep) if field.name != "line"},
+    **{field.name: _OF_TYPES[str(field.type)] for field in fields(MeasuredRlStep) if field.name != "line"},
     "staleness": _age,
     "drafts": _age,
     "response_tokens_mean": _tokens,
@@ -281,7 +283,7 @@ KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
 NEEDED: Final = ("id", "model", "cluster", "step_time_s")
 
 
-def price_all(steps: Iterable[MeasuredStep]) -> tuple[list[Priced], list[Unpriced]]:
+def price_all(steps: Iterable[MeasuredRlStep]) -> tuple[list[Priced], list[Unpriced]]:
     """Every step that has a price, and the others with the reason."""
     priced: list[Priced] = []
     unpriced: list[Unpriced] = []
@@ -293,7 +295,7 @@ def price_all(steps: Iterable[MeasuredStep]) -> tuple[list[Priced], list[Unprice
     return priced, unpriced
 
 
-def price(step: MeasuredStep) -> Priced:
+def price(step: MeasuredRlStep) -> Priced:
     """The plan that a step ran. Raises ``ShardplanError`` where too little is stated, or the plan is not valid."""
     _check_stated(step)
     assumed: list[str] = []
@@ -313,12 +315,12 @@ def repriced(priced: Priced) -> Priced:
     return priced._replace(plan=_planned(priced.step, priced.task, priced.plan.trained, pool))
 
 
-def _planned(step: MeasuredStep, task: RlTask, trained: Trained, pool: Pool) -> RlPlan:
+def _planned(step: MeasuredRlStep, task: RlTask, trained: Trained, pool: RolloutPool) -> RlPlan:
     counts = (step.num_train or 1, step.num_rollout or 1)
     return PlacementSearch(task, Searches()).plan(step.placement, counts, trained, (pool, pool.generated))
 
 
-def _check_stated(step: MeasuredStep) -> None:
+def _check_stated(step: MeasuredRlStep) -> None:
     """Raises ``InputError`` without what no default can stand for."""
     needed = {
         "placement": step.placement,
@@ -338,7 +340,7 @@ def _check_stated(step: MeasuredStep) -> None:
         )
 
 
-def _question(step: MeasuredStep) -> Question:
+def _question(step: MeasuredRlStep) -> Question:
     """Of the trainer: Megatron Core, or FSDP2 around modules of Hugging Face transformers, which run eagerly."""
     stack = {} if step.train_sharding == "zero3" else {"stack": "megatron-bridge"}
     record = {
@@ -356,7 +358,7 @@ def _question(step: MeasuredStep) -> Question:
     return replace(question, job=replace(question.job, software=software))
 
 
-def _task(step: MeasuredStep, question: Question, assumed: list[str]) -> RlTask:
+def _task(step: MeasuredRlStep, question: Question, assumed: list[str]) -> RlTask:
     answers = _answers(step, assumed)
     longest = answers.prompt_tokens + answers.lengths.cap
     algorithm = step.algorithm or "grpo"
@@ -368,6 +370,7 @@ def _task(step: MeasuredStep, question: Question, assumed: list[str]) -> RlTask:
         packing=Packing(
             answers=answers,
             pack_tokens=max(step.pack_tokens or 0, longest),
+            pass_packs=step.pass_packs or 1,
             updates=step.updates or 1,
             shared_prompts=bool(step.prefix_shared),
         ),
@@ -381,7 +384,7 @@ def _task(step: MeasuredStep, question: Question, assumed: list[str]) -> RlTask:
     )
 
 
-def _answers(step: MeasuredStep, assumed: list[str]) -> Answers:
+def _answers(step: MeasuredRlStep, assumed: list[str]) -> Responses:
     prompts, samples, cap = step.prompts or 1, step.samples or 1, step.response_tokens_max or 1
     prompt_tokens, mean = step.prompt_tokens, step.response_tokens_mean
     if prompt_tokens is None:
@@ -390,10 +393,10 @@ def _answers(step: MeasuredStep, assumed: list[str]) -> Answers:
     if mean is None:
         mean = min(max((step.trained_tokens or 0) / prompts / samples - prompt_tokens, 1.0), float(cap))
         assumed.append(f"answers of {mean:,.0f} tokens, from the tokens of the step")
-    return Answers(prompts=prompts, samples=samples, prompt_tokens=prompt_tokens, lengths=Lengths(mean=mean, cap=cap))
+    return Responses(prompts=prompts, samples=samples, prompt_tokens=prompt_tokens, lengths=Lengths(mean=mean, cap=cap))
 
 
-def _trainer_plan(step: MeasuredStep, assumed: list[str]) -> Plan:
+def _trainer_plan(step: MeasuredRlStep, assumed: list[str]) -> Plan:
     unstated = [name for name in ("train_pp", "train_sharding", "train_recompute") if getattr(step, name) in (None, "")]
     if unstated:
         assumed.append(f"usual values of {joined(unstated)}")
@@ -410,7 +413,7 @@ def _trainer_plan(step: MeasuredStep, assumed: list[str]) -> Plan:
     )
 
 
-def _pool(step: MeasuredStep, task: RlTask, assumed: list[str]) -> Pool:
+def _pool(step: MeasuredRlStep, task: RlTask, assumed: list[str]) -> RolloutPool:
     facts = engine_facts(task.engine)
     shares = not PLACEMENTS[step.placement].two_pools
     share = step.rollout_memory
@@ -425,7 +428,7 @@ def _pool(step: MeasuredStep, task: RlTask, assumed: list[str]) -> Pool:
         precision=task.rollout_precision,
         drafts=task.drafts,
     )
-    return Pool(
+    return RolloutPool(
         engine=engine,
         num_replicas=max((step.num_rollout or 1) // replica.num_accelerators, 1),
         answers=task.answers,

@@ -45,7 +45,7 @@ CLOSE: Final = 0.15
 """Relative difference below which a part is as predicted."""
 
 
-class Difference(NamedTuple):
+class MeasuredPart(NamedTuple):
     """A part that was measured."""
 
     part: str
@@ -67,13 +67,13 @@ class Difference(NamedTuple):
         return SAYS[self.part][0 if self.ratio > 1 else 1]
 
 
-def differences(texts: Sequence[str], plan: RlPlan) -> tuple[Difference, ...]:
+def differences(texts: Sequence[str], plan: RlPlan) -> tuple[MeasuredPart, ...]:
     """The parts that ``step 171s, generation 95s`` names, those that are off by most first. Raises InputError."""
     found = [_difference(part.strip(), plan) for text in texts for part in text.split(",") if part.strip()]
     return tuple(sorted(found, key=lambda each: -abs(each.measured - each.predicted)))
 
 
-def _difference(text: str, plan: RlPlan) -> Difference:
+def _difference(text: str, plan: RlPlan) -> MeasuredPart:
     match = re.fullmatch(r"([a-zA-Z_ -]+?)\s+([\d.].*)", text)
     part = "" if match is None else match[1].strip().lower().replace("_", "-").replace("logprobs", "log-probs")
     if match is None or part not in PARTS:
@@ -84,4 +84,4 @@ def _difference(text: str, plan: RlPlan) -> Difference:
         )
     measured = parse_time(match[2], field="--observed")
     keys = PARTS[part]
-    return Difference(part, measured, plan.cycle.time_of(*keys) if keys else plan.step_time)
+    return MeasuredPart(part, measured, plan.cycle.time_of(*keys) if keys else plan.step_time)

@@ -18,7 +18,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan_numbers import Setting
 from shardplan.planner.stopping import SearchStopped
 from shardplan.rl.engine import Engine, Replica
-from shardplan.rl.generation import Generated, Pool
+from shardplan.rl.generation import Generated, RolloutPool
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
 from shardplan.rl.task import PLACEMENTS, RlTask
 from shardplan.rl.trainer import Trained
@@ -46,7 +46,7 @@ class RlPlan:
     num_rollout: int
     trained: Trained
     """The trainer's plan and what it takes."""
-    pool: Pool
+    pool: RolloutPool
     """The replicas that generate."""
     generated: Generated
     cycle: Cycle
@@ -125,7 +125,7 @@ class PlacementSearch:
         self.task, self.searches = task, searches
         self.facts: EngineFacts = engine_facts(task.engine)
         self.known_trainers: dict[int, Trained | str] = {}
-        self.known_pools: dict[tuple[int, bool], list[tuple[Pool, Generated]]] = {}
+        self.known_pools: dict[tuple[int, bool], list[tuple[RolloutPool, Generated]]] = {}
         self.known_engines: dict[Replica, Engine] = {}
 
     def best(self, placement: str) -> tuple[RlPlan | None, str]:
@@ -198,7 +198,7 @@ class PlacementSearch:
         """Step time of a split by its generation and what is known of the trainer. [s]"""
         num_train, num_rollout = split
         trains = self._expected_training(num_train)
-        pools = self._pools(num_rollout, shares=False)
+        pools = self.pools(num_rollout, shares=False)
         if not pools or math.isinf(trains):
             return math.inf
         times = [self._times(trains, *each) for each in pools]
@@ -207,7 +207,7 @@ class PlacementSearch:
             for each in times
         )
 
-    def _times(self, trains: float, pool: Pool, generated: Generated) -> PhaseTimes:
+    def _times(self, trains: float, pool: RolloutPool, generated: Generated) -> PhaseTimes:
         """Phases of a step with two pools, all of the trainer's in one."""
         method = self.task.transfer or "sharded"
         return PhaseTimes(
@@ -251,19 +251,20 @@ class PlacementSearch:
         trained = self._trained(num_train, shares=shares)
         if isinstance(trained, str):
             return None, f"trainer on {num_train:,}: {trained}"
-        pools = self._pools(num_rollout, shares=shares)
+        pools = self.pools(num_rollout, shares=shares)
         if not pools:
             return None, f"no layout of generation fits on {num_rollout:,} accelerators"
         plans = [self.plan(placement, (num_train, num_rollout), trained, each) for each in pools]
         return min(plans, key=lambda each: each.step_time), ""
 
-    def plan(self, placement: str, split: Split, trained: Trained, laid_out: tuple[Pool, Generated]) -> RlPlan:
+    def plan(self, placement: str, split: Split, trained: Trained, laid_out: tuple[RolloutPool, Generated]) -> RlPlan:
         """A trainer's plan and a layout of generation under a placement."""
         pool, generated = laid_out
         task, shares = self.task, not PLACEMENTS[placement].two_pools
         method = task.transfer or ("ipc" if shares else "sharded")
         usable = float(task.question.usable_memory)
-        moved = _moved_away(trained) if shares else 0.0
+        states = _states(trained) if shares else 0.0
+        moved = 0.0 if task.states_stay else states
         times = PhaseTimes(
             generation=generated.total,
             steady=generated.prompts + generated.steady,
@@ -282,9 +283,15 @@ class PlacementSearch:
             pool=pool,
             generated=generated,
             cycle=cycle_of(placement, times, staleness=task.staleness, in_flight=task.in_flight),
-            trainer_memory=trained.priced.peak_memory_bytes + (self.facts.asleep if shares else 0.0),
+            trainer_memory=self._memory(trained, pool, states) if shares else float(trained.priced.peak_memory_bytes),
             usable_memory=usable,
         )
+
+    def _memory(self, trained: Trained, pool: RolloutPool, states: float) -> float:
+        """What trainer and engine hold of a shared accelerator in the fuller of their phases. [bytes]"""
+        task, engine = self.task, pool.memory + self.facts.reserved
+        training = float(trained.priced.peak_memory_bytes) + (engine if task.engine_stays else self.facts.asleep)
+        return max(training, engine + states) if task.states_stay else training
 
     def _trained(self, num_accelerators: int, *, shares: bool) -> Trained | str:
         """The trainer's plan on this many accelerators, or why there is none.
@@ -314,10 +321,10 @@ class PlacementSearch:
         except ShardplanError as error:
             return error.message
 
-    def _pools(self, num_rollout: int, *, shares: bool) -> list[tuple[Pool, Generated]]:
+    def pools(self, num_rollout: int, *, shares: bool) -> list[tuple[RolloutPool, Generated]]:
         """Layouts of generation on this many accelerators that fit, with what they take."""
         if (num_rollout, shares) not in self.known_pools:
-            found: list[tuple[Pool, Generated]] = []
+            found: list[tuple[RolloutPool, Generated]] = []
             for pp, most in self._kinds_of_layout():
                 found = found or list(self._layouts(num_rollout, pp, most, shares=shares))
             self.known_pools[num_rollout, shares] = found
@@ -350,13 +357,15 @@ class PlacementSearch:
         yield 1, max(TENSOR_DEGREES)
         yield from ((pp, domain) for pp in PIPELINE_DEGREES)
 
-    def _layouts(self, num_rollout: int, pp: int, most: int, *, shares: bool) -> Iterator[tuple[Pool, Generated]]:
+    def _layouts(
+        self, num_rollout: int, pp: int, most: int, *, shares: bool
+    ) -> Iterator[tuple[RolloutPool, Generated]]:
         task = self.task
         memory = task.generating.accelerator.memory_bytes
-        share = self.facts.colocated_share if shares else self.facts.awake_share
+        share = task.memory_share or (self.facts.colocated_share if shares else self.facts.awake_share)
         for replica in replicas_of(task, num_rollout, pp, most):
             engine = self._engine(replica)
-            pool = Pool(
+            pool = RolloutPool(
                 engine=engine,
                 num_replicas=num_rollout // replica.num_accelerators,
                 answers=task.answers,
@@ -394,7 +403,7 @@ def _with_less_memory(cluster: Cluster, taken: float) -> Cluster:
     return replace(cluster, accelerator=replace(part, memory_bytes=max(part.memory_bytes - taken, 1.0)))
 
 
-def _moved_away(trained: Trained) -> float:
-    """States of the trainer that leave an accelerator while it generates. [bytes]"""
+def _states(trained: Trained) -> float:
+    """States of the trainer that may leave an accelerator while it generates. [bytes]"""
     memory = trained.priced.memory_of(trained.priced.fullest)
     return float(memory.weights + memory.optimizer)

@@ -12,7 +12,7 @@ from shardplan.base.words import joined
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
-from shardplan.rl.generation import Answers
+from shardplan.rl.generation import Responses
 from shardplan.rl.trainer import Packing
 
 Placement = Literal["colocated", "partial", "in-turns", "one-step-off", "async"]
@@ -74,7 +74,7 @@ class RlTask:
 
     question: Question
     """Trainer on all accelerators that it may use; its job gives precision, optimizer and software."""
-    answers: Answers
+    answers: Responses
     packing: Packing
     algorithm: str = "grpo"
     old_pass: bool = True
@@ -104,6 +104,12 @@ class RlTask:
     """Whether new weights reach engines while they generate."""
     fixed_rollout: Mapping[str, int] = field(default_factory=dict)
     """Degrees of the generation replicas that are fixed."""
+    memory_share: float | None = None
+    """Share of an accelerator's memory that an engine takes; None: the usual one of the engine."""
+    states_stay: bool = False
+    """Whether states of the trainer stay on shared accelerators while they generate."""
+    engine_stays: bool = False
+    """Whether an engine on shared accelerators keeps its memory while they train."""
 
     def __post_init__(self) -> None:
         """Raises ``InputError``."""

@@ -18,7 +18,7 @@ from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.rl.generation import Answers
+from shardplan.rl.generation import Responses
 
 MOST_PACKED: Final = 512
 """Answers of which the packing is worked out; of more it is much the same."""
@@ -28,18 +28,26 @@ MOST_PACKED: Final = 512
 class Packing:
     """How the answers of an RL step become sequences of the trainer."""
 
-    answers: Answers
+    answers: Responses
     pack_tokens: int
     """Tokens of a packed sequence."""
     updates: int
     """Optimizer steps of an RL step."""
+    pass_packs: int = 1
+    """Packed sequences of a micro-batch in passes without gradients, for one in training."""
     shared_prompts: bool = False
     """Whether a prompt is trained once for all its answers (shared-prefix attention)."""
+    padded: float = 0.0
+    """Tokens to which every answer with its prompt is filled up; 0: none is. [tokens]"""
+    epochs: int = 1
+    """Times that every answer is trained on."""
 
     @property
     def tokens(self) -> float:
         """Tokens that an RL step trains on."""
         answers = self.answers
+        if self.padded:
+            return answers.num_answers * self.padded
         again = answers.prompt_tokens * (answers.num_answers - answers.prompts) if self.shared_prompts else 0.0
         return answers.tokens - again
 
@@ -75,7 +83,7 @@ class Packing:
     @property
     def documents(self) -> tuple[int, ...] | None:
         """Mean length of the answers with their prompts in a packed sequence; None where one fills it."""
-        mean = round(self.answers.prompt_tokens + self.answers.lengths.mean)
+        mean = round(self.padded or self.answers.prompt_tokens + self.answers.lengths.mean)
         return (max(mean, 1),) if mean < self.pack_tokens else None
 
     def asked(self, question: Question, batch: int) -> Question:
@@ -122,7 +130,7 @@ class Trained:
     @property
     def update_time(self) -> float:
         """All optimizer steps of an RL step. [s]"""
-        return self.packing.updates * self.priced.step_time
+        return self.packing.epochs * self.packing.updates * self.priced.step_time
 
     @cached_property
     def forward_time(self) -> float:
@@ -130,9 +138,10 @@ class Trained:
         step = self.priced.columns.step
         (times,), (states,) = step.work.times, step.states
         each = self.priced.columns.of_stages(times.forward + times.between / 2 + states.sharded / 2, self.priced.number)
-        number = self.packing.updates * int(self.priced.numbers.num_microbatches)
+        size = self.packing.pass_packs
+        number = self.packing.updates * float(self.priced.numbers.num_microbatches) / size
         fixed = self.priced.once_a_step.fixed
-        return float((number - 1) * np.max(each) + np.sum(each)) + sum(fixed.values())
+        return size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values())
 
     @property
     def fits(self) -> bool:

@@ -4,9 +4,9 @@ What a transfer takes is mostly software: gathering tensors, one call for each, 
 
 .. math:: t = t_0 + k\,(t_1 + t_q) + \frac{w / n}{r_1} + \frac{c\,w / n}{B} + \frac{w}{r_2}
 
-for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``). Copies on
-an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are quantised on
-their way.
+for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
+Copies on an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are
+quantised on their way.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ OF_RECORD: Final = ("gpus", "cluster", "accelerator", "stack", "profile")
 DERIVED: Final = ("sequence_length", "global_batch_size")
 
 
-class Variant(NamedTuple):
+class RlVariant(NamedTuple):
     """An RL step that differs from the one that was asked in one respect."""
 
     label: str
@@ -55,7 +55,7 @@ class Variant(NamedTuple):
         return rates[0] / rates[1]
 
 
-class Run(NamedTuple):
+class RlRun(NamedTuple):
     """A number of RL steps, and the days in which they are to be done."""
 
     steps: int
@@ -75,7 +75,7 @@ class Run(NamedTuple):
         return hourly * self.duration(plan) / 3600
 
 
-def run_of(steps: int | None, days: float | None) -> Run | None:
+def run_of(steps: int | None, days: float | None) -> RlRun | None:
     """The run that is asked for. Raises InputError where days are given and no steps."""
     if steps is None and days is not None:
         raise InputError(
@@ -83,11 +83,11 @@ def run_of(steps: int | None, days: float | None) -> Run | None:
             rule="a run has a number of steps",
             hint="add --steps 1000",
         )
-    return None if steps is None else Run(steps, days)
+    return None if steps is None else RlRun(steps, days)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
+class StepParameter:
     """Something of the hardware or the answers that can be larger or smaller, and what that does to the step."""
 
     name: str
@@ -97,9 +97,9 @@ class Parameter:
 
 def sizes(
     record: Record, rl: Record, counts: Sequence[int], progress: Progress | None = None, *, ask: Ask = ask_rl
-) -> tuple[Variant, ...]:
+) -> tuple[RlVariant, ...]:
     """The step on each number of accelerators, compared with the smallest that has a plan. Raises InputError."""
-    found: list[Variant] = []
+    found: list[RlVariant] = []
     smallest: RlPlan | None = None
     for number, count in enumerate(counts):
         if progress is not None:
@@ -107,7 +107,7 @@ def sizes(
         asked = ask({**record, "num_accelerators": count}, rl)
         result = search_rl(asked.task, asked.searches)
         smallest = smallest or result.best
-        found.append(Variant(f"{count:,}", result, smallest))
+        found.append(RlVariant(f"{count:,}", result, smallest))
     return tuple(found)
 
 
@@ -119,14 +119,14 @@ def changed(
     progress: Progress | None = None,
     *,
     ask: Ask = ask_rl,
-) -> tuple[Variant, ...]:
+) -> tuple[RlVariant, ...]:
     """The step after each change alone, in the order given. Raises InputError."""
     found = []
     for number, (name, text) in enumerate(changes):
         if progress is not None:
             progress(number, len(changes))
         asked = ask(*with_change(record, rl, name, text))
-        found.append(Variant(f"{name}={text}", search_rl(asked.task, asked.searches), base))
+        found.append(RlVariant(f"{name}={text}", search_rl(asked.task, asked.searches), base))
     return tuple(found)
 
 
@@ -147,7 +147,7 @@ def with_change(record: Record, rl: Record, name: str, text: str) -> tuple[dict[
 
 def sensitivities(
     record: Record, rl: Record, asked: AskedRl, progress: Progress | None = None, *, ask: Ask = ask_rl
-) -> tuple[Parameter, ...]:
+) -> tuple[StepParameter, ...]:
     r"""How the step follows hardware and answers, the most important first.
 
     .. math:: \varepsilon_x = \frac{\ln T(f x) - \ln T(x / f)}{2 \ln f}
@@ -160,7 +160,7 @@ def sensitivities(
         times = [_time(record, rl, change(factor), ask) for factor in (1 / FACTOR, FACTOR)]
         known = all(math.isfinite(time) for time in times)
         slope = math.log(times[1] / times[0]) / (2 * math.log(FACTOR)) if known else None
-        found.append(Parameter(name=name, elasticity=slope))
+        found.append(StepParameter(name=name, elasticity=slope))
     return tuple(sorted(found, key=lambda each: -abs(each.elasticity or math.inf)))
 
 

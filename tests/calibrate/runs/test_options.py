@@ -131,6 +131,8 @@ def test_options_of_the_job(tmp_path: Path) -> None:
         ("cp_comm_type=smoke", "one of p2p, allgather, a2a"),
         ("recompute_layers=-1", "a whole number of layers of each stage"),
         ("network=string", "one of nvlink, pcie, xgmi"),
+        ("memory_rank=middle", "fullest, first, last or a pipeline rank from 0 to 0"),
+        ("memory_rank=1", "fullest, first, last or a pipeline rank from 0 to 0"),
         ("pp_layout=xyz", "stages between '|'"),
         ("kernels=handmade", "one of fused, eager"),
         ("fused_loss=2", "yes or no"),

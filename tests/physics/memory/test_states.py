@@ -319,14 +319,22 @@ def test_experts_that_one_rank_holds_are_neither_gathered_nor_reduced() -> None:
 def test_bytes_of_640_parameters_on_64_ranks(
     plan: dict[str, Any], software: dict[str, Any], weights: int, gradients: int, optimizer: int
 ) -> None:
-    """To the byte, alone and beside as many frozen ones, whose weights are 16-bit whatever the others are."""
+    """To the byte, alone and beside as many frozen ones, whose weights are kept as the others are."""
     of = job(software=Software(**software))
     held = states(dense=640.0, of=of, **plan)
     assert (held.weights, held.gradients, held.optimizer) == (weights, gradients, optimizer)
     half = model_states(Parameters(1280.0, 0.0, 640.0), of, PlanNumbers.of(Plan(**plan), 64, of))
-    plain = job(software=Software(**{**software, "fp32_weights": False}))
-    both = weights + states(dense=640.0, of=plain, **plan).weights
-    assert (half.weights, half.gradients, half.optimizer) == (both, gradients, optimizer)
+    assert (half.weights, half.gradients, half.optimizer) == (2 * weights, gradients, optimizer)
+
+
+@pytest.mark.parametrize("fp32_weights", [False, True])
+def test_frozen_weights_in_few_bits_are_no_fp32_ones(*, fp32_weights: bool) -> None:
+    """640 in half a byte, next to 640 in 16 bits that a quantising library leaves as they are."""
+    of = replace(job(software=Software(fp32_weights=fp32_weights)), train="lora", base_weights="nf4")
+    frozen = Parameters(1280.0, 0.0, 1280.0, packed_dense=640.0)
+    held = model_states(frozen, of, PlanNumbers.of(Plan(sharding="zero3"), 64, of))
+    assert of.packed_weights is not None
+    assert held.weights == pytest.approx((2 * 640 + of.packed_weights.bytes * 640) / 64)
 
 
 @pytest.mark.parametrize("name", ["zero1", "zero3"])

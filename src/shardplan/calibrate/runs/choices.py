@@ -28,6 +28,8 @@ class Choices:
     plan: dict[str, Any] = field(default_factory=dict)
     network: LinkType | None = None
     """Kind of the links between scale-up domains, where it is stated."""
+    metered_rank: int | None = None
+    """Pipeline rank whose memory was measured (-1: the last), where it is stated."""
     assumed: list[str] = field(default_factory=list)
     """What was taken for granted as text."""
     taken: list[str] = field(default_factory=list)

@@ -146,6 +146,19 @@ def _network(choices: Choices, key: str, value: str) -> None:
     choices.network = cast("LinkType | None", choices.meant(key, value, NETWORKS))
 
 
+def _memory_rank(choices: Choices, key: str, value: str) -> None:
+    """Pipeline rank whose peak is stated, where it need not be the fullest; ``first`` and ``last`` are its ends."""
+    word, pp = folded(value), int(choices.plan.get("pp", 1))
+    rank = METERED.get(word, _count(word))
+    if word in METERED or (rank is not None and rank < pp):
+        choices.metered_rank = rank
+    else:
+        choices.not_known(key, value, f"fullest, first, last or a pipeline rank from 0 to {pp - 1}")
+
+
+METERED: Final[Mapping[str, int | None]] = {"fullest": None, "first": 0, "last": -1}
+
+
 def _schedule(choices: Choices, key: str, value: str) -> None:
     """The schedule, or the nearest to one that is not modelled."""
     word = folded(value).removeprefix("schedule")  # classes of torch.distributed.pipelining
@@ -390,6 +403,7 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "dropout": _sets("job", _dropout, "yes, no or a probability below 1"),
     "placement": _sets("plan", _placement, f"an order such as {DEFAULT_PLACEMENT}"),
     "network": _network,
+    "memory_rank": _memory_rank,
     "train": _trained,
     "lora_rank": _sets("job", _lora_rank, f"a whole number from 1 to {MOST_RANK:,}"),
     "lora_targets": _sets("job", _lora_targets, f"names among {', '.join(LORA_TARGETS)}"),

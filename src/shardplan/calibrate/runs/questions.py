@@ -32,6 +32,8 @@ class AskedRun:
     """What it states and the estimate has no place for."""
     unknown: tuple[str, ...]
     """Of these what shardplan does not know: columns, options and values, a misspelt one among them."""
+    metered_rank: int | None = None
+    """Pipeline rank whose peak memory was measured (-1: the last); None: that of the fullest."""
 
 
 def question_of(run: MeasuredRun) -> AskedRun:
@@ -97,6 +99,7 @@ def _asked(draft: Draft, question: Question) -> AskedRun:
         taken=tuple(choices.taken),
         ignored=tuple(choices.ignored),
         unknown=tuple(choices.unknown),
+        metered_rank=choices.metered_rank,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,24 +49,26 @@ def audit(
     Nothing of the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
     """
     target = output.checked_target(*files, asked.model, asked.cluster)
-    from shardplan.api.audits import audit as audited
-
-    found = audited(
-        *files,
-        root=root,
-        model=None if asked.model is None else model_argument(asked.model),
-        cluster=asked.cluster,
-        num_accelerators=asked.num_accelerators,
-        env=dict(pairs("--env", asked.env)),
-        arguments=tuple(context.meta[ARGUMENTS]),
-        entry=asked.entry,
-        given=dict(pairs("--given", asked.given)),
-        keep=tuple(name.strip() for name in (asked.keep or "").split(",") if name.strip()),
-        observed=tuple(asked.observed or ()),
-    )
     from shardplan.answers.audit import audit_document
+    from shardplan.api.audits import audit as audited
+    from shardplan.api.audits import audit_rl
     from shardplan.cli.show.document import show_document
 
+    said: dict[str, Any] = {
+        "root": root,
+        "model": None if asked.model is None else model_argument(asked.model),
+        "cluster": asked.cluster,
+        "num_accelerators": asked.num_accelerators,
+        "env": dict(pairs("--env", asked.env)),
+        "arguments": tuple(context.meta[ARGUMENTS]),
+        "entry": asked.entry,
+        "given": dict(pairs("--given", asked.given)),
+    }
+    step = audit_rl(*files, **said)
+    if step is not None:
+        return show_document(step.document(is_whole=details.all), target)
+    keep = tuple(name.strip() for name in (asked.keep or "").split(",") if name.strip())
+    found = audited(*files, **said, keep=keep, observed=tuple(asked.observed or ()))
     document = audit_document(found, states_assumptions=details.states_assumptions, is_whole=details.all)
     return show_document(document, target)
 

@@ -15,6 +15,7 @@ from shardplan.base.words import joined
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import OutputFlags, with_flags
 from shardplan.cli.pick import picked_from
+from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
     from shardplan.launch.export.written import Export
 
 NAMES = "megatron-lm, megatron-bridge, nemo, torchtitan, deepspeed, accelerate, nanotron or maxtext"
+RL_NAMES = ("verl", "nemo-rl", "slime")
+"""Frameworks that RL steps are written for."""
 
 PlanArgument = Annotated[
-    Path, typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan` or `estimate` wrote.")
+    Path,
+    typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan`, `estimate` or `rl` wrote."),
 ]
-ToFlag = Annotated[str, flag(f"Framework: {NAMES}.", "--to", metavar="NAME", show_default=False)]
+ToFlag = Annotated[
+    str, flag(f"Framework: {NAMES}; of an RL step: verl, nemo-rl or slime.", "--to", metavar="NAME", show_default=False)
+]
 OutFlag = Annotated[
     str | None,
     flag(
@@ -70,6 +76,8 @@ def export(
     from shardplan.reports.plan_file import read_plan_file
 
     target = output.checked_target(plan)
+    if to.strip().lower() in RL_NAMES:
+        return _export_rl(plan, to.strip().lower(), out, pick, output)
     beside = target_named(to).beside
     files = None if out is None else ExportTarget(out, "--out", beside=beside, is_forced=output.force)
     if files is not None:
@@ -81,6 +89,26 @@ def export(
     if target.where is not None:
         from shardplan.reports.forms import export_record
 
+        target.write(export_record(made))
+    if not target.is_stdout:
+        _show(made, written)
+    return 0
+
+
+def _export_rl(plan: Path, to: str, out: str | None, pick: str | None, output: OutputFlags) -> int:
+    """The launch file of an RL step."""
+    from shardplan.launch.export.shell import ExportTarget
+    from shardplan.reports.forms import export_record
+    from shardplan.rl.launches.export import export_rl
+
+    target = output.checked_target(plan)
+    files = None if out is None else ExportTarget(out, "--out", is_forced=output.force)
+    if files is not None:
+        files.check(plan, target.path)
+    number = None if pick in (None, "recommended") else whole(str(pick), "--pick", most=1000)
+    made = export_rl(plan, to, number, "launch" if files is None else files.stem)
+    written = () if files is None else files.write(made)
+    if target.where is not None:
         target.write(export_record(made))
     if not target.is_stdout:
         _show(made, written)

@@ -65,6 +65,7 @@ def alive_at_peak(columns: PlanColumns, numbers: PlanNumbers, memory: StageMemor
         ("weights", "weights", memory.weights),
         ("gradients", "gradients", memory.gradients),
         ("optimizer states", "optimizer", memory.optimizer),
+        ("weights of companions", "companion", memory.companion),
         ("recomputed layer", "activations", recomputed),
         ("outputs of chunks", "activations", outputs),
         ("attention masks", "activations", masks),

@@ -129,7 +129,7 @@ def memory_parts(columns: PlanColumns, plan: Plan) -> MemoryParts:
 
     return MemoryParts(
         kept=_kept(columns, plan),
-        weights=of_rank(states.weights),
+        weights=of_rank(states.weights + states.companion),
         gradients=of_rank(states.gradients),
         optimizer=of_rank(states.optimizer),
         whole=of_rank(states.whole),

@@ -102,7 +102,7 @@ def take_comment(facts: Facts, ask: Ask) -> None:
     comments = [(number, line) for number, line in lines if line.lstrip().startswith("#") and len(line) < MOST_OF_LINE]
     found = [(number, each) for number, line in comments for each in _PROCESSES.finditer(line)]
     counts = {int(each[1] or 1) for _, each in found}
-    if len(counts) == 1 and not any("nnodes" in line or "num_machines" in line for _, line in comments):
+    if len(counts) == 1 and not any(_SEVERAL.search(line) for _, line in comments):
         why = f"{ask.path.name}:{found[0][0]}, a comment"
         facts.replace("num_accelerators", Fact(value=counts.pop(), origin="assumed", why=why))
         facts.note(f"{facts.value('num_accelerators')} accelerators: {why}; --gpus N for another number")
@@ -115,6 +115,7 @@ MOST_OF_LINE: Final = 1000
 _PROCESSES: Final = re.compile(
     r"--?(?:nproc[-_]per[-_]node|num_processes|num_gpus)[ =](\d{1,5})\b|tune run \w+_single_device"
 )
+_SEVERAL: Final = re.compile(r"(?:nnodes|num_machines)[ =](?!1\b)")
 _COUNTS: Final = re.compile(r"^cmd:.*(?:nvidia-smi|rocm-smi|amd-smi|npu-smi|hl-smi|device_count)")
 """Commands that count the accelerators of a node."""
 _WITH_IMAGES: Final = re.compile(r"(?:^|[-_/])vl(?:[-_]|$)|vision|-text$", re.IGNORECASE)

@@ -13,7 +13,6 @@ from shardplan.launch.dialects.ask import Ask, Environment, begin, listed, named
 from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
 from shardplan.launch.dialects.configured import accelerate_line, configuration_of, configured_facts
 from shardplan.launch.dialects.frameworks import maxtext, nanotron, olmo_core
-from shardplan.launch.dialects.frameworks.line_frameworks import dialect_of_line
 from shardplan.launch.dialects.frameworks.small_frameworks import FMS_FSDP, PYTORCH_FSDP
 from shardplan.launch.dialects.launches import Launch, open_words
 from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
@@ -426,7 +425,7 @@ def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
 
 
 def _visible(facts: Facts, script: Script, launch: Launch) -> None:
-    """The devices that a line makes visible, which launchers take where nothing says how many; without one, one alone."""
+    """Devices that a line makes visible, which launchers take where nothing says how many; without one, one of them."""
     word = {**script.environment, **launch.command.assignments}.get("CUDA_VISIBLE_DEVICES")
     if word is None or not re.fullmatch(r"\d+(?:,\d+)*", word.text or "") or facts.open:
         return

@@ -180,8 +180,8 @@ def _program(ask: Ask, path: Path) -> Program:
             left += [each for each in paths if each not in seen]
             is_whole = is_whole and (bool(paths) or name.partition(".")[0] in PACKAGES)
     found: dict[str, list[tuple[object, str]]] = {}
-    for owner in _of_parser(classes, parsed):
-        for key, value, place in owner.fields:
+    for each in _of_parser(classes, parsed):
+        for key, value, place in each.fields:
             found.setdefault(key, []).append((value, place))
     alone = {key: each[0] for key, each in found.items() if len({str(value) for value, _ in each}) == 1}
     turns_on |= {key for key in SHARD if key in alone and alone[key][0] not in (None, "", False)}
@@ -224,10 +224,10 @@ def _turned_on(node: ast.AST, *, asked: bool = False) -> Iterator[str]:
     if isinstance(node, ast.If):
         test = ast.unparse(node.test)
         inside = asked or any(word in test for word in (*CHECKPOINTING, "deepspeed", "fsdp"))
-        for each in node.body:
-            yield from _turned_on(each, asked=inside)
-        for each in node.orelse:
-            yield from _turned_on(each, asked=asked)
+        for part in node.body:
+            yield from _turned_on(part, asked=inside)
+        for part in node.orelse:
+            yield from _turned_on(part, asked=asked)
         return
     if not asked:
         yield from (name for name in _used(node) if name in TURN_ON or name in SHARD)

@@ -221,7 +221,7 @@ def export(case: LaunchCase) -> Export:
         placeholders=_placeholders(case),
         environment=environment(case),
         options={
-            "Model": _model(case),
+            "Model": model_options(case),
             "Plan": flags(case.options.options),
             "Precision, optimizer and kernels": _numbers(case),
             "Training": _training(),
@@ -246,7 +246,8 @@ def _text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _model(case: LaunchCase) -> list[Sequence[Word]]:
+def model_options(case: LaunchCase) -> list[Sequence[Word]]:
+    """Options of the model's dimensions."""
     d, fields = case.decoder, model_fields(case)
     rotary: list[Sequence[Word]] = [["--rotary-base", detail_word(case, ROTARY_BASE)]] if any(d.rotary) else []
     rotary += scaling_of_megatron_lm(case) or []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import fields
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from shardplan.base.arrays import Flags, Numbers, any_holds, smooth_maximum
+from shardplan.base.arrays import Flags, Numbers, any_holds, is_zero, smooth_maximum
 from shardplan.base.fields import dataclass, replace
 from shardplan.inputs.plan import OP_SAC
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -52,6 +52,8 @@ class Times:
     cp: Numbers = 0.0
     ep: Numbers = 0.0
     host: Numbers = 0.0
+    companion: Numbers = 0.0
+    """Forward passes of frozen companions, exposed communication included."""
     free: Numbers = 0.0
     """Computation that hides none of this communication, and so can hide other; with the time for which kernels wait
     for their launch."""
@@ -64,13 +66,25 @@ class Times:
     @property
     def total(self) -> Numbers:
         """All of it."""
-        return self.compute + self.tp + self.cp + self.ep + self.host
+        own = self.compute + self.tp + self.cp + self.ep + self.host
+        return own if is_zero(self.companion) else own + self.companion
 
     def __add__(self, other: Times) -> Times:
         return Times(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
     def __mul__(self, factor: Numbers) -> Times:
         return Times(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
+
+
+class CompanionPass(NamedTuple):
+    """A companion's forward pass for one micro-batch, as much as falls to one block of the model."""
+
+    time: Numbers = 0.0
+    free: Numbers = 0.0
+    """See ``Times.free``. [s]"""
+    flops: Numbers = 0.0
+    held_bytes: Numbers = 0.0
+    """Activations of one of its layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +112,8 @@ class BlockCost:
     network: Network
     groups: dict[str, Group]
     repeats: _Repeats
+    companion_flops: Numbers = 0.0
+    """Of forward passes of companions."""
 
     @cached_property
     def flops(self) -> Numbers:
@@ -124,6 +140,20 @@ class BlockCost:
         """Bytes sent again when recomputing."""
         forward = (item for item in self.block.collectives if item.direction == "forward")
         return self._sent((item, self.repeats.share_of(item)) for item in forward)
+
+    def beside(self, companion: CompanionPass) -> BlockCost:
+        """The same with a companion's forward pass in front, whose activations are gone before this one runs."""
+        forward = replace(
+            self.forward,
+            companion=self.forward.companion + companion.time,
+            free=self.forward.free + companion.free,
+        )
+        return replace(
+            self,
+            forward=forward,
+            fleeting_bytes=np.maximum(self.fleeting_bytes, companion.held_bytes),
+            companion_flops=self.companion_flops + companion.flops,
+        )
 
     def _sent(self, items: Iterable[tuple[Collective, Numbers]]) -> dict[str, tuple[Numbers, ...]]:
         """Bytes per tier by parallel dimension; collectives of a kind are added first, on their fewer axes."""

@@ -64,6 +64,16 @@ class StateTraffic:
         """Bytes sent per tier in every micro-batch."""
         return self._sent([exchange.per_microbatch for exchange in self.exchanges])
 
+    def beside(self, other: StateTraffic) -> StateTraffic:
+        """The traffic of both."""
+        return replace(
+            self,
+            reduce_time=self.reduce_time + other.reduce_time,
+            gather_time=self.gather_time + other.gather_time,
+            microbatch_time=self.microbatch_time + other.microbatch_time,
+            exchanges=self.exchanges + other.exchanges,
+        )
+
     def _sent(self, times: list[Numbers]) -> tuple[Numbers, ...]:
         sent: tuple[Numbers, ...] = (0.0,) * len(self.network.tiers)
         for count, exchange in zip(times, self.exchanges, strict=True):

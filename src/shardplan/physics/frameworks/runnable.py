@@ -203,7 +203,7 @@ def untested(stack: Stack | None, setting: Setting, degrees: Degrees, *, leaving
     can = None if stack is None else stack.can_run
     if can is None:
         return False
-    if can.shown is None:
+    if can.shown is None or setting.companions:
         return True
     known = KnownFacts(FACTS, setting, degrees)
     found: Flags = False
@@ -222,8 +222,9 @@ def untested_aspects(stack: Stack | None, setting: Setting, plan: Plan) -> tuple
     if can.shown is None:
         return (f"{stack.label}: {NOTHING_SHOWN}",)
     known = KnownFacts(VALUES, setting, Degrees.of(plan))
-    lacking = (each for each in can.shown if bool(np.any(each.lacks(known))))
-    return tuple(f"{stack.label}: no test or recipe runs {each.asked(known)}" for each in lacking)
+    lacking = [each.asked(known) for each in can.shown if bool(np.any(each.lacks(known)))]
+    lacking += [f"a frozen companion ({each.model.name})" for each in setting.companions]
+    return tuple(f"{stack.label}: no test or recipe runs {each}" for each in lacking)
 
 
 def all_tested(stack: Stack, setting: Setting, plans: Sequence[Plan]) -> NDArray[np.bool_]:

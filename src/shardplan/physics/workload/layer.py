@@ -128,6 +128,9 @@ class Parameters:
     packed_dense: Numbers = 0.0
     """Frozen dense ones that are kept in few bits."""
     packed_experts: Numbers = 0.0
+    companion_dense: Numbers = 0.0
+    """Those of frozen companions, which no other number counts."""
+    companion_experts: Numbers = 0.0
 
     @property
     def trained(self) -> Parameters:

@@ -1,0 +1,100 @@
+"""Frozen models that run forward beside the one that is trained: a reference, a teacher, a reward model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import dataclass
+from shardplan.inputs.model import ModelConfig
+
+NONE, SELF, TOP_K = "none", "self", ":top-k="
+ROLES: Final[Mapping[str, str]] = {
+    "reference": "log-probabilities of the same tokens (DPO, arXiv 2305.18290)",
+    "teacher": "logits of the same tokens, all or the top k (distillation, arXiv 1503.02531)",
+    "reward": "a score for every sequence",
+}
+"""What a companion gives. A reference and a teacher read the vocabulary of the model."""
+WANTED: Final = "none, or a comma list of ROLE=MODEL, such as reference=self or teacher=llama-3.1-70b:top-k=64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Companion:
+    """One of them."""
+
+    role: str
+    model: str
+    """Name of a built-in model, or ``self``."""
+    top_k: int | None = None
+    """Logits that a teacher keeps of each token; None for all."""
+
+    def config(self, model: ModelConfig) -> ModelConfig:
+        """Its dimensions, beside ``model``. Files of users are not looked at. Raises ``InputError``."""
+        from shardplan.inputs.readers.catalog import load_model, shipped_name
+
+        return model if self.model == SELF else load_model(shipped_name("model", self.model))
+
+
+def as_text(companion: object) -> object:
+    """A mapping of roles to models as the text that stands for it; anything else as it is."""
+    if not isinstance(companion, Mapping):
+        return companion
+    return ",".join(f"{role}={model}" for role, model in companion.items()) or NONE
+
+
+@lru_cache(maxsize=256)
+def companions_of(text: str) -> tuple[Companion, ...]:
+    """Companions that a text names, one for a role. Raises ``InputError``."""
+    if text.strip().lower() in ("", NONE):
+        return ()
+    found = [_companion(part.strip(), text) for part in text.split(",")]
+    roles = [each.role for each in found]
+    for role in roles:
+        if roles.count(role) > 1:
+            raise InputError(
+                f"companion is {shown(text)}: {role} is named twice",
+                rule="a role has one companion",
+                hint=f"name one {role}",
+            )
+    return tuple(found)
+
+
+def _companion(part: str, text: str) -> Companion:
+    role, _, rest = part.partition("=")
+    name, sep, number = rest.strip().partition(TOP_K)
+    role = role.strip().lower()
+    if not rest.strip() or not name.strip():
+        raise _malformed(text)
+    if role not in ROLES:
+        raise UnknownNameError("companion", role[:60], ROLES, hint=f"one of {', '.join(ROLES)}")
+    if sep and (role != "teacher" or not number.isdecimal() or not 1 <= int(number[:10]) < 2**31):
+        raise _malformed(text)
+    own = name.strip().lower() == SELF
+    return Companion(role=role, model=SELF if own else name.strip(), top_k=int(number) if sep else None)
+
+
+def _malformed(text: str) -> InputError:
+    return InputError(
+        f"companion is {shown(text)}; it must be {WANTED}",
+        rule="companion names roles and models; top-k is a whole number, 1 or more, and for a teacher",
+        hint=f"set --companion to {WANTED}",
+    )
+
+
+def check_companion(companion: Companion, config: ModelConfig, model: ModelConfig) -> None:
+    """Refuses one whose tokens are not those of the model. Raises ``InputError``."""
+    wanted = model.vocab_size
+    if companion.role != "reward" and config.vocab_size != wanted:
+        raise InputError(
+            f"{companion.role} {config.name} has a vocabulary of {config.vocab_size:,}, {model.name} one of {wanted:,}",
+            rule=f"a {companion.role} has the vocabulary of the model, as the two are compared token by token",
+            hint=f"choose a {companion.role} with a vocabulary of {wanted:,}",
+        )
+    if companion.top_k is not None and companion.top_k > wanted:
+        raise InputError(
+            f"top-k is {companion.top_k:,} of a vocabulary of {wanted:,}",
+            rule="a teacher keeps at most as many logits as the vocabulary has",
+            hint=f"set top-k to at most {wanted}, or leave it out",
+        )

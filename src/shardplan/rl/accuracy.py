@@ -1,0 +1,257 @@
+"""How far predictions of RL steps are from measured ones: errors by part and group, order, bands, nearest rows.
+
+The band of a step comes from errors of published steps by constants that never saw their family. A family
+weighs the more, the more its rows are like the plan; where no row has its kind of accelerator, or its placement, the
+band is wider.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shardplan.ask.names import cluster_of, model_of
+from shardplan.base.fields import dataclass
+from shardplan.calibrate.errors import CLEAR_DIFFERENCE, Errors, Inside, errors_of, grouped, inside_of
+from shardplan.rl.measured import PARTS, SHIPPED_STEPS, MeasuredRlStep, Priced, Unpriced, price_all, shipped_steps
+from shardplan.rl.search import RlPlan
+
+LEFT_OUT: Final = SHIPPED_STEPS.with_name("rl_left_out.csv")
+GROUPS: Final[Mapping[str, Callable[[Priced], str]]] = {
+    "family": lambda priced: priced.step.family,
+    "tier": lambda priced: priced.step.tier,
+    "accelerator": lambda priced: priced.task.question.cluster.accelerator.name,
+    "framework": lambda priced: priced.step.software,
+    "precision": lambda priced: priced.task.question.job.precision,
+    "kind": lambda priced: "moe" if priced.task.question.model.is_moe else "dense",
+}
+"""What errors can be distinguished by."""
+OUTER: Final = 0.1
+"""Share of errors on either side of a band."""
+UNSEEN: Final = 0.25
+"""Error of two rows, one on each side, that count in every band as half a family: families are few."""
+WIDER: Final = 1.3
+"""A band is that much wider for each of accelerator and placement that no measured row has."""
+NUM_NEAREST: Final = 3
+
+
+class SeenSteps(NamedTuple):
+    """A published step with the error by constants that never saw its family."""
+
+    step: MeasuredRlStep
+    error: float
+    """ln(predicted / measured)."""
+    generation: str
+    """Of its accelerators."""
+    is_moe: bool
+
+
+class RlBand(NamedTuple):
+    """Where a step time is in eight of ten cases."""
+
+    low: float
+    """Factor of the predicted time."""
+    high: float
+    text: str
+    """Of what it was made."""
+
+
+class Near(NamedTuple):
+    """A published step that is like a plan."""
+
+    seen: SeenSteps
+
+    @property
+    def text(self) -> str:
+        """Model, accelerators, placement, and how far off it is."""
+        step = self.seen.step
+        counts = f"{step.num_train}" if step.placement in ("colocated", "partial") else _both(step)
+        off = math.exp(self.seen.error) - 1
+        return (
+            f"{step.id}: {step.model} on {counts} ({step.cluster}), {step.placement}: {step.step_time_s:g} s; "
+            f"predicted {abs(off):.0%} too {'long' if off > 0 else 'short'}"
+        )
+
+
+def _both(step: MeasuredRlStep) -> str:
+    return f"{step.num_train} + {step.num_rollout}"
+
+
+@cache
+def left_out_errors() -> Mapping[str, float]:
+    """ln(predicted / measured) by row, of ``shardplan.rl.fit``."""
+    with LEFT_OUT.open(newline="") as file:
+        return {row["id"]: float(row["log_error"]) for row in csv.DictReader(file)}
+
+
+@cache
+def seen_steps() -> tuple[SeenSteps, ...]:
+    """The published steps that are described in full."""
+    errors = left_out_errors()
+    return tuple(
+        SeenSteps(step, errors[step.id], _generation(step.cluster), _is_moe(step.model))
+        for step in shipped_steps()
+        if step.id in errors
+    )
+
+
+@cache
+def _generation(cluster: str) -> str:
+    return cluster_of(cluster).accelerator.generation
+
+
+@cache
+def _is_moe(model: str) -> bool:
+    return model_of(model).is_moe
+
+
+def band_of(plan: RlPlan) -> RlBand:
+    """The band of a plan's step."""
+    question = plan.trained.priced.question
+    return _band(seen_steps(), plan.placement, question.cluster.accelerator.generation, is_moe=question.model.is_moe)
+
+
+def _band(rows: Sequence[SeenSteps], placement: str, generation: str, *, is_moe: bool) -> RlBand:
+    families = grouped(rows, lambda row: row.step.family)
+    errors, weights = [-UNSEEN, UNSEEN], [0.25, 0.25]
+    for family in families.values():
+        for row in family:
+            alike = (row.generation == generation) + (row.step.placement == placement) + (row.is_moe == is_moe)
+            errors.append(row.error)
+            weights.append(2.0**alike / 4 / len(family))
+    order = np.argsort(errors)
+    values, shares = np.asarray(errors)[order], np.asarray(weights)[order]
+    middles = (np.cumsum(shares) - shares / 2) / shares.sum()
+    low, high = np.interp([OUTER, 1 - OUTER], middles, values)
+    missing = [
+        text
+        for text, known in (
+            (f"{generation} accelerators", any(row.generation == generation for row in rows)),
+            (f"placement {placement}", any(row.step.placement == placement for row in rows)),
+        )
+        if not known
+    ]
+    wider = WIDER ** len(missing)
+    text = f"errors of {len(rows)} measured steps of {len(families)} families, each left out of the fit"
+    if missing:
+        text += f"; wider, as none has {' and '.join(missing)}"
+    return RlBand(math.exp(-wider * high), math.exp(-wider * low), text)
+
+
+def nearest(plan: RlPlan) -> tuple[Near, ...]:
+    """The published steps that are most like a plan."""
+    question = plan.trained.priced.question
+
+    def distance(row: SeenSteps) -> float:
+        counts = abs(math.log2(((row.step.num_train or 1) + (row.step.num_rollout or 1)) / _counted(plan)))
+        alike = (
+            3.0 * (row.step.model == question.model.name)
+            + 2.0 * (row.generation == question.cluster.accelerator.generation)
+            + 2.0 * (row.step.placement == plan.placement)
+            + 1.0 * (row.is_moe == question.model.is_moe)
+        )
+        return counts / 2 - alike
+
+    return tuple(Near(row) for row in sorted(seen_steps(), key=distance)[:NUM_NEAREST])
+
+
+def _counted(plan: RlPlan) -> int:
+    return plan.num_train + plan.num_rollout
+
+
+class Ordered(NamedTuple):
+    """Pairs of steps of one family that differ by more than 5 %."""
+
+    pairs: int
+    right: int
+
+    @property
+    def share(self) -> float | None:
+        """Of pairs in order."""
+        return self.right / self.pairs if self.pairs else None
+
+
+def in_order(rows: Iterable[tuple[str, float, float]]) -> Ordered:
+    """Of rows as family, measured time and log error."""
+    pairs = right = 0
+    for family in grouped(rows, lambda row: row[0]).values():
+        for at, (_, slow, error) in enumerate(family):
+            for _, fast, other in family[:at]:
+                apart = math.log(slow / fast)
+                if abs(apart) > math.log1p(CLEAR_DIFFERENCE):
+                    pairs, right = pairs + 1, right + ((apart + error - other) * apart > 0)
+    return Ordered(pairs, right)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlValidation:
+    """Measured steps and their predictions."""
+
+    priced: tuple[Priced, ...]
+    unpriced: tuple[Unpriced, ...]
+
+    @property
+    def full(self) -> tuple[Priced, ...]:
+        """Rows that are described in full, tiers A and A-, or of no tier."""
+        return tuple(each for each in self.priced if each.step.tier != "B")
+
+    def step_by(self, group: str) -> dict[str, Errors]:
+        """Errors of the step by a group."""
+        groups = grouped(self.priced, GROUPS[group])
+        return {name: errors_of([each.error for each in groups[name]]) for name in sorted(groups)}
+
+    def parts(self) -> dict[str, Errors]:
+        """Errors of the whole step, of tiers A and A-, and of each part over all rows that state it."""
+        found = {"whole step": errors_of([each.error for each in self.full])}
+        for part in PARTS:
+            errors = [each.error_of(part) for each in self.priced]
+            found[part] = errors_of([error for error in errors if error is not None])
+        return found
+
+    @property
+    def order(self) -> Ordered:
+        """Pairs of one family."""
+        return in_order((each.step.family, each.step.step_time_s, each.error) for each in self.full)
+
+    @property
+    def coverage(self) -> Inside | None:
+        """Of bands, those of published steps made without their family."""
+        return inside_of([_is_inside(each) for each in self.full])
+
+
+def _is_inside(priced: Priced) -> bool:
+    step, plan, published = priced.step, priced.plan, left_out_errors()
+    rows = [row for row in seen_steps() if step.id not in published or row.step.family != step.family]
+    question = priced.task.question
+    band = _band(rows, step.placement, question.cluster.accelerator.generation, is_moe=question.model.is_moe)
+    predicted = step.step_time_s * math.exp(published[step.id]) if step.id in published else plan.step_time
+    return predicted * band.low <= step.step_time_s <= predicted * band.high
+
+
+class LeftOut(NamedTuple):
+    """Errors of published steps, each by constants that never saw its family."""
+
+    by_family: dict[str, Errors]
+    all: Errors
+    order: Ordered
+
+
+def left_out() -> LeftOut:
+    """What the shipped file of left-out errors says."""
+    groups = grouped(seen_steps(), lambda row: row.step.family)
+    return LeftOut(
+        {name: errors_of([row.error for row in rows]) for name, rows in groups.items()},
+        errors_of([row.error for row in seen_steps()]),
+        in_order((row.step.family, row.step.step_time_s, row.error) for row in seen_steps()),
+    )
+
+
+def validate_rl(steps: Iterable[MeasuredRlStep]) -> RlValidation:
+    """Predictions of measured steps."""
+    priced, unpriced = price_all(steps)
+    return RlValidation(priced=tuple(priced), unpriced=tuple(unpriced))

@@ -1,0 +1,1 @@
+"""Launch files of post-training frameworks: read as two pools, and written."""

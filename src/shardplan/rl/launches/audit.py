@@ -1,0 +1,233 @@
+"""The step of a launch file: its trainer's plan and its engines as they are, priced as ``shardplan rl`` does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.fields import dataclass, replace
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.readers.names import names_meant
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.companions import model_file
+from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
+from shardplan.launch.dialects.values import switch
+from shardplan.physics.frameworks.defaults import plan_in_stack
+from shardplan.rl.asked import AskedRl, ask_rl
+from shardplan.rl.launches.reading import EXAMPLES, RlLaunch, read_rl_launch
+from shardplan.rl.launches.rules import Rules
+from shardplan.rl.search import PlacementSearch, RlPlan, RlResult
+from shardplan.rl.task import PLACEMENTS
+from shardplan.rl.trainer import Trained
+
+USUAL: Final = "the trainer's kernels and overlaps are those that `shardplan rl` takes (--given stack=NAME)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlAudit:
+    """A launch file of post-training, understood and priced."""
+
+    launch: RlLaunch
+    result: RlResult
+    """The plan of the file alone."""
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What a reader should know."""
+
+    @property
+    def plan(self) -> RlPlan:
+        """Both pools as the file has them."""
+        return self.result.plans[0]
+
+    @property
+    def fits(self) -> bool:
+        """Whether both programs fit on their accelerators."""
+        return self.plan.trainer_memory <= self.plan.usable_memory
+
+
+def audit_rl(
+    ask: Ask, *, model: ModelConfig | None = None, cluster: Cluster | None = None, launch: RlLaunch | None = None
+) -> RlAudit | None:
+    """The step of a launch file; None where it is of no framework of post-training.
+
+    Raises ``InputError`` for what is open, contradicts itself, or decides and is not priced.
+    """
+    launch = launch or read_rl_launch(ask)
+    if launch is None:
+        return None
+    rules = Rules(launch)
+    rules.work_out()
+    found = model or _model(launch.facts, ask)
+    _check_open(launch, found, cluster)
+    assert found is not None
+    assert cluster is not None
+    record, rl = _records(rules, found, cluster)
+    asked = ask_rl(record, rl)
+    result = RlResult(task=asked.task, plans=(_plan(rules, asked),), refused={})
+    notes = (*dict.fromkeys((*rules.notes, *launch.facts.notes)),)
+    return RlAudit(launch=launch, result=result, assumptions=(*asked.assumptions, USUAL), notes=notes)
+
+
+def _model(facts: Facts, ask: Ask) -> ModelConfig | None:
+    config = model_file(facts, ask)
+    if config is not None:
+        return load_model(config)
+    return named_model(facts.value("model"))
+
+
+OPEN: Final = (
+    "prompts", "samples", "response_max", "response_mean", "micro_answers", "micro_batch_size", "num_accelerators",
+    "nodes", "per_node", "rollout_accelerators", "rollout_tp", "rollout_pp", "rollout_ep", "tp", "pp", "cp", "ep",
+    "etp", "vp", "sharding", "recompute", "stage_layers", "mode", "critic_model", "pack_tokens", "mini_batch",
+    "mini_prompts", "tokens_per_accelerator", "memory_share", "engine", "advantage", "dynamic", "unpadded",
+    "colocated", "packing", "window", "prompt_max", "updates", "epochs", "kl_loss", "kl_reward", "kl", "zero",
+    "engines", "async", "backend", "states_leave", "optimizer_leaves", "accumulation", "uses_engine", "lora", "turns",
+    "reward_model", "recompute_modules", "recompute_granularity", "sequence_parallel", "sharding_degree",
+    "offload_always", "hybrid_offload",
+)  # fmt: skip
+"""What a step cannot do without, of what a file may leave open."""
+
+
+def _check_open(launch: RlLaunch, model: ModelConfig | None, cluster: Cluster | None) -> None:
+    """Raises ``InputError`` that names all that has to be given."""
+    facts, asks = launch.facts, dict[str, str]()
+    if model is None:
+        name = facts.value("model")
+        close = names_meant("model", PurePath(str(name or "")).name)
+        may = f"; {' or '.join(close)} may be the same" if close else ""
+        open_ = ", ".join(facts.missing.get("model", ()))
+        asks["--model NAME"] = (
+            f"model: {f'{name} is not in the catalogue' if name else open_ or 'not in the file'}{may}"
+        )
+    if cluster is None:
+        asks["--cluster NAME"] = "cluster: the accelerators and their network"
+    for key in OPEN:
+        known = "num_accelerators" in facts.facts and key in ("nodes", "per_node")
+        unused = key == "unpadded" and switch(facts.value("dynamic"))
+        if key in facts.missing and not known and not unused:
+            example = EXAMPLES.get(key, "VALUE")
+            flag = "--gpus N" if key == "num_accelerators" else f"--given {key}={example}"
+            asks[flag] = f"{key}: {', '.join(facts.missing[key])}"
+    if asks:
+        raise InputError(
+            f"{facts.file} is a launch file of {launch.title}, which leaves open: {'; '.join(asks.values())}",
+            rule="a step is priced when all that decides it is known",
+            hint=f"add {' '.join(asks)}",
+        )
+
+
+def _records(rules: Rules, model: ModelConfig, cluster: Cluster) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The question of the trainer, and the fields of the step."""
+    facts, rl = rules.facts, rules.rl
+    train = rules.number("num_accelerators")
+    apart = PLACEMENTS[rl["placement"]].two_pools
+    pools = f"{train}+{rules.number('rollout_accelerators')}" if apart else train
+    fixed = {f"rollout.{name}": rules.number(f"rollout_{name}") or 1 for name in ("tp", "pp")}
+    fixed["rollout.ep"] = rules.number("rollout_ep") or 1
+    record = {"model": model, "cluster": cluster, "num_accelerators": pools, "fix": fixed}
+    for key in ("precision", "stack"):
+        if facts.value(key) is not None:
+            record[key] = facts.value(key)
+    share = facts.value("memory_share")
+    if share is not None:
+        share = float(str(share))
+        if not 0 < share <= 1:
+            raise rules.refuse(
+                rules.said("memory_share"), "an engine takes a share of the memory from 0 to 1", "set it to 0.6"
+            )
+    return record, {**rl, "memory_share": share}
+
+
+def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
+    """Both pools as the file has them. Raises ``InputError`` where it breaks a rule."""
+    facts, task = rules.facts, asked.task
+    if rules.launch.name in ("verl", "nemo-rl", "slime"):
+        _take_recompute(rules)
+    if switch(facts.value("offload_always")) or switch(facts.value("hybrid_offload")):
+        facts.derive("offload", "optimizer", "the optimizer runs on the host")
+    train = rules.number("num_accelerators")
+    question = replace(task.question, num_accelerators=train, num_idle=0)
+    known = {key: facts.value(key) for key in PLAN_KEYS if facts.value(key) is not None}
+    if known.get("etp") is None and known.get("ep", 1) != 1:
+        known["etp"] = known.get("tp", 1)
+    known = {key: value for key, value in known.items() if key not in IDLE or known.get(IDLE[key], 1) != 1}
+    _take_shards(known, train)
+    try:
+        plan = Plan(**known)  # type: ignore[arg-type]
+        plan, _ = plan_in_stack(
+            plan,
+            asked.searches.stack,
+            model=question.model,
+            job=question.job,
+            num_accelerators=train,
+            given={*known, "vp"},
+        )
+        trained = Trained.of(question, plan, task.packing)
+    except ShardplanError as error:
+        raise InputError(f"{facts.file}: trainer: {error.message}", rule=error.rule, hint=error.hint) from None
+    search = PlacementSearch(task, asked.searches)
+    apart = PLACEMENTS[rules.rl["placement"]].two_pools
+    rollout = rules.number("rollout_accelerators") if apart else train
+    pools = search.pools(rollout, shares=not apart)
+    if not pools:
+        tp = rules.said("rollout_tp")
+        raise InputError(
+            f"{facts.file}: {tp}, {rules.said('memory_share')}: no engine fits on {rollout:,} accelerators",
+            rule="engines share heads evenly, hold the weights and have room for an answer",
+            hint="set another rollout tp, or give the engine more memory",
+        )
+    return search.plan(rules.rl["placement"], (train, rollout), trained, pools[0])
+
+
+IDLE: Final[Mapping[str, str]] = {"sequence_parallel": "tp", "cp_comm": "cp", "etp": "ep"}
+
+
+def _take_shards(known: dict[str, Any], train: int) -> None:
+    """Shards within some ranks, with copies across, are hybrid."""
+    degree = known.pop("sharding_degree", None)
+    ranks = train // (known.get("tp", 1) * known.get("pp", 1))
+    if degree is not None and 1 < degree < ranks and known.get("sharding") == "zero3":
+        known |= {"sharding": "hsdp", "sharding_degree": degree}
+
+
+def _take_recompute(rules: Rules) -> None:
+    """Megatron's words for what is computed again."""
+    facts = rules.facts
+    if facts.value("backend") != "megatron":
+        return
+    granularity = facts.value("recompute_granularity")
+    is_on = facts.value("checkpointing") is None or rules.on("checkpointing")
+    if facts.value("checkpointing") is not None and is_on:
+        granularity = granularity or "full"
+    if not is_on or granularity in (None, "null", "None"):
+        facts.derive("recompute", "none", "nothing is computed again")
+    elif granularity == "full":
+        facts.derive("recompute", "full", "granularity full")
+    else:
+        words = str(facts.value("recompute_modules") or "core_attn")
+        names = re.findall(r"\w+", words)
+        unknown = [name for name in names if name not in MODULES]
+        if unknown:
+            raise rules.refuse(
+                f"recompute_modules are {words}",
+                f"modules are among {', '.join(MODULES)}",
+                "--given recompute=selective",
+            )
+        text = "selective" if names == ["core_attn"] else ",".join(dict.fromkeys(MODULES[name] for name in names))
+        facts.derive("recompute", text, f"granularity selective, {words}")
+    if granularity != "full" or facts.value("recompute_method") != "block":
+        facts.facts.pop("recompute_num_layers", None)
+
+
+MODULES: Final[Mapping[str, str]] = {
+    **{name: name for name in ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")},
+    "moe_act": "activation",
+}
+"""Megatron's modules by our names."""

@@ -1,0 +1,506 @@
+"""Launch files of an RL step: the best plan of ``shardplan rl ... --json`` for verl, NeMo RL and slime.
+
+Every file is read again before it is handed out: what the reading does not find as planned is named.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
+from shardplan.base.fields import dataclass, described
+from shardplan.base.files import parse_document, read_text
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.names import model_sources
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.export.megatron_lm import model_options
+from shardplan.launch.export.shell import Given, quoted
+from shardplan.launch.export.written import Export, LaunchCase
+from shardplan.physics.frameworks.stack import load_stack
+from shardplan.reports.plan_file import PLAN_FILE, inputs_from_record
+from shardplan.rl.launches.audit import MODULES, audit_rl
+from shardplan.rl.launches.reading import DIALECTS
+from shardplan.rl.transfer import engine_facts
+
+SCHEMA: Final = "shardplan/rl/1"
+TARGETS: Final = ("verl", "nemo-rl", "slime")
+"""Frameworks that RL steps are written for."""
+SAME: Final = 0.005
+"""Relative difference of a step that is read again, up to which it is the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlCase:
+    """A plan of a file, with its step."""
+
+    model: ModelConfig
+    cluster: Cluster
+    rl: Mapping[str, Any]
+    """The step as it was asked."""
+    row: Mapping[str, Any]
+    """The plan with its pools."""
+    plan: Plan
+    """Of the trainer."""
+    number: int
+    """Place in the file, from 1."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether both pools are the same accelerators."""
+        return self.row["placement"] in ("colocated", "partial")
+
+    @property
+    def per_node(self) -> int:
+        """Accelerators of a node that are used."""
+        return min(self.cluster.accelerators_per_node, self.row["num_train"])
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the trainer."""
+        return int(self.row["num_train"]) // self.per_node
+
+    @property
+    def share(self) -> float:
+        """Share of the memory that an engine takes."""
+        facts = engine_facts(self.rl["engine"])
+        return float(self.rl["memory_share"] or (facts.colocated_share if self.shares else facts.awake_share))
+
+    @property
+    def hub_name(self) -> str:
+        """The model as the hub calls it."""
+        source = model_sources().get(self.model.name)
+        return source.hf_id if source is not None and source.hf_id else self.model.name
+
+    @property
+    def answers(self) -> int:
+        """Answers of an optimizer step."""
+        return int(self.rl["prompts"] * self.rl["samples"] // self.rl["updates"])
+
+    def refuse(self, what: str, hint: str) -> InputError:
+        """What a framework does not run."""
+        return InputError(f"plan {self.number}: {what}", rule="the framework runs the plan that is written", hint=hint)
+
+
+def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch") -> Export:
+    """The launch file of a plan of an RL step. Raises ``InputError``."""
+    record = parse_document(read_text(path, PLAN_FILE), label=str(path), is_json=True)
+    if record.get("schema") != SCHEMA or "inputs" not in record:
+        raise InputError(
+            f"{path} has the schema {shown(str(record.get('schema')))}",
+            rule=f"a launch file for {to} is written of an RL step",
+            hint="make it with `shardplan rl ... --json rl.json`",
+        )
+    cases = [_case(record, number, row) for number, row in enumerate(record["plans"], 1)]
+    if not 1 <= (pick or 1) <= len(cases):
+        raise InputError(
+            f"plan {pick or 1} is asked for; the file holds {len(cases)}",
+            rule="the picked plan is in the file",
+            hint="set --pick to a number of its plans, from 1",
+        )
+    case = cases[(pick or 1) - 1]
+    try:
+        text = _text(case, to)
+    except InputError as error:
+        others = [str(each.number) for each in cases if _is_written(each, to)]
+        other = f"; or --pick {others[0]}" if others else ""
+        raise InputError(error.message, rule=error.rule, hint=f"{error.hint}{other}") from None
+    end = ".yaml" if to == "nemo-rl" else ".sh"
+    title = f"{DIALECTS[to].record['title']} {DIALECTS[to].version}"
+    lost = tuple(_differences(case, text, end))
+    head = [
+        f"Written by shardplan: {case.model.name}, {case.row['placement']}, {case.row['plan_text']}.",
+        f"Names of options as of {title}.",
+        f"Read it again with: shardplan audit {stem}{end} --cluster {case.cluster.name} {given_text(case)}",
+        *(f"Not expressed here: {each}" for each in lost),
+    ]
+    shebang = "#!/bin/bash\n" if end == ".sh" else ""
+    comment = "".join(f"# {line}\n" for line in head)
+    return Export(
+        framework=title,
+        files={f"{stem}{end}": f"{shebang}{comment}{text}"},
+        not_expressed=lost,
+        placeholders=FILL_IN[to],
+        relies_on=("learning rate, sampling and rewards",),
+    )
+
+
+FILL_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "verl": ("TRAIN_FILES", "VAL_FILES"), "nemo-rl": ("data", "env"), "slime": ("PROMPT_DATA", "REF_LOAD"),
+}  # fmt: skip
+"""What a user fills in."""
+
+
+def given(case: RlCase) -> dict[str, str]:
+    """What no launch file says of a step."""
+    rl, found = case.rl, {"response_mean": f"{case.rl['response_tokens_mean']:.0f}"}
+    found["prompt_mean"] = str(rl["prompt_tokens"])
+    usual = {"spread": 0.6, "endless": 0.01}
+    found |= {f"response_{name}": f"{rl[f'response_tokens_{name}']:g}" for name, value in usual.items()
+              if rl[f"response_tokens_{name}"] != value}  # fmt: skip
+    return found | ({"reward_seconds": f"{rl['reward_seconds']:g}"} if rl["reward_seconds"] else {})
+
+
+def given_text(case: RlCase) -> str:
+    """The same as flags."""
+    return " ".join(f"--given {key}={value}" for key, value in given(case).items())
+
+
+def _case(record: Mapping[str, Any], number: int, row: Mapping[str, Any]) -> RlCase:
+    model, cluster, _ = inputs_from_record(record["inputs"])
+    assert model is not None
+    assert cluster is not None
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row["plan"]["plan"].items()}
+    known = described(Plan)
+    stated: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
+    plan = Plan(**stated)
+    return RlCase(model=model, cluster=cluster, rl=record["rl"], row=row, plan=plan, number=number)
+
+
+def _is_written(case: RlCase, to: str) -> bool:
+    try:
+        _text(case, to)
+    except InputError:
+        return False
+    return True
+
+
+def _text(case: RlCase, to: str) -> str:
+    """The file without its head. Raises ``InputError`` for what the framework does not run."""
+    if to not in WRITERS:
+        raise UnknownNameError("framework to export to", to[:60], TARGETS, hint=f"one of {', '.join(TARGETS)}")
+    rl, plan = case.rl, case.plan
+    if rl["rollout_cluster"] != case.cluster.name:
+        raise case.refuse("the pools are on different clusters", "plan it without --rollout-cluster")
+    if plan.micro_batch_size != 1:
+        what = f"micro-batches of {plan.micro_batch_size} packed sequences, of which these frameworks take one"
+        raise case.refuse(what, "plan it with --fix train.micro_batch_size=1 and larger --pack-tokens")
+    if rl["prompts"] % rl["updates"]:
+        raise case.refuse(f"{rl['prompts']} prompts in {rl['updates']} optimizer steps", "set --updates to a divisor")
+    if rl["pack_tokens"] % plan.cp:
+        raise case.refuse(
+            f"{rl['pack_tokens']} tokens over cp {plan.cp}", f"set --pack-tokens to a multiple of {plan.cp}"
+        )
+    if plan.offload != "none":
+        raise case.refuse(f"offload {plan.offload}", "plan it with --fix train.offload=none")
+    return WRITERS[to](case)
+
+
+def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:
+    """What the file reads as, where that is not the plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"launch{end}"
+        path.write_text(text)
+        try:
+            found = audit_rl(Ask(path=path, given=given(case)), model=case.model, cluster=case.cluster)
+        except ShardplanError as error:
+            yield f"read again, it breaks a rule: {error.message.replace(str(path), 'the file')}"
+            return
+    assert found is not None
+    own = found.plan.trained.priced.plan
+    for name in described(Plan):
+        old, new = getattr(case.plan, name), getattr(own, name)
+        if old != new and name not in ("placement", "moe_dispatcher", "etp"):
+            yield f"{name} {old}, which reads as {new}"
+    planned, read = float(case.row["step_time_s"]), found.plan.step_time
+    if abs(read / planned - 1) > SAME:
+        yield f"a step of {planned:.4g} s, which reads as {read:.4g} s"
+
+
+def _megatron_recompute(case: RlCase) -> dict[str, Any]:
+    """Megatron's words for what is computed again."""
+    policy = case.plan.recompute
+    if policy == "none":
+        return {}
+    if policy == "full":
+        layers = case.plan.recompute_num_layers
+        block = {"recompute_method": "block", "recompute_num_layers": layers}
+        return {
+            "recompute_granularity": "full",
+            **(block if layers else {"recompute_method": "uniform", "recompute_num_layers": 1}),
+        }
+    ours = {name: theirs for theirs, name in MODULES.items()}
+    names = ["core_attn"] if policy == "selective" else [ours.get(name, name) for name in policy.split(",")]
+    if any(name not in MODULES for name in names):
+        raise case.refuse(f"recompute {policy}", "plan it with --fix train.recompute=selective,full,none")
+    return {"recompute_granularity": "selective", "recompute_modules": names}
+
+
+def _backend(case: RlCase, *, fsdp: Sequence[str], most_tp: bool) -> str:
+    """The backend that runs the trainer's plan. Raises ``InputError`` where none does."""
+    plan = case.plan
+    if plan.sharding in ("zero1", "ddp"):
+        return "megatron"
+    degrees = (plan.pp, plan.ep) if most_tp else (plan.tp, plan.pp, plan.ep)
+    if plan.sharding not in fsdp or max(degrees) > 1 or plan.recompute not in ("none", "full"):
+        hint = f"plan it with --fix train.sharding={','.join(('zero1', *fsdp))}"
+        hint = "plan it with --fix train.sharding=zero1" if plan.sharding in fsdp else hint
+        raise case.refuse(
+            f"sharding {plan.sharding} with tp {plan.tp}, pp {plan.pp}, ep {plan.ep}, recompute {plan.recompute}", hint
+        )
+    return "fsdp"
+
+
+def _estimator(case: RlCase, ppo: str = "gae") -> str:
+    return {"ppo": ppo, "reinforce++": "reinforce_plus_plus"}.get(case.rl["algorithm"], "grpo")
+
+
+def _verl(case: RlCase) -> str:
+    """Overrides of ``main_ppo``."""
+    rl, row, plan = case.rl, case.row, case.plan
+    if row["placement"] not in ("colocated", "one-step-off"):
+        raise case.refuse(f"placement {row['placement']}", "plan it with --placement colocated,one-step-off")
+    if rl["cache_precision"] != "bf16" or rl["drafts"]:
+        raise case.refuse("a cache in fp8, or drafted tokens", "plan it without them")
+    backend = _backend(case, fsdp=("zero3", "zero2", "hsdp"), most_tp=False)
+    own, cap = "actor_rollout_ref", rl["response_tokens_max"]
+    if backend == "fsdp" and plan.cp > 1 and plan.cp_comm != "a2a":
+        raise case.refuse(f"cp_comm {plan.cp_comm}; FSDP has all-to-all", "plan it with --fix train.cp_comm=a2a")
+    keys: dict[str, Any] = {
+        "algorithm.adv_estimator": _estimator(case),
+        "data.train_files": Given("TRAIN_FILES"),
+        "data.val_files": Given("VAL_FILES"),
+        "data.train_batch_size": rl["prompts"],
+        "data.max_prompt_length": max(rl["prompt_tokens"], 1),
+        "data.max_response_length": cap,
+        f"{own}.model.path": case.hub_name,
+        f"{own}.actor.ppo_mini_batch_size": rl["prompts"] // rl["updates"],
+        f"{own}.actor.ppo_epochs": rl["epochs"],
+        f"{own}.actor.use_kl_loss": rl["reference"],
+        f"{own}.actor.strategy": "megatron" if backend == "megatron" else "fsdp2",
+    }
+    if rl["padded"]:
+        keys |= {
+            f"{own}.model.use_remove_padding": False,
+            f"{own}.actor.ppo_micro_batch_size_per_gpu": plan.micro_batch_size,
+        }
+    else:
+        keys |= {
+            f"{own}.actor.use_dynamic_bsz": True,
+            f"{own}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // plan.cp,
+        }
+    leaves = case.shares and not rl["states_stay"]
+    if backend == "megatron":
+        at = f"{own}.actor.megatron"
+        keys |= {
+            f"{at}.{name}": value for name, value in _megatron_degrees(case).items() if name != "sequence_parallel"
+        }
+        keys |= {f"{at}.use_distributed_optimizer": plan.sharding == "zero1"}
+        keys |= {
+            f"+{at}.override_transformer_config.{name}": value for name, value in _megatron_recompute(case).items()
+        }
+    else:
+        at = f"{own}.actor.fsdp_config"
+        keys |= {
+            f"{own}.actor.ulysses_sequence_parallel_size": plan.cp,
+            f"{own}.model.enable_gradient_checkpointing": plan.recompute == "full",
+        }
+        keys |= {f"{at}.reshard_after_forward": plan.sharding != "zero2"}
+        keys |= {f"{at}.fsdp_size": plan.sharding_degree} if plan.sharding == "hsdp" else {}
+    keys |= {f"{at}.param_offload": leaves, f"{at}.optimizer_offload": leaves}
+    keys |= {
+        f"{own}.rollout.name": rl["engine"],
+        f"{own}.rollout.n": rl["samples"],
+        f"{own}.rollout.tensor_model_parallel_size": row["rollout_tp"],
+        f"{own}.rollout.pipeline_model_parallel_size": row["rollout_pp"],
+        f"{own}.rollout.expert_parallel_size": row["rollout_ep"],
+        f"{own}.rollout.gpu_memory_utilization": case.share,
+        "trainer.n_gpus_per_node": case.per_node,
+        "trainer.nnodes": case.nodes,
+    }
+    keys |= {f"+{own}.rollout.quantization": "fp8"} if rl["rollout_precision"] == "fp8" else {}
+    keys |= {"+algorithm.filter_groups.enable": True} if rl["algorithm"] == "dapo" else {}
+    keys |= {"+algorithm.rollout_correction.bypass_mode": True} if not rl["old_pass"] else {}
+    keys |= {"critic.model.path": _critic(case)} if rl["critic"] else {}
+    program = "verl.trainer.main_ppo"
+    if row["placement"] == "one-step-off":
+        program = "recipe.one_step_off_policy.main_ppo"
+        per_node = min(case.cluster.accelerators_per_node, row["num_rollout"])
+        keys |= {
+            f"{own}.hybrid_engine": False,
+            "rollout.nnodes": row["num_rollout"] // per_node,
+            "rollout.n_gpus_per_node": per_node,
+        }
+    elif rl["algorithm"] == "dapo":
+        program = "recipe.dapo.main_dapo"
+    config = " --config-name=ppo_megatron_trainer" if backend == "megatron" else ""
+    fill = "TRAIN_FILES=/path/to/train.parquet\nVAL_FILES=/path/to/test.parquet\n"
+    lines = [f"    {_pair(key, value)}" for key, value in keys.items()]
+    return f"set -euo pipefail\n\n{fill}\n" + " \\\n".join([f"python3 -m {program}{config}", *lines]) + "\n"
+
+
+def _pair(key: str, value: Any) -> str:
+    if isinstance(value, Given):
+        return f'{key}="${value.name}"'
+    text = str(value) if not isinstance(value, list) else f"[{','.join(value)}]"
+    return f"'{key}={text}'" if "[" in text else f"{key}={text}"
+
+
+def _critic(case: RlCase) -> str:
+    source = model_sources().get(case.rl["critic"])
+    return source.hf_id if source is not None and source.hf_id else str(case.rl["critic"])
+
+
+def _megatron_degrees(case: RlCase) -> dict[str, Any]:
+    """Degrees under the names that verl and NeMo RL share."""
+    plan = case.plan
+    found: dict[str, Any] = {
+        "tensor_model_parallel_size": plan.tp,
+        "pipeline_model_parallel_size": plan.pp,
+        "context_parallel_size": plan.cp,
+        "expert_model_parallel_size": plan.ep,
+        "expert_tensor_parallel_size": plan.etp if plan.ep > 1 or case.model.is_moe else None,
+        "virtual_pipeline_model_parallel_size": plan.vp if plan.vp > 1 else None,
+        "sequence_parallel": plan.sequence_parallel if plan.tp > 1 else None,
+    }
+    if plan.stage_layers is not None:
+        raise case.refuse("stages of unlike size", "plan it with --fix train.stage_layers=even, or another pp")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _nemo(case: RlCase) -> str:
+    """A YAML over ``grpo_math_1B.yaml``."""
+    import yaml
+
+    rl, row, plan = case.rl, case.row, case.plan
+    known = {"colocated": False, "in-turns": False, "async": True}
+    if row["placement"] not in known:
+        raise case.refuse(f"placement {row['placement']}", "plan it with --placement colocated,in-turns,async")
+    if rl["critic"] or rl["drafts"] or rl["engine"] != "vllm" or rl["epochs"] > 1:
+        raise case.refuse("a critic, drafted tokens, another engine than vLLM, or epochs", "plan GRPO without them")
+    if plan.vp > 1:
+        raise case.refuse(f"vp {plan.vp}", "plan it with --fix train.vp=1")
+    backend = _backend(case, fsdp=("zero3",), most_tp=True)
+    window = rl["prompt_tokens"] + rl["response_tokens_max"]
+    policy: dict[str, Any] = {
+        "model_name": case.hub_name,
+        "train_global_batch_size": case.answers,
+        "train_micro_batch_size": 1,
+        "max_total_sequence_length": window,
+        "precision": "bfloat16",
+        "sequence_packing": {"enabled": True, "train_mb_tokens": rl["pack_tokens"]},
+        "dynamic_batching": {"enabled": False},
+        "dtensor_cfg": {"enabled": backend == "fsdp"},
+        "megatron_cfg": {"enabled": backend == "megatron"},
+    }
+    if backend == "fsdp":
+        parallel = {"tensor_parallel_size": plan.tp, "context_parallel_size": plan.cp}
+        policy["dtensor_cfg"] |= {
+            **parallel, "sequence_parallel": plan.sequence_parallel, "cpu_offload": False,
+            "activation_checkpointing": plan.recompute == "full",
+        }  # fmt: skip
+    else:
+        again = _megatron_recompute(case)
+        again = {name: again[name] for name in ("recompute_granularity", "recompute_modules") if name in again}
+        policy["megatron_cfg"] |= {
+            **_megatron_degrees(case), "activation_checkpointing": bool(again), **again,
+            "optimizer": {"use_distributed_optimizer": plan.sharding == "zero1"},
+        }  # fmt: skip
+    nodes = case.nodes
+    colocated: dict[str, Any] = {"enabled": case.shares}
+    if not case.shares:
+        per_node = min(case.cluster.accelerators_per_node, row["num_rollout"])
+        is_one = case.row["num_train"] + row["num_rollout"] <= case.cluster.accelerators_per_node
+        of_rollout = row["num_rollout"] // per_node
+        colocated["resources"] = {"num_nodes": None if is_one else of_rollout, "gpus_per_node": per_node}
+        nodes = 1 if is_one else case.nodes + of_rollout
+    engine = {
+        "tensor_parallel_size": row["rollout_tp"], "pipeline_parallel_size": row["rollout_pp"],
+        "expert_parallel_size": row["rollout_ep"], "gpu_memory_utilization": case.share,
+    }  # fmt: skip
+    engine |= {"precision": "fp8"} if rl["rollout_precision"] == "fp8" else {}
+    engine |= {"kv_cache_dtype": "fp8"} if rl["cache_precision"] == "fp8" else {}
+    policy["generation"] = {
+        "backend": "vllm", "max_new_tokens": rl["response_tokens_max"], "vllm_cfg": engine, "colocated": colocated
+    }  # fmt: skip
+    per_node = case.per_node if nodes > 1 or case.shares else case.row["num_train"] + row["num_rollout"]
+    document = {
+        "defaults": "grpo_math_1B.yaml",
+        "grpo": {
+            "num_prompts_per_step": rl["prompts"],
+            "num_generations_per_prompt": rl["samples"],
+            "use_dynamic_sampling": rl["algorithm"] == "dapo",
+            "adv_estimator": {"name": "reinforce_plus_plus" if rl["algorithm"] == "reinforce++" else "grpo"},
+            "async_grpo": {
+                "enabled": row["placement"] == "async",
+                "max_trajectory_age_steps": rl["staleness"],
+                "in_flight_weight_updates": bool(rl["in_flight"]),
+            },
+        },
+        "loss_fn": {
+            "reference_policy_kl_penalty": 0.01 if rl["reference"] else 0.0,
+            "force_on_policy_ratio": not rl["old_pass"],
+        },
+        "policy": policy,
+        "cluster": {"num_nodes": nodes, "gpus_per_node": per_node},
+    }
+    return str(yaml.safe_dump(document, sort_keys=False))
+
+
+def _slime(case: RlCase) -> str:
+    """Options of ``train.py`` or ``train_async.py``."""
+    rl, row, plan = case.rl, case.row, case.plan
+    if row["placement"] == "async":
+        raise case.refuse(
+            f"placement {row['placement']}", "plan it with --placement colocated,partial,in-turns,one-step-off"
+        )
+    if rl["rollout_precision"] != "bf16" or rl["cache_precision"] != "bf16" or rl["epochs"] > 1:
+        raise case.refuse("engines in fp8, epochs", "plan it in bf16, packed")
+    if plan.sharding != "zero1":
+        raise case.refuse(f"sharding {plan.sharding}", "plan it with --fix train.sharding=zero1")
+    degrees = {name.replace("_", "-"): value for name, value in _megatron_degrees(case).items()}
+    chunks = degrees.pop("virtual-pipeline-model-parallel-size", None)
+    sequence_parallel = degrees.pop("sequence-parallel", None)
+    groups: list[list[str]] = [[f"--{name} {value}" for name, value in degrees.items()]]
+    groups[0] += [f"--num-virtual-stages-per-pipeline-rank {chunks}"] if chunks else []
+    groups[0] += ["--sequence-parallel"] if sequence_parallel else []
+    for name, value in _megatron_recompute(case).items():
+        groups[0].append(f"--{name.replace('_', '-')} {' '.join(value) if isinstance(value, list) else value}")
+    groups[0] += ["--use-dynamic-batch-size", f"--max-tokens-per-gpu {rl['pack_tokens'] // plan.cp}"]
+    estimator = _estimator(case, "ppo")
+    step = [
+        f"--hf-checkpoint {case.hub_name}", '--ref-load "$REF_LOAD"', '--prompt-data "$PROMPT_DATA"',
+        f"--rollout-batch-size {rl['prompts']}", f"--n-samples-per-prompt {rl['samples']}",
+        f"--num-steps-per-rollout {rl['updates']}", f"--global-batch-size {case.answers}",
+        f"--rollout-max-response-len {rl['response_tokens_max']}", f"--advantage-estimator {estimator}",
+    ]  # fmt: skip
+    step += ["--use-kl-loss"] if rl["reference"] else []
+    step += ["--use-rollout-logprobs"] if not rl["old_pass"] else []
+    step += ["--normalize-advantages"] if estimator == "reinforce_plus_plus" else []
+    filters = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
+    step += [f"--dynamic-sampling-filter-path {filters}"] if rl["algorithm"] == "dapo" else []
+    pools = [f"--actor-num-nodes {case.nodes}", f"--actor-num-gpus-per-node {case.per_node}"]
+    pools += ["--colocate"] if case.shares else [f"--rollout-num-gpus {row['num_rollout']}"]
+    pools += ["--partial-rollout"] if row["placement"] == "partial" else []
+    pools += [
+        f"--rollout-num-gpus-per-engine {row['rollout_tp'] * row['rollout_pp']}",
+        f"--sglang-mem-fraction-static {case.share:g}",
+    ]
+    pools += [f"--sglang-pipeline-parallel-size {row['rollout_pp']}"] if row["rollout_pp"] > 1 else []
+    pools += [f"--sglang-expert-parallel-size {row['rollout_ep']}"] if row["rollout_ep"] > 1 else []
+    pools += (
+        [f"--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps {rl['drafts']}"] if rl["drafts"] else []
+    )
+    model = [" ".join(map(quoted, words)) for words in _dimensions(case)]
+    program = "train_async.py" if row["placement"] == "one-step-off" else "train.py"
+    options = "\n\n".join("\n".join(f"    {line}" for line in group) for group in (model, step, *groups, pools))
+    fill = "PROMPT_DATA=/path/to/prompts.jsonl\nREF_LOAD=/path/to/model_torch_dist\n"
+    return f'set -euo pipefail\n\n{fill}\nOPTIONS=(\n{options}\n)\n\npython3 {program} "${{OPTIONS[@]}}"\n'
+
+
+def _dimensions(case: RlCase) -> list[Any]:
+    """Megatron's options of the model, without those that a user would fill in."""
+    job = Job(sequence_length=case.rl["pack_tokens"], global_batch_size=case.answers)
+    made = LaunchCase(
+        model=case.model, cluster=case.cluster, num_accelerators=case.row["num_train"], job=job, plan=case.plan,
+        stack=load_stack("megatron-lm"),
+    )  # fmt: skip
+    return [words for words in model_options(made) if not any(isinstance(word, Given) for word in words)]
+
+
+WRITERS: Final[Mapping[str, Callable[[RlCase], str]]] = {"verl": _verl, "nemo-rl": _nemo, "slime": _slime}

@@ -1,0 +1,256 @@
+"""Which framework of post-training a launch file is of, and what it says, by the rows of ``data/dialects/rl``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from shardplan.base.errors import InputError, ShardplanError
+from shardplan.launch.dialects.ask import Ask, Environment, begin, named_document, take_notes
+from shardplan.launch.dialects.configured import accelerate_line, configuration_of
+from shardplan.launch.dialects.launches import Launch, launches
+from shardplan.launch.dialects.read import DOCUMENTS
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.records import Dialect
+from shardplan.launch.dialects.settings import NamedSetting, Settings
+from shardplan.launch.dialects.values import degree, switch, zero_stage
+from shardplan.launch.dialects.world import world
+from shardplan.launch.read import Document, Script, read_document, read_script
+
+NAMES: Final = ("verl", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl")
+DIALECTS: Final[Mapping[str, Dialect]] = {name: Dialect(name=f"rl/{name}") for name in NAMES}
+"""By the name that an export has. Of a line that two may own, the first does."""
+BY_KEYS: Final = ("verl", "nemo-rl")
+"""Those whose lines have ``key=value``; those of the others have options."""
+DECIDES: Final = re.compile(
+    r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
+)
+"""In a key that may change what a step takes."""
+NO_MATTER: Final = re.compile(
+    r"log_prob|logprob|val_|eval|valid|critic|reward|optim\.|data\.(gen|val)|num_train_epochs|total_epochs|num_epoch"
+    r"|warmup|filter|ref\.|save|load|train_iters|ppo_epochs|num_batched|max_num_epochs|generation_batch_size|sequence_length"
+    r"|lora_alpha|log[-_]|offload-rollout|bucket|world_size|ray_init"
+)
+"""In such a key that is of something else, or read by a rule."""
+
+
+EXAMPLES: Final = {
+    "response_mean": "800",
+    "unpadded": "yes",
+    "recompute": "full",
+    "kl": "0",
+    "response_max": "512",
+    "mode": "colocate",
+}
+"""Values of keys that are asked for, as in a hint."""
+
+
+class RlLaunch(NamedTuple):
+    """What a launch file of post-training says."""
+
+    name: str
+    """Of the framework, as in :data:`DIALECTS`."""
+    facts: Facts
+    settings: Settings
+    """All that the file sets, by name."""
+
+    @property
+    def title(self) -> str:
+        """The framework as people write it."""
+        return str(DIALECTS[self.name].record["title"])
+
+
+def read_rl_launch(ask: Ask) -> RlLaunch | None:
+    """The file as one of post-training; None where it is none. Raises ``InputError``."""
+    suffix = ask.path.suffix.lower()
+    if suffix in DOCUMENTS:
+        return _of_document(ask)
+    if suffix in (".sh", ".slurm", ".sbatch", ".bash", ""):
+        return _of_script(ask)
+    return None
+
+
+def _of_document(ask: Ask) -> RlLaunch | None:
+    asked: set[str] = set()
+    try:
+        document = ask.changed(read_document(ask.path, env=Environment(ask.env, asked), places=ask.places))
+    except ShardplanError:
+        return None  # whoever reads it next says why
+    settings = Settings.of(document)
+    name = next((name for name in ("verl", "nemo-rl", "ms-swift", "trl") if DIALECTS[name].owns(settings)), None)
+    if name is None:
+        return None
+    facts = begin(ask, name, DIALECTS[name].version)
+    take_notes(facts, document)
+    _base(facts, name, settings)
+    _state(facts, name, settings)
+    return RlLaunch(name, facts, settings)
+
+
+def _of_script(ask: Ask) -> RlLaunch | None:
+    folders = ask.places.folders(ask.path.parent)
+    try:
+        script = read_script(ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives)
+    except ShardplanError:
+        return None
+    for launch in reversed(launches(script)):
+        name = _owner(launch)
+        if name is not None:
+            return _of_line(ask, script, launch, name)
+    return None
+
+
+def _owner(launch: Launch) -> str | None:
+    """The framework of a line: by its program, and by options that it alone has."""
+    for name, dialect in DIALECTS.items():
+        settings = _line_settings(launch, name)
+        program = launch.program.rpartition("/")[2]
+        is_named = program in dialect.record["programs"] or launch.program in dialect.record["programs"]
+        if name == "ms-swift":
+            if "swift" in (*launch.launchers, program) and _rlhf_type(settings) in ("grpo", "ppo"):
+                return name
+        elif name == "trl" and "grpo" in program.lower() and settings.has("num_generations"):
+            return name
+        elif name in ("trl", "nemo-rl") and is_named and configuration_of(launch) is not None:
+            return name if name == "nemo-rl" or "grpo" in launch.program + "".join(launch.launchers) else None
+        elif (dialect.owns(settings) and (is_named or name not in ("nemo-rl", "slime"))) or (
+            name == "verl" and is_named
+        ):
+            return name
+    return None
+
+
+def _rlhf_type(settings: Settings) -> str:
+    return str(settings.value("rlhf_type")).lower()
+
+
+def _line_settings(launch: Launch, name: str) -> Settings:
+    """What the line itself sets."""
+    if name in BY_KEYS:
+        return Settings.of_options({key.removeprefix("--"): each for key, each in launch.pairs().items()})
+    return Settings.of_options(launch.parsed())
+
+
+def _of_line(ask: Ask, script: Script, launch: Launch, name: str) -> RlLaunch:
+    """A line with the configuration that it names."""
+    settings, dialect = _line_settings(launch, name), DIALECTS[name]
+    facts = begin(ask, name, dialect.version)
+    facts.asked |= script.asked
+    document = _configuration(facts, ask, script, launch, name)
+    if document is not None:
+        take_notes(facts, document)
+        settings = settings.over(Settings.of(document))
+        _base(facts, name, settings)
+    open_ = tuple(need for word in launch.parsed().open for need in word.needs or (word.shown,))
+    facts.open = (*facts.open, *open_)
+    if name in ("trl", "ms-swift"):
+        _of_trainer(facts, ask, script, launch, settings)
+    if name in ("slime", "verl") and re.search(r"train_async|one_step_off", launch.program):
+        facts.derive("one_step_off", value=True, rule=launch.program)
+    _state(facts, name, settings)
+    return RlLaunch(name, facts, settings)
+
+
+def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name: str) -> Document | None:
+    """The configuration that a line names. Raises ``InputError`` where it decides and is not at hand."""
+    options = launch.parsed()
+    if name == "verl":
+        given = options.first("config-name")
+        known = given is None or (given.value or "").removesuffix(".yaml") in (
+            "ppo_trainer",
+            "ppo_megatron_trainer",
+            "dapo_trainer",
+        )
+        if given is None or known:
+            if given is not None and given.value is not None and "megatron" in given.value:
+                facts.derive("backend", "megatron", f"{given.place} {given.value}")
+            return None
+        named = f"{(given.value or given.words[0].shown).removesuffix('.yaml')}.yaml"
+        place = given.place
+    elif name in ("nemo-rl", "trl"):
+        word = configuration_of(launch)
+        if word is None:
+            return None
+        named, place = (word.text or word.shown).removeprefix("@"), f"{word.file.rpartition('/')[2]}:{word.line}"
+    else:
+        return None
+    found = named_document(facts, ask, NamedSetting(name="config", value=named, place=place), script.documents)
+    if found is None:
+        raise InputError(
+            f"{ask.path} starts with the configuration {named}, which is not at hand",
+            rule="what a launch file decides by another file is read there",
+            hint=f"give {Path(named).name} too: shardplan audit {ask.path} {Path(named).name}, or --root",
+        )
+    return found
+
+
+def _base(facts: Facts, name: str, settings: Settings) -> None:
+    """Defaults of a configuration that is based on another one hold where that one is on record."""
+    below = settings.value("defaults")
+    base = DIALECTS[name].record.get("base")
+    names = below if isinstance(below, tuple) else (below,)
+    if base is not None and below and any(str(each).rpartition("/")[2] != base for each in names):
+        facts.open = (f"file:{below}",)
+    elif base is not None:
+        facts.notes = [text for text in facts.notes if f"builds on {below}" not in text]
+
+
+def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings: Settings) -> None:
+    """Processes, and what accelerate or DeepSpeed shards."""
+    world(facts, launch, script)
+    variables = {**script.environment, **launch.command.assignments}
+    for key, name in (("nodes", "NNODES"), ("per_node", "NPROC_PER_NODE")):
+        word = variables.get(name)
+        if word is not None and degree(word.text):
+            facts.state(key, degree(word.text), f"{word.file}:{word.line} {name}", name)
+    named = settings.first("deepspeed")
+    stage = re.search(r"zero[-_]?(\d)", str(named.value)) if named is not None else None
+    if stage is not None and named is not None:
+        facts.derive("sharding", zero_stage(stage[1]), named.said)
+        facts.derive("offload_always", "offload" in str(named.value), named.said)
+    if "accelerate" in launch.launchers:
+        own = Facts("accelerate", "", str(ask.path))
+        accelerate_line(own, ask, script, Settings.of_options(launch.options), "")
+        for key in ("sharding", "num_accelerators", "nodes", "per_node", "precision"):
+            if key in own.facts:
+                facts.put(key, own.facts[key], "")
+            elif key in own.missing:
+                facts.miss(key, own.missing[key])
+    facts.assume_because("sharding", "ddp", "neither DeepSpeed nor FSDP shards")
+    facts.assume_because("nodes", 1, "the launcher runs on one node where none are given")
+
+
+def _state(facts: Facts, name: str, settings: Settings) -> None:
+    """What the rows say; those of the backend after it is known."""
+    dialect = DIALECTS[name]
+    dialect.state(facts, settings)
+    dialect.assume(facts)
+    backend = _backend(facts, name)
+    if backend in dialect.record:
+        dialect.state_section(facts, settings, backend)
+    for key, value in dialect.record["of_backend"].get(backend, {}).items():
+        facts.assume(key, value)
+    facts.derive("backend", backend, "the backend that is on")
+    for key in dialect.record.get("varies", ()):
+        if key not in facts and not (key == "recompute" and backend == "megatron"):
+            facts.miss(key, (f"not in the file, and its default differs by version (--given {key}={EXAMPLES[key]})",))
+    uneven = str(dialect.record["uneven"])
+    for key, each in settings.items():
+        if uneven and re.fullmatch(uneven, key) and each.value not in (None, "", False):
+            facts.miss("stage_layers", (f"{each.said}: stages of unlike size (--given stage_layers=even)",))
+        elif key not in settings.seen and DECIDES.search(key) and not NO_MATTER.search(key) and _is_set(each):
+            facts.doubt(f"{each.place} = {str(each.value)[:60]}")
+
+
+def _is_set(each: NamedSetting) -> bool:
+    return each.value not in (None, "", False, "False", "false", "null", "None", 0, "0")
+
+
+def _backend(facts: Facts, name: str) -> str:
+    if name == "verl":
+        return str(facts.value("backend") or "fsdp")
+    if name == "nemo-rl":
+        return "megatron" if switch(facts.value("is_megatron")) else "fsdp"
+    return "megatron" if name == "slime" else "fsdp"

@@ -1,0 +1,54 @@
+"""``--companion``: frozen models beside training, on the command line and in plan files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import FEW, SMALL, answer, refused, run, unwrapped
+
+import shardplan
+
+PLAN = ("--tp", 2, "--sharding", "zero1")
+
+
+def test_a_flag_gives_what_a_mapping_gives_in_python() -> None:
+    record = answer("estimate", *SMALL, *PLAN, "--companion", "teacher=llama-3.1-8b:top-k=64")
+    expected = shardplan.estimate(
+        "llama-3.2-1b", "dgx-h100", 8, {"tp": 2, "sharding": "zero1"}, global_batch_size=64, sequence_length=2048,
+        companion={"teacher": "llama-3.1-8b:top-k=64"},
+    )  # fmt: skip
+    (plan,) = record["plans"]
+    assert record["job"]["companion"] == "teacher=llama-3.1-8b:top-k=64"
+    assert plan["step_time_s"] == expected.step_time
+    assert plan["breakdown_s"]["companion"] == expected.breakdown["companion"] > 0
+    assert plan["memory_bytes"][0]["companion"] > 0
+
+
+def test_a_plan_file_keeps_its_companion(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    assert run("plan", *SMALL, *FEW, "--companion", "reference=self", "--json", path).exit_code == 0
+    again = run("estimate", "--from", path)
+    assert again.exit_code == 0, again.output
+    assert "frozen companion (llama-3.2-1b)" in unwrapped(again.stdout)
+    assert "companion" in again.stdout.partition("Step")[2]
+
+
+@pytest.mark.parametrize(
+    ("companion", "said"),
+    [
+        ("teacher=qwen3-8b", "teacher qwen3-8b has a vocabulary of 151,936, llama-3.2-1b one of 128,256"),
+        ("judge=llama-3.1-8b", "unknown companion 'judge'"),
+        ("teacher=no-such-model", "unknown model 'no-such-model'"),
+        ("teacher", "it must be none, or a comma list of ROLE=MODEL"),
+    ],
+)
+def test_bad_companions_end_with_2(companion: str, said: str) -> None:
+    text = refused("estimate", *SMALL, *PLAN, "--companion", companion)
+    assert said in text
+    assert "hint:" in text
+
+
+def test_a_plan_that_cannot_split_a_companion_ends_with_2() -> None:
+    text = refused("estimate", *SMALL, "--tp", 8, "--companion", "reward=qwen2.5-7b")
+    assert "companion qwen2.5-7b: tp 8" in text

@@ -1,0 +1,98 @@
+"""Measured RL steps: what a file may say, what a row costs, and what the published ones say of the predictions."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import generate_rl_accuracy
+import pytest
+from generate_accuracy import is_current
+
+from shardplan.base.errors import InputError
+from shardplan.rl.accuracy import band_of, in_order, left_out, left_out_errors, nearest, validate_rl
+from shardplan.rl.fit import measured_transfers
+from shardplan.rl.measured import is_rl, price, repriced, shipped_steps, steps_of
+
+HEAD = "id,model,cluster,num_train,num_rollout,placement,step_time_s,tier"
+ROW = "one,llama-3.1-8b,dgx-h100,8,8,colocated,112,A"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id,model", "no column cluster and step_time_s"),
+        (f"{HEAD},colour\n{ROW},red", "colour"),
+        (f"{HEAD},tier\n{ROW},A", "a column comes twice"),
+        (f"{HEAD}\n{ROW},more", "line 2: 9 cells"),
+        (f"{HEAD}\n{ROW.replace('112', '-3')}", "line 2: step_time_s is"),
+        (f"{HEAD}\n{ROW.replace('112', '')}", "line 2: step_time_s is empty"),
+        (f"{HEAD}\n{ROW.replace('colocated', 'beside')}", "line 2: placement is"),
+        (f"{HEAD}\n{ROW.replace(',8,8', ',8.5,8')}", "line 2: num_train is"),
+        (f"{HEAD}\n{ROW[:-1]}C", "line 2: tier is"),
+        (f"{HEAD}\n{ROW}\n{ROW}", "line 3: id is"),
+    ],
+)
+def test_errors_name_line_rule_and_fix(text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        steps_of(text, "mine.csv")
+    assert said in str(caught.value)
+    assert caught.value.rule is not None
+    assert caught.value.hint is not None
+
+
+def test_a_header_tells_rl_steps_from_training_runs() -> None:
+    assert is_rl(HEAD)
+    assert not is_rl("id,model,accelerator,num_accelerators,step_time_s")
+
+
+def test_empty_cells_are_not_stated_and_a_row_without_lengths_has_no_price() -> None:
+    (step,) = steps_of(f"{HEAD},notes\n{ROW},", "mine.csv")
+    assert step.prompts is None
+    assert step.notes == ""
+    found = validate_rl([step])
+    assert not found.priced
+    assert "mean length of answers" in found.unpriced[0].reason
+
+
+def test_what_a_row_does_not_state_is_assumed_and_said() -> None:
+    text = (
+        f"{HEAD},prompts,samples,trained_tokens,response_tokens_max,train_tp,rollout_tp\n{ROW},64,32,2000000,4000,1,1"
+    )
+    priced = price(steps_of(text, "mine.csv")[0])
+    assert [text for text in priced.assumed if "prompts of 256 tokens" in text]
+    assert [text for text in priced.assumed if "from the tokens of the step" in text]
+    assert priced.plan.pool.answers.tokens == pytest.approx(2_000_000)
+
+
+def test_a_part_that_is_stated_has_an_error_of_its_own() -> None:
+    (step,) = [step for step in shipped_steps() if step.id == "nemo-959-00"]
+    priced = price(step)
+    predicted = priced.plan.cycle.time_of("generation")
+    assert priced.error_of("generation") == pytest.approx(math.log(predicted / 58))
+    assert repriced(priced).plan.step_time == pytest.approx(priced.plan.step_time)
+    assert {row.seen.step.model for row in nearest(priced.plan)} == {"llama-3.1-8b"}
+    band = band_of(priced.plan)
+    assert band.low < 1 < band.high
+
+
+def test_left_out_errors_are_those_of_the_aim() -> None:
+    found = left_out()
+    assert found.all.n > 50
+    assert (found.all.median or 1) <= 0.15
+    assert (found.all.p90 or 1) <= 0.35
+    assert (found.order.share or 0) >= 0.85
+    known = {step.id for step in shipped_steps()} | {row.id for row in measured_transfers()}
+    assert set(left_out_errors()) <= known
+
+
+def test_pairs_are_of_one_family_and_differ_clearly() -> None:
+    rows = [("a", 100.0, 0.0), ("a", 103.0, 0.0), ("a", 200.0, -1.0), ("b", 50.0, 0.0)]
+    assert in_order(rows) == (2, 0)
+    assert in_order([*rows[:2], ("a", 200.0, 0.5)]) == (2, 2)
+
+
+def test_the_page_is_what_the_program_would_write() -> None:
+    folder = Path(generate_rl_accuracy.__file__).parent
+    written = {generate_rl_accuracy.PAGE: generate_rl_accuracy.text()}
+    assert is_current(written, folder), "run docs/generate_rl_accuracy.py"
