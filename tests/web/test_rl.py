@@ -62,6 +62,12 @@ def test_where_nothing_fits_the_answer_says_why(api: TestClient) -> None:
     assert "no layout of generation" in found["refused"]["in-turns"]
 
 
+def test_lengths_are_numbers_or_texts(api: TestClient) -> None:
+    found = api.post("/api/rl", json={**QUESTION, **STEP, "prompt_tokens": "1k", "pack_tokens": "4k"}).json()
+    assert (found["rl"]["prompt_tokens"], found["rl"]["pack_tokens"]) == (1024, 4096)
+    assert "pack_tokens" in refused(api, pack_tokens="0")["message"]
+
+
 def test_sizes_changes_and_the_whole_run(api: TestClient) -> None:
     asked = {**QUESTION, **STEP, "num_accelerators": [16, 8], "change": ["samples=16"], "steps": 100}
     found = api.post("/api/rl", json=asked).json()

@@ -133,11 +133,11 @@ def budget_answer(body: Any, cancelled: Cancelled) -> Record:
 
 def rl_answer(body: Any, cancelled: Cancelled) -> Record:
     """The best plan of every placement of an RL step."""
-    from shardplan.api.rl import planned
+    from shardplan.api.rl import checked, planned
 
     asked = {"cluster": None} | body.stated()
     step = {name: asked.pop(name) for name in described(RlForm) if name in asked}
-    return planned(asked, step, reads_files=False, stop=cancelled).to_dict()
+    return planned(asked, checked(step), reads_files=False, stop=cancelled).to_dict()
 
 
 def _picked(body: Any) -> tuple[PlanFile, Estimate]:
