@@ -1,4 +1,4 @@
-"""The step of a launch file: its trainer's plan and its engines as they are, priced as ``shardplan rl`` does."""
+"""The step of a launch file: its trainer's plan and its engines as they are, priced as ``shardplan rl`` prices."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ OPEN: Final = (
     "etp", "vp", "sharding", "recompute", "stage_layers", "mode", "critic_model", "pack_tokens", "mini_batch",
     "mini_prompts", "tokens_per_accelerator", "memory_share", "engine", "advantage", "dynamic", "unpadded",
     "colocated", "packing", "window", "prompt_max", "updates", "epochs", "kl_loss", "kl_reward", "kl", "zero",
-    "engines", "async", "backend", "states_leave", "optimizer_leaves", "accumulation", "uses_engine", "lora", "turns",
-    "reward_model", "recompute_modules", "recompute_granularity", "sequence_parallel", "sharding_degree",
+    "engines", "async", "backend", "states_leave", "optimizer_leaves", "accumulation", "uses_engine", "lora",
+    "turns", "reward_model", "recompute_modules", "recompute_granularity", "sequence_parallel", "sharding_degree",
     "offload_always", "hybrid_offload",
 )  # fmt: skip
 """What a step cannot do without, of what a file may leave open."""

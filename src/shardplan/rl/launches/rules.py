@@ -260,9 +260,10 @@ def _verl(own: Rules) -> None:
         facts.derive("pack_tokens", tokens, "ppo_max_token_len_per_gpu x context-parallel ranks")
     elif not own.number("micro_answers"):
         total, world = own.number("micro_total"), own.number("nodes") * own.number("per_node")
-        shared = world // max(own.number("cp") or 1, 1)
+        ranks = [own.number(key) or 1 for key in ("cp", "tp", "pp")]
+        shared = world // (ranks[0] * ranks[1] * ranks[2])
         if total and shared and total % shared == 0:
-            facts.derive("micro_answers", total // shared, "ppo_micro_batch_size over all accelerators")
+            facts.derive("micro_answers", total // shared, "ppo_micro_batch_size over all replicas")
         else:
             facts.miss("micro_answers", ("ppo_micro_batch_size_per_gpu: --given micro_answers=N",))
     if own.number("cp") > 1 and facts.value("backend") == "fsdp":
@@ -275,7 +276,7 @@ def _verl(own: Rules) -> None:
     else:
         own.rl["placement"] = "colocated"
         stays = not (own.on("states_leave") and own.on("optimizer_leaves"))
-        own.rl["states_stay"] = stays
+        own.rl |= {"states_stay": stays, "engine_stays": not own.on("engine_sleeps")}
     _engine(own)
 
 
@@ -349,7 +350,7 @@ def _slime(own: Rules) -> None:
         raise own.refuse(
             own.said("train_backend"), "slime's Megatron backend is read", "--given train_backend=megatron"
         )
-    facts.derive("unpadded", "yes", "slime packs without padding")
+    facts.derive("unpadded", value=True, rule="slime packs without padding")
     if own.on("dynamic"):
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
         if tokens:
@@ -422,7 +423,7 @@ def _trl(own: Rules) -> None:
     if facts.value("train_type") not in (None, "full"):
         raise own.refuse(own.said("train_type"), "the policy is trained in full", "--given train_type=full")
     mode = str(facts.value("mode") or "")
-    if not mode:
+    if not mode and own.launch.name == "ms-swift":
         facts.miss("mode", ("vllm_mode is not in the file (--given mode=colocate, or server)",))
     nodes, each = own.number("nodes"), own.number("per_node")
     world = own.number("num_accelerators") or nodes * each
