@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from tests.cli.commands import answer, refused, run
 
-from shardplan.api.audits import RlAuditAnswer, audit
+from shardplan.api.audits import RlAuditAnswer, audit_rl
 
-FIXED = ("--fix", "train.micro_batch_size=1", "--fix", "train.sharding=zero1", "--fix", "train.recompute=full")
+FIXED = (
+    *("--fix", "train.micro_batch_size=1", "--fix", "train.sharding=zero1"),
+    *("--fix", "train.recompute=selective", "--fix", "train.cuda_graphs=none"),
+)
 STEP = (
     *("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "16", "--prompts", "32", "--samples", "8"),
     *("--prompt-tokens", "200", "--response-tokens", "mean=500,max=1500", "--updates", "2", "--limit", "pp=1"),
@@ -45,7 +48,7 @@ def test_read_back_it_is_the_same(tmp_path: Path, record: dict[str, Any], to: st
     out = tmp_path / ("grpo.yaml" if to == "nemo-rl" else "grpo.sh")
     pick = place(record, placement)
     run("export", str(tmp_path / "rl.json"), "--to", to, "--pick", pick, "--out", str(out))
-    found = audit(out, cluster="dgx-h100", given={"response_mean": 500, "prompt_mean": 200})
+    found = audit_rl(out, cluster="dgx-h100", given={"response_mean": 500, "prompt_mean": 200})
     assert isinstance(found, RlAuditAnswer)
     planned = record["plans"][int(pick) - 1]
     own = found.plan.trained.priced.plan
@@ -70,6 +73,15 @@ def test_what_a_framework_does_not_run(
     assert said in text
     assert "--placement" in text
     assert "or --pick" in text
+
+
+def test_what_a_file_does_not_say_is_named_in_it(tmp_path: Path, record: dict[str, Any]) -> None:
+    pick = int(place(record, "colocated"))
+    record["plans"][pick - 1]["plan"]["plan"]["cuda_graphs"] = "full"
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    text = run("export", str(tmp_path / "rl.json"), "--to", "verl", "--pick", str(pick)).stdout
+    assert "Not expressed here: cuda_graphs full" in text
+    record["plans"][pick - 1]["plan"]["plan"]["cuda_graphs"] = "none"
 
 
 def test_other_files_and_picks(tmp_path: Path, record: dict[str, Any]) -> None:

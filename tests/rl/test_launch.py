@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import refused, run, unwrapped
 
-from shardplan.api.audits import RlAuditAnswer, audit
+from shardplan.api.audits import RlAuditAnswer, audit_rl
 from shardplan.base.errors import InputError
 
 OWN = "actor_rollout_ref"
@@ -36,7 +36,8 @@ SLIME = """python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --ro
   --use-dynamic-batch-size --max-tokens-per-gpu 4096 --recompute-granularity full --recompute-method uniform \\
   --advantage-estimator grpo --rollout-num-gpus-per-engine 2 --sglang-mem-fraction-static 0.8 """
 OPENRLHF = """python3 -m openrlhf.cli.train_ppo_ray --actor_num_nodes 1 --actor_num_gpus_per_node 8 \\
-  --vllm_num_engines 4 --vllm_tensor_parallel_size 2 --colocate_all_models --vllm_gpu_memory_utilization 0.5 --vllm_enable_sleep \\
+  --vllm_num_engines 4 --vllm_tensor_parallel_size 2 --colocate_all_models \\
+  --vllm_gpu_memory_utilization 0.5 --vllm_enable_sleep \\
   --deepspeed_enable_sleep --pretrain qwen3-8b --micro_train_batch_size 4 --train_batch_size 128 \\
   --rollout_batch_size 64 --n_samples_per_prompt 4 --prompt_max_len 512 --generate_max_len 1024 --zero_stage 3 \\
   --packing_samples --gradient_checkpointing --advantage_estimator gae """
@@ -57,10 +58,10 @@ FILES = {
 }
 
 
-def read(folder: Path, name: str, text: str, **given: object) -> RlAuditAnswer:
+def read(folder: Path, name: str, text: str, **given: int) -> RlAuditAnswer:
     path = folder / name
     path.write_text(text)
-    found = audit(path, cluster="dgx-h100", given={"response_mean": 400, **given})
+    found = audit_rl(path, cluster="dgx-h100", given={"response_mean": 400, **given})
     assert isinstance(found, RlAuditAnswer)
     return found
 
@@ -141,7 +142,7 @@ def test_the_mean_length_is_asked_for(tmp_path: Path) -> None:
 def test_defaults_that_differ_by_version_are_asked_for(
     tmp_path: Path, name: str, old: str, new: str, said: str | None
 ) -> None:
-    given = {"rollout_accelerators": 8}
+    given = {"rollout_accelerators": 8} if name == "trl" else {}
     file, text = FILES[name]
     assert old in text
     if said is None:  # packs of a number of tokens have no padding
