@@ -58,10 +58,10 @@ FILES = {
 }
 
 
-def read(folder: Path, name: str, text: str, **given: int) -> RlAuditAnswer:
+def read(folder: Path, name: str, text: str, given: dict[str, int] | None = None) -> RlAuditAnswer:
     path = folder / name
     path.write_text(text)
-    found = audit_rl(path, cluster="dgx-h100", given={"response_mean": 400, **given})
+    found = audit_rl(path, cluster="dgx-h100", given={"response_mean": 400, **(given or {})})
     assert isinstance(found, RlAuditAnswer)
     return found
 
@@ -81,7 +81,7 @@ def test_a_file_is_two_pools(
     tmp_path: Path, name: str, pools: tuple[str, int, int], batch: tuple[int, int, int], degrees: tuple[object, ...]
 ) -> None:
     given = {"rollout_accelerators": 8} if name == "trl" else {}
-    found = read(tmp_path, *FILES[name], **given)
+    found = read(tmp_path, *FILES[name], given)
     plan, task = found.plan, found.result.task
     assert found.launch.name == name
     assert (plan.placement, plan.num_train, plan.num_rollout) == pools
@@ -110,6 +110,15 @@ def test_memory_algorithm_and_passes(tmp_path: Path) -> None:
     assert read(tmp_path, *FILES["slime"]).result.task.reference is False
     ppo = read(tmp_path, *FILES["openrlhf"]).result.task
     assert (ppo.algorithm, ppo.critic is not None) == ("ppo", True)
+
+
+def test_micro_batches_of_answers_are_as_many_as_the_file_has(tmp_path: Path) -> None:
+    few = read(tmp_path, "a.sh", OPENRLHF.replace("--micro_train_batch_size 4", "--micro_train_batch_size 1"))
+    assert few.plan.trained.priced.numbers.num_microbatches == 16  # 128 answers of a batch on 8 replicas
+    padded = read(tmp_path, "b.sh", OPENRLHF.replace("--packing_samples", ""))
+    usual = read(tmp_path, "c.sh", OPENRLHF)
+    assert padded.plan.trained.update_time > usual.plan.trained.update_time
+    assert padded.plan.trainer_memory > usual.plan.trainer_memory > few.plan.trainer_memory
 
 
 def test_states_and_engines_that_stay_need_their_memory(tmp_path: Path) -> None:
@@ -146,10 +155,10 @@ def test_defaults_that_differ_by_version_are_asked_for(
     file, text = FILES[name]
     assert old in text
     if said is None:  # packs of a number of tokens have no padding
-        read(tmp_path, file, text.replace(old, new), **given)
+        read(tmp_path, file, text.replace(old, new), given)
         return
     with pytest.raises(InputError) as raised:
-        read(tmp_path, file, text.replace(old, new), **given)
+        read(tmp_path, file, text.replace(old, new), given)
     assert said in raised.value.hint
 
 

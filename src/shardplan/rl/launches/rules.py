@@ -32,6 +32,8 @@ class Rules:
         self.launch, self.facts = launch, launch.facts
         self.rl: dict[str, Any] = {}
         """Fields of the step."""
+        self.longest_batch = 0
+        """Tokens of the longest micro-batch, where micro-batches have a number of answers; 0: of a number of tokens."""
         self.notes: list[str] = []
         """What was taken for granted."""
 
@@ -150,11 +152,13 @@ class Rules:
             facts.derive("micro_batch_size", 1, "a packed sequence")
         elif self.on("unpadded") or "unpadded" in facts.missing:
             mean = self.rl["prompt_tokens"] + self.number(ANSWER)
-            self.rl["pack_tokens"] = max(self.longest, each * mean)
+            self.rl |= {"pack_tokens": max(each * mean, 1), "whole": True}
+            self.longest_batch = max(self.longest, each * mean)
             facts.derive("micro_batch_size", 1, f"{each} answers without padding")
         else:
             filled = self._filled()
-            self.rl |= {"pack_tokens": max(self.longest, round(each * filled)), "padded": filled}
+            self.rl |= {"pack_tokens": round(each * filled), "padded": filled, "whole": True}
+            self.longest_batch = each * self.longest
             facts.derive("micro_batch_size", 1, f"{each} answers, filled up")
             self.notes.append(f"every answer is filled up, to {filled:,.0f} tokens with its prompt on average")
 
