@@ -58,6 +58,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
         updates=updates,
         shared_prompts=bool(rl.get("prefix_shared")),
         padded=float(rl.get("padded") or 0.0),
+        whole=bool(rl.get("whole")),
         epochs=int(rl.get("epochs") or 1),
     )
     total = train if generate is None or rl.get("rollout_cluster") else train + generate

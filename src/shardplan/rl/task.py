@@ -164,7 +164,7 @@ class RlTask:
                 rule="a prompt and its longest answer fit in the model's window",
                 hint=f"set max in --response-tokens to at most {window - self.answers.prompt_tokens}",
             )
-        if longest > self.packing.pack_tokens:
+        if longest > self.packing.pack_tokens and not self.packing.whole:
             raise InputError(
                 f"a prompt and its longest answer have {longest:,} tokens, "
                 f"a packed sequence {self.packing.pack_tokens:,}",

@@ -39,6 +39,8 @@ class Packing:
     """Whether a prompt is trained once for all its answers (shared-prefix attention)."""
     padded: float = 0.0
     """Tokens to which every answer with its prompt is filled up; 0: none is. [tokens]"""
+    whole: bool = False
+    """Whether micro-batches hold a number of answers, so that the longest may have more tokens than ``pack_tokens``."""
     epochs: int = 1
     """Times that every answer is trained on."""
 

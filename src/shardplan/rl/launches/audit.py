@@ -1,4 +1,4 @@
-"""The step of a launch file: its trainer's plan and its engines as they are, priced as ``shardplan rl`` does."""
+"""The step of a launch file: its trainer's plan and its engines as they are, priced as ``shardplan rl`` prices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass, replace
+from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -88,8 +89,8 @@ OPEN: Final = (
     "etp", "vp", "sharding", "recompute", "stage_layers", "mode", "critic_model", "pack_tokens", "mini_batch",
     "mini_prompts", "tokens_per_accelerator", "memory_share", "engine", "advantage", "dynamic", "unpadded",
     "colocated", "packing", "window", "prompt_max", "updates", "epochs", "kl_loss", "kl_reward", "kl", "zero",
-    "engines", "async", "backend", "states_leave", "optimizer_leaves", "accumulation", "uses_engine", "lora", "turns",
-    "reward_model", "recompute_modules", "recompute_granularity", "sequence_parallel", "sharding_degree",
+    "engines", "async", "backend", "states_leave", "optimizer_leaves", "accumulation", "uses_engine", "lora",
+    "turns", "reward_model", "recompute_modules", "recompute_granularity", "sequence_parallel", "sharding_degree",
     "offload_always", "hybrid_offload",
 )  # fmt: skip
 """What a step cannot do without, of what a file may leave open."""
@@ -170,6 +171,7 @@ def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
             given={*known, "vp"},
         )
         trained = Trained.of(question, plan, task.packing)
+        more = _more_memory(rules, trained, question, plan)
     except ShardplanError as error:
         raise InputError(f"{facts.file}: trainer: {error.message}", rule=error.rule, hint=error.hint) from None
     search = PlacementSearch(task, asked.searches)
@@ -183,7 +185,16 @@ def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
             rule="engines share heads evenly, hold the weights and have room for an answer",
             hint="set another rollout tp, or give the engine more memory",
         )
-    return search.plan(rules.rl["placement"], (train, rollout), trained, pools[0])
+    found = search.plan(rules.rl["placement"], (train, rollout), trained, pools[0])
+    return replace(found, trainer_memory=found.trainer_memory + more)
+
+
+def _more_memory(rules: Rules, trained: Trained, question: Question, plan: Plan) -> float:
+    """What the longest micro-batch needs beyond a usual one, where micro-batches have a number of answers. [bytes]"""
+    if rules.longest_batch <= trained.packing.pack_tokens:
+        return 0.0
+    longest = replace(trained.packing, pack_tokens=rules.longest_batch)
+    return float(Trained.of(question, plan, longest).priced.peak_memory_bytes - trained.priced.peak_memory_bytes)
 
 
 IDLE: Final[Mapping[str, str]] = {"sequence_parallel": "tp", "cp_comm": "cp", "etp": "ep"}

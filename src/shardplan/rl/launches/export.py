@@ -155,10 +155,12 @@ def _case(record: Mapping[str, Any], number: int, row: Mapping[str, Any]) -> RlC
     model, cluster, _ = inputs_from_record(record["inputs"])
     assert model is not None
     assert cluster is not None
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row["plan"]["plan"].items()}
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in row["plan"]["plan"].items()
+    }
     known = described(Plan)
-    stated: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
-    plan = Plan(**stated)
+    of_plan: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
+    plan = Plan(**of_plan)
     return RlCase(model=model, cluster=cluster, rl=record["rl"], row=row, plan=plan, number=number)
 
 
@@ -272,18 +274,14 @@ def _verl(case: RlCase) -> str:
         f"{own}.actor.ppo_mini_batch_size": rl["prompts"] // rl["updates"],
         f"{own}.actor.ppo_epochs": rl["epochs"],
         f"{own}.actor.use_kl_loss": rl["reference"],
+        "algorithm.use_kl_in_reward": False,
         f"{own}.actor.strategy": "megatron" if backend == "megatron" else "fsdp2",
     }
-    if rl["padded"]:
-        keys |= {
-            f"{own}.model.use_remove_padding": False,
-            f"{own}.actor.ppo_micro_batch_size_per_gpu": plan.micro_batch_size,
-        }
-    else:
-        keys |= {
-            f"{own}.actor.use_dynamic_bsz": True,
-            f"{own}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // plan.cp,
-        }
+    keys |= {
+        f"{own}.model.use_remove_padding": True,
+        f"{own}.actor.use_dynamic_bsz": True,
+        f"{own}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // plan.cp,
+    }
     leaves = case.shares and not rl["states_stay"]
     if backend == "megatron":
         at = f"{own}.actor.megatron"
@@ -391,8 +389,9 @@ def _nemo(case: RlCase) -> str:
     if backend == "fsdp":
         parallel = {"tensor_parallel_size": plan.tp, "context_parallel_size": plan.cp}
         policy["dtensor_cfg"] |= {
-            **parallel, "sequence_parallel": plan.sequence_parallel, "cpu_offload": False,
+            **parallel, "sequence_parallel": plan.sequence_parallel,
             "activation_checkpointing": plan.recompute == "full",
+            "cpu_offload": False,
         }  # fmt: skip
     else:
         again = _megatron_recompute(case)

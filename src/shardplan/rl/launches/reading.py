@@ -36,6 +36,8 @@ NO_MATTER: Final = re.compile(
 """In such a key that is of something else, or read by a rule."""
 
 
+ELSEWHERE: Final = {"training.trainer_type": "grpo|ppo", "experiment.task.type": "^rl$"}
+"""Keys of frameworks whose RL steps are not read, and their values that start one."""
 EXAMPLES: Final = {
     "response_mean": "800",
     "unpadded": "yes",
@@ -43,6 +45,8 @@ EXAMPLES: Final = {
     "kl": "0",
     "response_max": "512",
     "mode": "colocate",
+    "tp": "1",
+    "kl_reward": "no",
 }
 """Values of keys that are asked for, as in a hint."""
 
@@ -79,6 +83,14 @@ def _of_document(ask: Ask) -> RlLaunch | None:
     except ShardplanError:
         return None  # whoever reads it next says why
     settings = Settings.of(document)
+    for key, value in ELSEWHERE.items():
+        found = settings.first(key)
+        if found is not None and re.search(value, str(found.value).lower()):
+            raise InputError(
+                f"{ask.path} starts reinforcement learning: {found.said}",
+                rule="a file of this framework is read for training alone, and an RL step is more than its update",
+                hint="give the script or configuration of the framework beneath it, or describe it: `shardplan rl`",
+            )
     name = next((name for name in ("verl", "nemo-rl", "ms-swift", "trl") if DIALECTS[name].owns(settings)), None)
     if name is None:
         return None
@@ -234,7 +246,9 @@ def _state(facts: Facts, name: str, settings: Settings) -> None:
         facts.assume(key, value)
     facts.derive("backend", backend, "the backend that is on")
     for key in dialect.record.get("varies", ()):
-        if key not in facts and not (key == "recompute" and backend == "megatron"):
+        is_moot = key == "recompute" and backend == "megatron"
+        is_moot = is_moot or (key == "kl_reward" and switch(facts.value("kl_loss")))
+        if key not in facts and not is_moot:
             facts.miss(key, (f"not in the file, and its default differs by version (--given {key}={EXAMPLES[key]})",))
     uneven = str(dialect.record["uneven"])
     for key, each in settings.items():

@@ -32,6 +32,8 @@ class Rules:
         self.launch, self.facts = launch, launch.facts
         self.rl: dict[str, Any] = {}
         """Fields of the step."""
+        self.longest_batch = 0
+        """Tokens of the longest micro-batch, where micro-batches have a number of answers; 0: of a number of tokens."""
         self.notes: list[str] = []
         """What was taken for granted."""
 
@@ -150,11 +152,13 @@ class Rules:
             facts.derive("micro_batch_size", 1, "a packed sequence")
         elif self.on("unpadded") or "unpadded" in facts.missing:
             mean = self.rl["prompt_tokens"] + self.number(ANSWER)
-            self.rl["pack_tokens"] = max(self.longest, each * mean)
+            self.rl |= {"pack_tokens": max(each * mean, 1), "whole": True}
+            self.longest_batch = max(self.longest, each * mean)
             facts.derive("micro_batch_size", 1, f"{each} answers without padding")
         else:
             filled = self._filled()
-            self.rl |= {"pack_tokens": max(self.longest, round(each * filled)), "padded": filled}
+            self.rl |= {"pack_tokens": round(each * filled), "padded": filled, "whole": True}
+            self.longest_batch = each * self.longest
             facts.derive("micro_batch_size", 1, f"{each} answers, filled up")
             self.notes.append(f"every answer is filled up, to {filled:,.0f} tokens with its prompt on average")
 
@@ -260,9 +264,10 @@ def _verl(own: Rules) -> None:
         facts.derive("pack_tokens", tokens, "ppo_max_token_len_per_gpu x context-parallel ranks")
     elif not own.number("micro_answers"):
         total, world = own.number("micro_total"), own.number("nodes") * own.number("per_node")
-        shared = world // max(own.number("cp") or 1, 1)
+        ranks = [own.number(key) or 1 for key in ("cp", "tp", "pp")]
+        shared = world // (ranks[0] * ranks[1] * ranks[2])
         if total and shared and total % shared == 0:
-            facts.derive("micro_answers", total // shared, "ppo_micro_batch_size over all accelerators")
+            facts.derive("micro_answers", total // shared, "ppo_micro_batch_size over all replicas")
         else:
             facts.miss("micro_answers", ("ppo_micro_batch_size_per_gpu: --given micro_answers=N",))
     if own.number("cp") > 1 and facts.value("backend") == "fsdp":
@@ -275,7 +280,7 @@ def _verl(own: Rules) -> None:
     else:
         own.rl["placement"] = "colocated"
         stays = not (own.on("states_leave") and own.on("optimizer_leaves"))
-        own.rl["states_stay"] = stays
+        own.rl |= {"states_stay": stays, "engine_stays": not own.on("engine_sleeps")}
     _engine(own)
 
 
@@ -349,7 +354,7 @@ def _slime(own: Rules) -> None:
         raise own.refuse(
             own.said("train_backend"), "slime's Megatron backend is read", "--given train_backend=megatron"
         )
-    facts.derive("unpadded", "yes", "slime packs without padding")
+    facts.derive("unpadded", value=True, rule="slime packs without padding")
     if own.on("dynamic"):
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
         if tokens:
@@ -422,7 +427,7 @@ def _trl(own: Rules) -> None:
     if facts.value("train_type") not in (None, "full"):
         raise own.refuse(own.said("train_type"), "the policy is trained in full", "--given train_type=full")
     mode = str(facts.value("mode") or "")
-    if not mode:
+    if not mode and own.launch.name == "ms-swift":
         facts.miss("mode", ("vllm_mode is not in the file (--given mode=colocate, or server)",))
     nodes, each = own.number("nodes"), own.number("per_node")
     world = own.number("num_accelerators") or nodes * each

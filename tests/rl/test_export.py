@@ -1,0 +1,91 @@
+"""RL steps as launch files: written, and read back as the same plan with the same prediction."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commands import answer, refused, run
+
+from shardplan.api.audits import RlAuditAnswer, audit_rl
+
+FIXED = (
+    *("--fix", "train.micro_batch_size=1", "--fix", "train.sharding=zero1"),
+    *("--fix", "train.recompute=selective", "--fix", "train.cuda_graphs=none"),
+)
+STEP = (
+    *("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "16", "--prompts", "32", "--samples", "8"),
+    *("--prompt-tokens", "200", "--response-tokens", "mean=500,max=1500", "--updates", "2", "--limit", "pp=1"),
+)
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    found: dict[str, Any] = answer(*STEP, *FIXED)
+    return found
+
+
+def place(record: dict[str, Any], placement: str) -> str:
+    return str(1 + [plan["placement"] for plan in record["plans"]].index(placement))
+
+
+@pytest.mark.parametrize(
+    ("to", "placement"),
+    [
+        ("verl", "colocated"),
+        ("verl", "one-step-off"),
+        ("nemo-rl", "colocated"),
+        ("nemo-rl", "in-turns"),
+        ("nemo-rl", "async"),
+        ("slime", "colocated"),
+        ("slime", "partial"),
+        ("slime", "in-turns"),
+        ("slime", "one-step-off"),
+    ],
+)
+def test_read_back_it_is_the_same(tmp_path: Path, record: dict[str, Any], to: str, placement: str) -> None:
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    out = tmp_path / ("grpo.yaml" if to == "nemo-rl" else "grpo.sh")
+    pick = place(record, placement)
+    run("export", str(tmp_path / "rl.json"), "--to", to, "--pick", pick, "--out", str(out))
+    found = audit_rl(out, cluster="dgx-h100", given={"response_mean": 500, "prompt_mean": 200})
+    assert isinstance(found, RlAuditAnswer)
+    planned = record["plans"][int(pick) - 1]
+    own = found.plan.trained.priced.plan
+    for name in ("tp", "pp", "cp", "ep", "micro_batch_size", "sharding", "recompute"):
+        assert getattr(own, name) == planned["plan"]["plan"][name], name
+    assert (found.plan.placement, found.plan.num_train) == (placement, planned["num_train"])
+    assert found.plan.num_rollout == planned["num_rollout"]
+    assert found.plan.pool.engine.replica.tp == planned["rollout_tp"]
+    assert found.plan.step_time == pytest.approx(planned["step_time_s"], rel=0.005)
+    assert found.result.task.packing.updates == 2
+
+
+@pytest.mark.parametrize(
+    ("to", "placement", "said"),
+    [("verl", "async", "placement async"), ("nemo-rl", "partial", "placement partial"), ("slime", "async", "async")],
+)
+def test_what_a_framework_does_not_run(
+    tmp_path: Path, record: dict[str, Any], to: str, placement: str, said: str
+) -> None:
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    text = refused("export", str(tmp_path / "rl.json"), "--to", to, "--pick", place(record, placement))
+    assert said in text
+    assert "--placement" in text
+    assert "or --pick" in text
+
+
+def test_what_a_file_does_not_say_is_named_in_it(tmp_path: Path, record: dict[str, Any]) -> None:
+    pick = int(place(record, "colocated"))
+    record["plans"][pick - 1]["plan"]["plan"]["cuda_graphs"] = "full"
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    text = run("export", str(tmp_path / "rl.json"), "--to", "verl", "--pick", str(pick)).stdout
+    assert "Not expressed here: cuda_graphs full" in text
+    record["plans"][pick - 1]["plan"]["plan"]["cuda_graphs"] = "none"
+
+
+def test_other_files_and_picks(tmp_path: Path, record: dict[str, Any]) -> None:
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    assert "1 to" not in refused("export", str(tmp_path / "rl.json"), "--to", "verl", "--pick", "99")
+    (tmp_path / "other.json").write_text('{"schema": "shardplan/plan-file/2"}')
+    assert "shardplan rl" in refused("export", str(tmp_path / "other.json"), "--to", "verl")

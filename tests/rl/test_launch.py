@@ -1,0 +1,212 @@
+"""Launch files of post-training as RL steps: what is read, asked for and refused."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import refused, run, unwrapped
+
+from shardplan.api.audits import RlAuditAnswer, audit_rl
+from shardplan.base.errors import InputError
+
+OWN = "actor_rollout_ref"
+VERL = f"""python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo algorithm.use_kl_in_reward=False \\
+  data.train_batch_size=128 data.max_prompt_length=512 data.max_response_length=1024 \\
+  {OWN}.model.path=Qwen/Qwen3-8B {OWN}.model.enable_gradient_checkpointing=True {OWN}.model.use_remove_padding=True \\
+  {OWN}.actor.ppo_mini_batch_size=64 {OWN}.actor.use_dynamic_bsz=True {OWN}.actor.ppo_max_token_len_per_gpu=8192 \\
+  {OWN}.actor.use_kl_loss=True {OWN}.actor.fsdp_config.param_offload=True \\
+  {OWN}.actor.fsdp_config.optimizer_offload=True {OWN}.rollout.n=8 {OWN}.rollout.name=vllm \\
+  {OWN}.rollout.tensor_model_parallel_size=2 {OWN}.rollout.gpu_memory_utilization=0.6 \\
+  trainer.n_gpus_per_node=8 trainer.nnodes=2 """
+NEMO = """defaults: grpo_math_1B.yaml
+grpo: {num_prompts_per_step: 64, num_generations_per_prompt: 16}
+policy:
+  model_name: Qwen/Qwen3-8B
+  train_global_batch_size: 512
+  train_micro_batch_size: 1
+  max_total_sequence_length: 2048
+  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2, sequence_parallel: true}
+  generation:
+    vllm_cfg: {tensor_parallel_size: 4}
+    colocated: {enabled: false, resources: {num_nodes: 1, gpus_per_node: 8}}
+cluster: {gpus_per_node: 8, num_nodes: 3}
+"""
+SLIME = """python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --rollout-num-gpus 8 \\
+  --hf-checkpoint qwen3-8b --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 2048 \\
+  --global-batch-size 128 --tensor-model-parallel-size 2 --sequence-parallel --context-parallel-size 2 \\
+  --use-dynamic-batch-size --max-tokens-per-gpu 4096 --recompute-granularity full --recompute-method uniform \\
+  --advantage-estimator grpo --rollout-num-gpus-per-engine 2 --sglang-mem-fraction-static 0.8 """
+OPENRLHF = """python3 -m openrlhf.cli.train_ppo_ray --actor_num_nodes 1 --actor_num_gpus_per_node 8 \\
+  --vllm_num_engines 4 --vllm_tensor_parallel_size 2 --colocate_all_models \\
+  --vllm_gpu_memory_utilization 0.5 --vllm_enable_sleep \\
+  --deepspeed_enable_sleep --pretrain qwen3-8b --micro_train_batch_size 4 --train_batch_size 128 \\
+  --rollout_batch_size 64 --n_samples_per_prompt 4 --prompt_max_len 512 --generate_max_len 1024 --zero_stage 3 \\
+  --packing_samples --gradient_checkpointing --advantage_estimator gae """
+SWIFT = """NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --train_type full --use_vllm true \\
+  --vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --max_completion_length 1024 --deepspeed zero3 \\
+  --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --num_generations 8 --beta 0 \\
+  --offload_model true --offload_optimizer true """
+TRL = """accelerate launch --num_processes 8 --use_fsdp --fsdp_reshard_after_forward FULL_SHARD src/grpo.py \\
+  --model_name_or_path qwen3-8b --use_vllm true --vllm_mode server --num_generations 8 --max_completion_length 1024 \\
+  --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --beta 0.0 --gradient_checkpointing true """
+FILES = {
+    "verl": ("run.sh", VERL),
+    "nemo-rl": ("grpo.yaml", NEMO),
+    "slime": ("run.sh", SLIME),
+    "openrlhf": ("run.sh", OPENRLHF),
+    "ms-swift": ("run.sh", SWIFT),
+    "trl": ("run.sh", TRL),
+}
+
+
+def read(folder: Path, name: str, text: str, given: dict[str, int] | None = None) -> RlAuditAnswer:
+    path = folder / name
+    path.write_text(text)
+    found = audit_rl(path, cluster="dgx-h100", given={"response_mean": 400, **(given or {})})
+    assert isinstance(found, RlAuditAnswer)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "pools", "batch", "degrees"),
+    [
+        ("verl", ("colocated", 16, 16), (128, 8, 2), (1, 1, 1, "zero3", "full", 2)),
+        ("nemo-rl", ("in-turns", 16, 8), (64, 16, 2), (2, 1, 1, "zero1", "none", 4)),
+        ("slime", ("in-turns", 8, 8), (32, 8, 2), (2, 1, 2, "zero1", "full", 2)),
+        ("openrlhf", ("colocated", 8, 8), (64, 4, 2), (1, 1, 1, "zero3", "full", 2)),
+        ("ms-swift", ("colocated", 8, 8), (16, 8, 1), (1, 1, 1, "zero3", "full", 1)),
+        ("trl", ("in-turns", 8, 8), (16, 8, 1), (1, 1, 1, "zero3", "full", 1)),
+    ],
+)
+def test_a_file_is_two_pools(
+    tmp_path: Path, name: str, pools: tuple[str, int, int], batch: tuple[int, int, int], degrees: tuple[object, ...]
+) -> None:
+    given = {"rollout_accelerators": 8} if name == "trl" else {}
+    found = read(tmp_path, *FILES[name], given)
+    plan, task = found.plan, found.result.task
+    assert found.launch.name == name
+    assert (plan.placement, plan.num_train, plan.num_rollout) == pools
+    assert (task.answers.prompts, task.answers.samples, task.packing.updates) == batch
+    own = plan.trained.priced.plan
+    assert (own.tp, own.pp, own.cp, own.sharding, own.recompute, plan.pool.engine.replica.tp) == degrees
+    assert plan.step_time > plan.trained.update_time
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("verl", "pack_tokens", 8192),
+        ("slime", "pack_tokens", 8192),  # 4,096 tokens on each of two context-parallel ranks
+        ("nemo-rl", "pack_tokens", 2048),
+        ("openrlhf", "pack_tokens", 4 * (256 + 400)),
+    ],
+)
+def test_tokens_of_a_micro_batch(tmp_path: Path, name: str, key: str, value: int) -> None:
+    assert getattr(read(tmp_path, *FILES[name]).result.task.packing, key) == value
+
+
+def test_memory_algorithm_and_passes(tmp_path: Path) -> None:
+    step = read(tmp_path, *FILES["verl"]).result.task
+    assert (step.memory_share, step.reference, step.old_pass, step.critic) == (0.6, True, True, None)
+    assert read(tmp_path, *FILES["slime"]).result.task.reference is False
+    ppo = read(tmp_path, *FILES["openrlhf"]).result.task
+    assert (ppo.algorithm, ppo.critic is not None) == ("ppo", True)
+
+
+def test_micro_batches_of_answers_are_as_many_as_the_file_has(tmp_path: Path) -> None:
+    few = read(tmp_path, "a.sh", OPENRLHF.replace("--micro_train_batch_size 4", "--micro_train_batch_size 1"))
+    assert few.plan.trained.priced.numbers.num_microbatches == 16  # 128 answers of a batch on 8 replicas
+    padded = read(tmp_path, "b.sh", OPENRLHF.replace("--packing_samples", ""))
+    usual = read(tmp_path, "c.sh", OPENRLHF)
+    assert padded.plan.trained.update_time > usual.plan.trained.update_time
+    assert padded.plan.trainer_memory > usual.plan.trainer_memory > few.plan.trainer_memory
+
+
+def test_states_and_engines_that_stay_need_their_memory(tmp_path: Path) -> None:
+    asleep = read(tmp_path, "a.sh", VERL)
+    stay = read(tmp_path, "b.sh", VERL.replace("_offload=True", "_offload=False"))
+    awake = read(tmp_path, "c.sh", f"{VERL} {OWN}.rollout.free_cache_engine=False")
+    assert stay.plan.trainer_memory > asleep.plan.trainer_memory
+    assert awake.plan.trainer_memory > stay.plan.trainer_memory
+    assert stay.plan.cycle.time_of("switch") < asleep.plan.cycle.time_of("switch")
+
+
+def test_the_mean_length_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(VERL)
+    text = unwrapped(refused("audit", str(path), "--cluster", "dgx-h100"))
+    assert "leaves open: response_mean" in text
+    assert "--given response_mean=800" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("verl", f"{OWN}.model.use_remove_padding=True", "", None),
+        ("verl", f"{OWN}.model.enable_gradient_checkpointing=True", "", "recompute=full"),
+        ("verl", f"{OWN}.model.path=Qwen/Qwen3-8B", f"{OWN}.model.path=/data/mine", "--model NAME"),
+        ("trl", "--vllm_mode server", "", "mode=colocate"),
+        ("trl", "--beta 0.0", "", "kl=0"),
+    ],
+)
+def test_defaults_that_differ_by_version_are_asked_for(
+    tmp_path: Path, name: str, old: str, new: str, said: str | None
+) -> None:
+    given = {"rollout_accelerators": 8} if name == "trl" else {}
+    file, text = FILES[name]
+    assert old in text
+    if said is None:  # packs of a number of tokens have no padding
+        read(tmp_path, file, text.replace(old, new), given)
+        return
+    with pytest.raises(InputError) as raised:
+        read(tmp_path, file, text.replace(old, new), given)
+    assert said in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "rule"),
+    [
+        ("verl", "ppo_mini_batch_size=64", "ppo_mini_batch_size=48", "divides the answers"),
+        ("verl", "ppo_mini_batch_size=64", "ppo_mini_batch_size=256", "at most the batch of prompts"),
+        ("verl", "rollout.tensor_model_parallel_size=2", "rollout.tensor_model_parallel_size=3", "engines fill"),
+        ("verl", "ppo_max_token_len_per_gpu=8192", "ppo_max_token_len_per_gpu=1024", "hold the longest prompt"),
+        ("verl", "adv_estimator=grpo", "adv_estimator=mine", "estimator of the advantage"),
+        ("verl", "rollout.name=vllm", "rollout.name=hf", "vllm or sglang"),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.model.lora_rank=32", "trained in full"),
+        ("verl", "rollout.n=8", "rollout.n=8 reward_model.enable=True", "trained in full"),
+        ("verl", "gpu_memory_utilization=0.6", "gpu_memory_utilization=60", "share of the memory"),
+        ("nemo-rl", "num_nodes: 3", "num_nodes: 1", "leaves accelerators"),
+        ("nemo-rl", "{enabled: false, resources", "{enabled: true, resources", None),
+        ("slime", "--global-batch-size 128", "--global-batch-size 128 --num-steps-per-rollout 4", "make the answers"),
+        ("slime", "--rollout-num-gpus 8", "--rollout-num-gpus 16 --colocate", "the same number"),
+        ("slime", "tensor-model-parallel-size 2", "tensor-model-parallel-size 3", "divides the accelerators"),
+        ("openrlhf", "--colocate_all_models", "", "share the accelerators"),
+        ("ms-swift", "--num_generations 8", "--num_generations 7", "whole prompts"),
+        ("ms-swift", "--use_vllm true", "--use_vllm false", "vLLM generates"),
+    ],
+)
+def test_what_contradicts_or_is_not_priced(tmp_path: Path, name: str, old: str, new: str, rule: str | None) -> None:
+    file, text = FILES[name]
+    assert old in text
+    if rule is None:
+        assert read(tmp_path, file, text.replace(old, new)).plan.placement == "colocated"
+        return
+    with pytest.raises(InputError) as raised:
+        read(tmp_path, file, text.replace(old, new))
+    assert rule in raised.value.rule
+    assert raised.value.hint
+
+
+def test_the_command_shows_the_phases(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(VERL)
+    text = unwrapped(run("audit", str(path), "--cluster", "dgx-h100", "--given", "response_mean=400").stdout)
+    for words in ("verl", "a step", "generation", "log-probabilities", "weights to engines", "What the file says"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    "text", ["training: {trainer_type: VERL_GRPO}\nmodel: {model_name: x}", "experiment: {task: {type: rl}}"]
+)
+def test_steps_of_other_frameworks_are_not_priced_as_updates(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="reinforcement learning"):
+        read(tmp_path, "a.yaml", text)
