@@ -101,6 +101,12 @@ def test_a_line_of_openrlhf_without_rollouts(
     assert values(read(tmp_path, "a.sh", OPENRLHF.format(more=more)), *keys) == expected
 
 
+@pytest.mark.parametrize(("task", "said"), [("sft", []), ("rm", [True]), ("dpo", [True])])
+def test_pairs_of_answers_are_said_not_to_be_priced(task: str, said: list[bool], tmp_path: Path) -> None:
+    found = read(tmp_path, "a.sh", OPENRLHF.format(more="").replace("train_sft", f"train_{task}"))
+    assert [True for each in found.not_understood if "pairs of answers" in each] == said
+
+
 VERL = """
 #SBATCH --nodes=4
 srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer \\
