@@ -101,6 +101,12 @@ def test_a_line_of_openrlhf_without_rollouts(
     assert values(read(tmp_path, "a.sh", OPENRLHF.format(more=more)), *keys) == expected
 
 
+@pytest.mark.parametrize(("task", "said"), [("sft", []), ("rm", [True]), ("dpo", [True])])
+def test_pairs_of_answers_are_said_not_to_be_priced(task: str, said: list[bool], tmp_path: Path) -> None:
+    found = read(tmp_path, "a.sh", OPENRLHF.format(more="").replace("train_sft", f"train_{task}"))
+    assert [True for each in found.not_understood if "pairs of answers" in each] == said
+
+
 VERL = """
 #SBATCH --nodes=4
 srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer \\
@@ -209,6 +215,18 @@ SFT = "{model_name_or_path: Qwen/Qwen3-8B, stage: sft, finetuning_type: full, te
 
 def test_sizes_that_a_trainer_leaves_out_are_its_defaults(tmp_path: Path) -> None:
     assert values(read(tmp_path, "a.yaml", SFT), "micro_batch_size", "gradient_accumulation") == (8, 1)
+
+
+@pytest.mark.parametrize("word", ["batch_size", "train_batch_size", "bsz", "data.micro_batch"])
+def test_a_batch_under_a_programs_own_name_is_asked_for(word: str, tmp_path: Path) -> None:
+    text = (
+        "{model_name_or_path: Qwen/Qwen3-8B, learning_rate: 1, num_train_epochs: 1, max_length: 9, bf16: true, WORD: 4}"
+    )
+    found = read(tmp_path, "a.yaml", text.replace("WORD", word))
+    assert {"micro_batch_size", "gradient_accumulation"} <= found.missing.keys()
+    (tmp_path / "train.py").write_text(PROGRAM)
+    line = LINE.format(launcher="torchrun --nproc_per_node 8").replace("\n", f" --{word} 4\n")
+    assert "micro_batch_size" in read(tmp_path, "a.sh", line).missing
 
 
 TUNE = """

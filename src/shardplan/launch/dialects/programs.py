@@ -19,7 +19,7 @@ from shardplan.launch.dialects.launches import Launch
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Settings
-from shardplan.launch.dialects.trainers import RANKS, SCRIPT, TARGETS, targets_of
+from shardplan.launch.dialects.trainers import RANKS, SCRIPT, TARGETS, own_batch, targets_of
 from shardplan.launch.dialects.values import degree, switch
 
 MOST_FILES: Final = 48
@@ -72,6 +72,8 @@ def take_defaults(facts: Facts, ask: Ask, launch: Launch, options: Settings) -> 
     program = _program(ask, path)
     if "sequence_length" in wanted:
         _length(facts, program)
+    own_batch(facts, options)
+    wanted = {key for key in wanted if _is_open(facts, key)}
     for key, (argument, value) in OF_ARGUMENTS.items() if program.of_trainer else ():
         if key in wanted and argument not in program.names:
             facts.missing.pop(key, None)

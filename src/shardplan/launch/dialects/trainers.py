@@ -149,7 +149,7 @@ ROLLOUTS: Final = frozenset(
 HEADS: Final = frozenset({"embedding", "reranker", "seq_cls", "prm"})
 """Values, by what training needs besides one pass over single sequences."""
 _PROGRAM: Final = (
-    r"(?i)(?:^|[/_.-])(dpo|ipo|kto|orpo|simpo|cpo|ppo|grpo|rloo|gkd|reward\w*|distill\w*|rlhf)(?:[/_.-]|$)"
+    r"(?i)(?:^|[/_.-])(dpo|rm|ipo|kto|orpo|simpo|cpo|ppo|grpo|rloo|gkd|reward\w*|distill\w*|rlhf)(?:[/_.-]|$)"
 )
 """Programs that are named by it: ``trl/scripts/dpo.py``."""
 
@@ -211,6 +211,7 @@ TRAINED: Final = {"lora": "lora", "qlora": "lora", "full": "full"}
 def _rules(facts: Facts, config: Settings) -> None:
     """Precision, adapters, optimizer, attention and sharding by PyTorch."""
     state(facts, "attention", config.first(*ATTENTION), attention)
+    own_batch(facts, config)
     _precision(facts, config)
     _trained(facts, config)
     _optimizer(facts, config)
@@ -219,6 +220,15 @@ def _rules(facts: Facts, config: Settings) -> None:
         copy_facts(facts, config)
 
 
+def own_batch(facts: Facts, config: Settings) -> None:
+    """Asks for sizes that a program's own word for a batch may state: the Trainer's defaults do not hold."""
+    named = (each for name, each in config.items() if re.fullmatch(_BATCH, name.replace("-", "_")) and each.value)
+    own = next(named, None)
+    for key in ("micro_batch_size", "gradient_accumulation") if own is not None else ():
+        facts.miss(key, (f"{own.said if own is not None else ''}, as the program reads it",))
+
+
+_BATCH: Final = r"(?!.*(?:eval|per_device|per_gpu))(?:[\w.]*[._])?(?:(?:mini|micro)?_?batch(?:_?size)?|m?bsz?)(?:_\w+)?"
 FORMATS: Final = (
     ("fp16_bfloat16", "bf16"), ("bf16", "bf16"), ("pure_bf16", "bf16"), ("fp16", "fp16"), ("bfloat16", "bf16"),
 )  # fmt: skip

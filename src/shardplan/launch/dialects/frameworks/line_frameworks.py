@@ -81,6 +81,8 @@ def _nanogpt(facts: Facts, config: Settings) -> None:
     if known is not None:
         facts.derive("vocab_size", known, "the default data" if data is None else f"{data.place} {data.value}")
     facts.miss("vocab_size", ("meta.pkl of the data, else 50304 (--given vocab_size=VALUE)",))
+    if "model" not in facts:
+        facts.note("layers are those of nanoGPT, GPT-2's: a copy of its program may have others")
     hidden = facts.number("hidden_size")
     facts.assume("hidden_size", 768, "n_embd")
     facts.derive("intermediate_size", 4 * (hidden or 768), "4 n_embd")
