@@ -35,8 +35,8 @@ ANSWERS = {"SearchResult", "Ties", "Estimate", "Explanation", "Recommendation", 
 """Classes of what an answer is before it is a document."""
 DOCUMENTS = "shardplan.answers.document"
 """The module whose classes are a document and its parts."""
-KNOWN = "base/"
-"""The package of what every program needs: units, fields, words, files."""
+KNOWN = ("base/", "__init__.py")
+"""What every program needs: units, fields, words, files, and the names that the package gives."""
 CALCULATED = ("planner", "simulation", "estimation", "physics")
 """Packages whose functions calculate what an answer says."""
 
