@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
-    from shardplan.api.audits import AuditAnswer, RlAuditAnswer, audit, audit_rl
+    from shardplan.api.audits import AuditAnswer, audit
     from shardplan.api.budgets import BudgetAnswer, budget
     from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.decisions import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from shardplan.api.questions import question
     from shardplan.api.resuming import ResumeAnswer, will_resume
     from shardplan.api.rl import RlAnswer, rl
+    from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
     from shardplan.base.errors import (
         InputError,
         NotRunnableError,
@@ -151,7 +152,8 @@ _MODULES = {
     "decide.operations": ("Operations",),
     "base.errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
-    "api.audits": ("AuditAnswer", "RlAuditAnswer", "audit", "audit_rl"),
+    "api.audits": ("AuditAnswer", "audit"),
+    "api.rl_audits": ("RlAuditAnswer", "audit_rl"),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": (
         "FitAnswer",

@@ -10,7 +10,6 @@ from typing import Any
 
 from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.rl_launch import rl_launch_document
 from shardplan.api.saving import AsRecord
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.base.errors import InputError
@@ -23,8 +22,7 @@ from shardplan.launch.read.places import Places
 from shardplan.planner.stopping import Stop
 from shardplan.render.html import notebook_html
 from shardplan.render.record import document_record
-from shardplan.rl.launches.audit import RlAudit
-from shardplan.rl.launches.audit import audit_rl as rl_step
+from shardplan.rl.launches.reading import read_rl_launch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +45,8 @@ class AuditAnswer(answer.Audit, AsRecord):
         return f"<AuditAnswer: {self.reading.framework}, {state}>"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RlAuditAnswer(RlAudit, AsRecord):
-    """The RL step that a launch file of post-training runs."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record of `shardplan audit --json` for such a file: that of `shardplan rl`, with what the file says."""
-        return document_record(self.document())
-
-    def document(self, *, is_whole: bool = True) -> AnswerDocument:
-        """What the answer says."""
-        return rl_launch_document(self, is_whole=is_whole)
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self.document())
-
-    def __repr__(self) -> str:
-        return f"<RlAuditAnswer: {self.launch.title}, a step of {self.plan.step_time:.4g} s>"
+class PostTrainingFileError(InputError):
+    """A launch file of post-training, of which :func:`shardplan.audit_rl` answers."""
 
 
 def audit(
@@ -88,15 +71,15 @@ def audit(
     Python; ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements
     such as ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
     improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises
-    ``InputError`` for a file that is not read, for one of post-training (:func:`audit_rl`) and for wrong arguments; a
+    ``InputError`` for a file that is not read, for one of post-training (:func:`shardplan.audit_rl`) and for wrong arguments; a
     plan that breaks a rule is an answer.
     """
-    ask = _ask((file, *companions), root, num_accelerators, env, arguments, entry, given)
-    of_model, of_cluster = _named(model, cluster)
-    step = rl_step(ask, model=of_model, cluster=of_cluster)
+    ask = ask_of_file((file, *companions), root, num_accelerators, env, arguments, entry, given)
+    of_model, of_cluster = named_inputs(model, cluster)
+    step = read_rl_launch(ask)
     if step is not None:
-        raise InputError(
-            f"{Path(file).name} launches post-training ({step.launch.title})",
+        raise PostTrainingFileError(
+            f"{Path(file).name} launches post-training ({step.title})",
             rule="an answer about training has one program; post-training has a trainer and an engine",
             hint="call shardplan.audit_rl, or `shardplan audit` on the command line",
         )
@@ -111,26 +94,7 @@ def audit(
     return AuditAnswer(**field_values(answer.Audit, found))
 
 
-def audit_rl(
-    file: str | os.PathLike[str],
-    *companions: str | os.PathLike[str],
-    root: str | os.PathLike[str] | None = None,
-    model: ModelLike | None = None,
-    cluster: ClusterLike | None = None,
-    num_accelerators: int | None = None,
-    env: Mapping[str, str] | None = None,
-    arguments: Sequence[str] = (),
-    entry: str | None = None,
-    given: Mapping[str, object] | None = None,
-) -> RlAuditAnswer | None:
-    """The RL step of a launch file of post-training; None where it is none. Arguments are those of :func:`audit`."""
-    ask = _ask((file, *companions), root, num_accelerators, env, arguments, entry, given)
-    of_model, of_cluster = _named(model, cluster)
-    step = rl_step(ask, model=of_model, cluster=of_cluster)
-    return None if step is None else RlAuditAnswer(**field_values(RlAudit, step))
-
-
-def _ask(  # noqa: PLR0917  # as the two functions above take them
+def ask_of_file(  # noqa: PLR0917  # as the two functions above take them
     files: Sequence[str | os.PathLike[str]],
     root: str | os.PathLike[str] | None,
     num_accelerators: int | None,
@@ -148,6 +112,6 @@ def _ask(  # noqa: PLR0917  # as the two functions above take them
     return Ask(path=first, env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated, places=places)
 
 
-def _named(model: ModelLike | None, cluster: ClusterLike | None) -> tuple[ModelConfig | None, Cluster | None]:
+def named_inputs(model: ModelLike | None, cluster: ClusterLike | None) -> tuple[ModelConfig | None, Cluster | None]:
     """The model and the cluster, where they are given."""
     return None if model is None else model_of(model), None if cluster is None else cluster_of(cluster)

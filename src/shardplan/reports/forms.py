@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.base.records import Record, keys, plain
 from shardplan.base.units import format_bytes, format_time
@@ -15,10 +15,11 @@ from shardplan.inputs.plan_numbers import Setting
 from shardplan.launch.export.written import Export
 from shardplan.physics.frameworks.options import OptionsOfPlan, options_of
 from shardplan.physics.frameworks.usual_stack import stack_of_label
-from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import Ties
-from shardplan.reports.recommendation import num_that_fit, simulated_record
 from shardplan.reports.texts.plan import plan_words
+
+if TYPE_CHECKING:
+    from shardplan.planner.result import SearchResult
+    from shardplan.planner.robustness import Ties
 
 _BETWEEN: Final = re.compile(r" (?=--|[\w.]+(?:=|: ))")
 """Where one option ends and the next begins in a text of several."""
@@ -76,6 +77,8 @@ def search_line(result: SearchResult) -> str:
     question = result.question
     asked = f"{question.model.name} on {question.num_given:,} x {question.cluster.accelerator.name}"
     asked += f" ({question.uses})" if question.uses else ""
+    from shardplan.reports.recommendation import num_that_fit  # what an estimate does without
+
     counts = f"{num_that_fit(result)} of {result.num_plans_valid:,} plans fit"
     if result.recommended is None:
         return f"{asked}: {counts}"
@@ -100,6 +103,8 @@ def plan_rows(estimates: Sequence[Estimate], ties: Ties | None = None) -> list[d
 def _mark(estimate: Estimate, ties: Ties | None) -> dict[str, Any]:
     if ties is None:
         return {}
+    from shardplan.reports.recommendation import simulated_record  # as above
+
     simulated = simulated_record(ties, estimate)
     simulated.pop("not_simulated", None)
     return {"recommended": estimate.plan == ties.recommended.plan} | simulated

@@ -39,7 +39,7 @@ def test_the_shipped_fit_shows_what_would_change(few: Path) -> None:
     assert {change["label"].partition("[")[0] for change in record["constants"]} == {"memory_pass_factor"}
     assert {path.name: path.read_bytes() for path in few.iterdir()} == before
     text = unwrapped(run("calibrate", "--defaults").stdout)
-    for words in ("in-sample", "family left out", "that would change"):
+    for words in ("in-sample", "team left out", "that would change"):
         assert words in text
 
 

@@ -50,8 +50,8 @@ def audit(
     """
     target = output.checked_target(*files, asked.model, asked.cluster)
     from shardplan.answers.audit import audit_document
+    from shardplan.api.audits import PostTrainingFileError
     from shardplan.api.audits import audit as audited
-    from shardplan.api.audits import audit_rl
     from shardplan.cli.show.document import show_document
 
     said: dict[str, Any] = {
@@ -64,11 +64,15 @@ def audit(
         "entry": asked.entry,
         "given": dict(pairs("--given", asked.given)),
     }
-    step = audit_rl(*files, **said)
-    if step is not None:
-        return show_document(step.document(is_whole=details.all), target)
     keep = tuple(name.strip() for name in (asked.keep or "").split(",") if name.strip())
-    found = audited(*files, **said, keep=keep, observed=tuple(asked.observed or ()))
+    try:
+        found = audited(*files, **said, keep=keep, observed=tuple(asked.observed or ()))
+    except PostTrainingFileError:
+        from shardplan.api.rl_audits import audit_rl
+
+        step = audit_rl(*files, **said)
+        assert step is not None
+        return show_document(step.document(is_whole=details.all), target)
     document = audit_document(found, states_assumptions=details.states_assumptions, is_whole=details.all)
     return show_document(document, target)
 
