@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.cli.commands import answer, refused, run
 
-from shardplan.api.audits import RlAuditAnswer, audit_rl
+from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
 
 FIXED = (
     *("--fix", "train.micro_batch_size=1", "--fix", "train.sharding=zero1"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import refused, run, unwrapped
 
-from shardplan.api.audits import RlAuditAnswer, audit_rl
+from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
 from shardplan.base.errors import InputError
 
 OWN = "actor_rollout_ref"

@@ -71,8 +71,8 @@ def audit(
     Python; ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements
     such as ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
     improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises
-    ``InputError`` for a file that is not read, for one of post-training (:func:`shardplan.audit_rl`) and for wrong arguments; a
-    plan that breaks a rule is an answer.
+    ``InputError`` for a file that is not read, for one of post-training (:func:`shardplan.audit_rl`) and for wrong
+    arguments; a plan that breaks a rule is an answer.
     """
     ask = ask_of_file((file, *companions), root, num_accelerators, env, arguments, entry, given)
     of_model, of_cluster = named_inputs(model, cluster)

@@ -50,7 +50,10 @@ def audit_rl(
     entry: str | None = None,
     given: Mapping[str, object] | None = None,
 ) -> RlAuditAnswer | None:
-    """The RL step of a launch file of post-training; None where it is none. Arguments are those of :func:`shardplan.audit`."""
+    """The RL step of a launch file of post-training; None where it is none.
+
+    Arguments are those of :func:`shardplan.audit`. Raises ``InputError`` as it does.
+    """
     ask = ask_of_file((file, *companions), root, num_accelerators, env, arguments, entry, given)
     of_model, of_cluster = named_inputs(model, cluster)
     step = rl_step(ask, model=of_model, cluster=of_cluster)

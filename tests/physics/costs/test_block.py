@@ -192,7 +192,7 @@ def test_an_empty_block_costs_nothing() -> None:
     groups = groups_of(numbers, question.network)
     cost = price_block(Block(), question.machine, question.network, groups, numbers)
     for times in passes(cost):
-        assert [float(getattr(times, each.name)) for each in fields(times)] == pytest.approx([0.0] * 8)
+        assert [float(getattr(times, each.name)) for each in fields(times)] == pytest.approx([0.0] * 9)
     assert (cost.kept_bytes, cost.freed_bytes, cost.weight_gradient, cost.flops) == (0, 0, 0, 0)
 
 
@@ -245,13 +245,15 @@ def seconds(times: Times) -> dict[str, float]:
     return {each.name: float(getattr(times, each.name)) for each in fields(times)}
 
 
-NOTHING = dict.fromkeys(("matmul", "attention", "memory", "tp", "cp", "ep", "host", "free"), 0.0)
+NOTHING = dict.fromkeys(("matmul", "attention", "memory", "tp", "cp", "ep", "host", "companion", "free"), 0.0)
 
 
 def test_sums_and_multiples_of_times_are_part_by_part() -> None:
-    one = Times(matmul=1, attention=2, memory=3, tp=4, cp=5, ep=6, host=7, free=8)
-    assert (one.compute, one.total) == (6, 28)
-    assert one + one * 10 == Times(matmul=11, attention=22, memory=33, tp=44, cp=55, ep=66, host=77, free=88)
+    one = Times(matmul=1, attention=2, memory=3, tp=4, cp=5, ep=6, host=7, companion=9, free=8)
+    assert (one.compute, one.total) == (6, 37)
+    assert one + one * 10 == Times(
+        matmul=11, attention=22, memory=33, tp=44, cp=55, ep=66, host=77, companion=99, free=88
+    )
     assert seconds(Times()) == NOTHING
 
 

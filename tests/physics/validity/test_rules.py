@@ -34,10 +34,13 @@ class Breach(NamedTuple):
     knob: str
     """What the hint must hold."""
     sequence_length: int = 4096
+    companion: str = "none"
 
     @property
     def setting(self) -> Setting:
-        job = Job(sequence_length=self.sequence_length, global_batch_size=self.global_batch_size)
+        job = Job(
+            sequence_length=self.sequence_length, global_batch_size=self.global_batch_size, companion=self.companion
+        )
         return Setting.of(self.model, cluster(), self.num_accelerators, job)
 
 
@@ -175,6 +178,10 @@ BREACHES = [
     Breach(
         "recomputed modules exist in the model", LLAMA_70B, 8, 8, Plan(recompute="core_attn,mla_up_proj"),
         ("mla_up_proj", "llama"), "latent",
+    ),
+    Breach(
+        "companions are split as the model is", LLAMA_70B, 64, 64, Plan(tp=16), ("llama-3.2-3b", "16", "24"), "tp",
+        companion="reward=llama-3.2-3b",
     ),
 ]  # fmt: skip
 

@@ -70,7 +70,7 @@ EVERY = Parameters(100, 200, 30, 40, 5, 6, 7, 8)
 
 
 def test_nothing_is_held_of_nothing() -> None:
-    assert [getattr(Parameters(), each.name) for each in fields(Parameters)] == [0.0] * 8
+    assert [getattr(Parameters(), each.name) for each in fields(Parameters)] == [0.0] * 10
 
 
 def test_sums_are_kind_by_kind() -> None:

@@ -273,5 +273,5 @@ def test_a_cut_object_is_refused(items: list[Any], size: int, data: st.DataObjec
     text = json.dumps({"list": items})
     text = text[: data.draw(st.integers(0, len(text) - 1))]
     pieces = (text[at : at + size] for at in range(0, len(text), size))
-    with pytest.raises(InputError, match=r"text (ends early|is not JSON)"):
-        list(JsonObject(pieces, "text", "rule").members("list"))
+    with pytest.raises(InputError, match=r"text (ends early|is not JSON|has .* where)"):
+        list(JsonObject(pieces, "text", "rule").members("list"))  # what is left of -0.5 may be 0 and a point
