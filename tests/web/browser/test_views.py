@@ -122,7 +122,7 @@ def test_a_long_decision_is_stopped_and_asked_again(open_page: Open) -> None:
     page = open_page("/decide")
     answered(page)
     is_question = re.compile(r"/decide\?.*ticket=")
-    page.route(is_question, lambda route: None)  # an answer that takes for ever
+    page.route(is_question, lambda _route: None)  # an answer that takes for ever
     page.get_by_label("Decision").select_option("sensitivity")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#answer")).to_contain_text("Stopped")
