@@ -8,6 +8,7 @@ through the stages one after the other, :math:`(m - 1) \max_i f_i + \sum_i f_i`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
@@ -117,11 +118,18 @@ class Trained:
     @classmethod
     def of(cls, question: Question, plan: Plan, packing: Packing) -> Trained:
         """``plan`` with as many sequences as it needs for the answers. Raises ``PlanError`` where it is not valid."""
-        dp, size = plan.dp(question.num_accelerators), plan.micro_batch_size
-        group = plan.microbatch_group_size or plan.pp if plan.vp > 1 else 1
-        asked = packing.asked(question, packing.batch(dp, size, group, padded=plan.pp > 1))
-        (priced,) = price_plans(asked, [plan])
-        return cls(priced=priced, packing=packing)
+        return cls.of_all(question, [plan], packing)[0]
+
+    @classmethod
+    def of_all(cls, question: Question, plans: Sequence[Plan], packing: Packing) -> list[Trained]:
+        """As ``of``, of several plans; those with as many sequences are priced together."""
+        by_batch: dict[int, list[Plan]] = {}
+        for plan in plans:
+            dp, size = plan.dp(question.num_accelerators), plan.micro_batch_size
+            group = plan.microbatch_group_size or plan.pp if plan.vp > 1 else 1
+            by_batch.setdefault(packing.batch(dp, size, group, padded=plan.pp > 1), []).append(plan)
+        priced = (price_plans(packing.asked(question, batch), alike) for batch, alike in by_batch.items())
+        return [cls(priced=each, packing=packing) for alike in priced for each in alike]
 
     @cached_property
     def estimate(self) -> Estimate:
