@@ -22,7 +22,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan import Plan
 from shardplan.planner.pruning.goals import Listing
-from shardplan.planner.ranking import different_cells
+from shardplan.planner.ranking import DIFFERENCES, different_cells
 from shardplan.planner.related.counts import can_fit
 from shardplan.planner.space import INNER
 from shardplan.planner.stopping import SearchStopped
@@ -34,6 +34,8 @@ NEAR: Final = 6
 """Plans of the trainer that are compared with as many sequences as each needs."""
 NEAR_ON_PART: Final = 4
 """The same on a part of the accelerators."""
+MORE: Final = 4
+"""Times as many are found first."""
 MANY_SEQUENCES: Final = 32
 """Factor by which a batch is larger whose plans bound those of a step."""
 
@@ -88,9 +90,7 @@ class Trainers:
         if num_accelerators not in self.known:
             question = replace(self._task.question, num_accelerators=num_accelerators, num_idle=0)
             searches = self._searches if alone else self._of_software
-            self.known[num_accelerators] = self._best(
-                question, self._plans(searches, self.asked(question), NEAR_ON_PART)
-            )
+            self.known[num_accelerators] = self._best(question, self._plans(searches, question, NEAR_ON_PART))
         return self.known[num_accelerators]
 
     def _best(self, question: Question, plans: list[Plan] | str) -> Trained | str:
@@ -106,8 +106,8 @@ class Trainers:
         return packing.asked(question, math.ceil(packing.packs / number - 1e-9) * number)
 
     @staticmethod
-    def _plans(searches: Searches, asked: Question, most: int) -> list[Plan] | str:
-        """The fastest plans of different degrees, or why there is none."""
+    def _fastest(searches: Searches, asked: Question, most: int) -> tuple[list[Plan], list[float]] | str:
+        """The fastest plans that differ in degrees or micro-batch, with their steps, or why there is none."""
         try:
             if not can_fit(asked, searches.restrictions):
                 return f"the states of {asked.model.name} alone need more memory"
@@ -118,8 +118,20 @@ class Trainers:
             raise
         except ShardplanError as error:
             return error.message
-        number = survey.num_evaluated + survey.num_pruned
-        return survey.plans(different_cells(survey.tables, most)) or f"none of {number:,} valid plans fits in memory"
+        cells = different_cells(survey.tables, MORE * most, DIFFERENCES[1:2])
+        if not cells:
+            return f"none of {survey.num_evaluated + survey.num_pruned:,} valid plans fits in memory"
+        return survey.plans(cells), [cell.value for cell in cells]
+
+    def _plans(self, searches: Searches, question: Question, most: int) -> list[Plan] | str:
+        """The fastest plans, each with as many sequences as it needs, or why there is none."""
+        asked, batch = self.asked(question), self._task.packing.batch_of
+        found = self._fastest(searches, asked, most)
+        if isinstance(found, str):
+            return found
+        plans, steps = found
+        times = [step * batch(plan, asked.num_accelerators) for plan, step in zip(plans, steps, strict=True)]
+        return [plans[number] for number in sorted(range(len(plans)), key=times.__getitem__)[:most]]
 
     @property
     def _everywhere(self) -> Question:
@@ -130,7 +142,7 @@ class Trainers:
 
     @cached_property
     def _first(self) -> list[Plan] | str:
-        return self._plans(self._searches, self.asked(self._everywhere), NEAR)
+        return self._plans(self._searches, self._everywhere, NEAR)
 
     @cached_property
     def _of_software(self) -> Searches:
@@ -149,10 +161,10 @@ class Trainers:
         number = question.num_accelerators
         batch = number * 2 ** math.ceil(math.log2(max(packing.packs / number, 1.0))) * MANY_SEQUENCES
         asked = packing.asked(question, batch)
-        plans = self._plans(self._of_software, asked, 1)
-        if isinstance(plans, str):
+        found = self._fastest(self._of_software, asked, 1)
+        if isinstance(found, str):
             return Efficiency(0.0, 0.0)
-        best, each = Trained(priced=price_plans(asked, plans)[0], packing=packing), number / batch
+        best, each = Trained(priced=price_plans(asked, found[0][:1])[0], packing=packing), number / batch
         return Efficiency(best.priced.step_time * each, best.forward_time * each / packing.updates)
 
 

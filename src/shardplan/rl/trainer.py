@@ -83,6 +83,11 @@ class Packing:
         each = math.ceil(packs / dp / micro_batch_size / group - 1e-9)
         return max(each, 1) * group * dp * micro_batch_size
 
+    def batch_of(self, plan: Plan, num_accelerators: int) -> int:
+        """Sequences of an optimizer step of a plan."""
+        group = plan.microbatch_group_size or plan.pp if plan.vp > 1 else 1
+        return self.batch(plan.dp(num_accelerators), plan.micro_batch_size, group, padded=plan.pp > 1)
+
     @property
     def documents(self) -> tuple[int, ...] | None:
         """Mean length of the answers with their prompts in a packed sequence; None where one fills it."""
@@ -125,9 +130,7 @@ class Trained:
         """As ``of``, of several plans; those with as many sequences are priced together."""
         by_batch: dict[int, list[Plan]] = {}
         for plan in plans:
-            dp, size = plan.dp(question.num_accelerators), plan.micro_batch_size
-            group = plan.microbatch_group_size or plan.pp if plan.vp > 1 else 1
-            by_batch.setdefault(packing.batch(dp, size, group, padded=plan.pp > 1), []).append(plan)
+            by_batch.setdefault(packing.batch_of(plan, question.num_accelerators), []).append(plan)
         priced = (price_plans(packing.asked(question, batch), alike) for batch, alike in by_batch.items())
         return [cls(priced=each, packing=packing) for alike in priced for each in alike]
 
