@@ -19,8 +19,8 @@ from shardplan.rl.generation import Generated, RolloutPool
 from shardplan.rl.sizes import Trainers
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
 from shardplan.rl.task import PLACEMENTS, RlTask
-from shardplan.rl.trainer import Trained
-from shardplan.rl.transfer import HOST_RATE, EngineFacts, engine_facts, transfer_time
+from shardplan.rl.trainer import HOST_RATE, Trained
+from shardplan.rl.transfer import EngineFacts, engine_facts, transfer_time
 
 TENSOR_DEGREES: Final = (1, 2, 4, 8, 16, 32)
 PIPELINE_DEGREES: Final = (2, 4)
@@ -239,7 +239,7 @@ class PlacementSearch:
             generation=generated.total,
             steady=generated.prompts + generated.steady,
             reward=task.reward_time,
-            log_probs=task.passes * trained.forward_time,
+            log_probs=task.passes * trained.forward_time + task.reference * trained.reference_time,
             critic=task.critic_share * (trained.update_time + trained.forward_time),
             update=trained.update_time,
             transfer=transfer_time(method, pool.engine),

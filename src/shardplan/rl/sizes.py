@@ -64,7 +64,8 @@ class Trainers:
 
     def time(self, trained: Trained) -> float:
         """What the trainer takes for a step. [s]"""
-        return self._total(trained.update_time, trained.forward_time)
+        swapped = self._task.reference * trained.reference_time
+        return self._total(trained.update_time, trained.forward_time) + swapped
 
     def _total(self, update: float, forward: float) -> float:
         """Optimizer steps, passes without gradients, and both of a critic. [s]"""

@@ -12,14 +12,10 @@ quantised on their way.
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
 from shardplan.rl.engine import Engine, generation_data, rates_of
-
-HOST_RATE: Final = 20e9
-"""Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
 
 
 def transfer_methods() -> tuple[str, ...]:
