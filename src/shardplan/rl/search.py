@@ -22,7 +22,7 @@ from shardplan.rl.generation import Generated, RolloutPool
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
 from shardplan.rl.task import PLACEMENTS, RlTask
 from shardplan.rl.trainer import Trained
-from shardplan.rl.transfer import HOST_RATE, EngineFacts, engine_facts, transfer_time
+from shardplan.rl.transfer import HOST_RATE, EngineFacts, engine_facts, sent_adapters, transfer_time
 
 TENSOR_DEGREES: Final = (1, 2, 4, 8, 16, 32)
 PIPELINE_DEGREES: Final = (2, 4)
@@ -341,6 +341,7 @@ class PlacementSearch:
                 precision=task.rollout_precision,
                 cache_precision=task.cache_precision,
                 drafts=task.drafts,
+                adapters=sent_adapters(task.question, self.facts),
             )
         return self.known_engines[replica]
 
