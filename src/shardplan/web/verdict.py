@@ -18,6 +18,7 @@ from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.estimation.question import Question
+from shardplan.inputs.defaults import precisions_of
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
@@ -163,14 +164,15 @@ def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
     return words
 
 
-def defaults(asked: Question) -> dict[str, str]:
-    """What fields that were left empty were answered with, to be shown in them."""
+def defaults(asked: Question) -> dict[str, Any]:
+    """What fields that were left empty were answered with, to be shown in them, and the precisions to choose from."""
     job = asked.job
     return {
         "sequence_length": f"{job.sequence_length:,}",
         "global_batch_size": f"{job.global_batch_size:,}",
         "precision": job.precision,
         "tokens": "none" if job.tokens is None else format_count(job.tokens),
+        "precisions": precisions_of(asked.cluster.accelerator),
     }
 
 

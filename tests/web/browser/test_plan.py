@@ -235,3 +235,67 @@ def test_a_large_space_is_searched_whole(open_page: Open) -> None:
     answered(page)
     page.wait_for_selector("#why h2")
     assert "that fit" in page.inner_text("#answer")
+
+
+def test_the_last_answer_stays_while_a_field_is_wrong_and_a_fix_is_one_click(page: Page) -> None:
+    before = page.inner_text(BIG)
+    change(page, "Model", "llama-3.1-71b")
+    expect(page.locator("#problem .panel.error")).to_contain_text(
+        "Below is still the last answer: llama-3.1-70b on 512"
+    )
+    assert page.inner_text(BIG) == before
+    expect(page.locator("#answer")).to_have_attribute("aria-busy", "false")
+    page.locator("#problem").get_by_role("button", name="llama-3.1-8b").click()
+    settled(page, "model=llama-3.1-8b")
+    expect(page.locator("#problem .panel")).to_have_count(0)
+    change(page, "Sequence length", "many")
+    page.get_by_role("button", name="Undo this change").click()
+    expect(page.locator("#problem .panel")).to_have_count(0)
+    expect(page.get_by_label("Sequence length")).to_have_value("")
+
+
+def test_a_name_that_is_being_typed_asks_nothing(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "answer" in request.url else None)
+    box = page.get_by_role("combobox", name="Model")
+    box.fill("")
+    box.press_sequentially("d")
+    page.wait_for_timeout(600)
+    assert not asked
+    expect(page.locator("#problem .panel")).to_have_count(0)
+
+
+def test_every_change_is_an_entry_of_the_history_and_is_undone(page: Page) -> None:
+    gpus = page.get_by_label("Accelerators", exact=True)
+    first = page.inner_text(BIG)
+    change(page, "Accelerators", "1024")
+    settled(page, "gpus=1024")
+    strip = page.get_by_role("navigation", name="Last questions")
+    expect(strip.locator("a").last).to_contain_text(re.compile("512 \u2192 1,024 accelerators \u2212[45]\\d %"))
+    page.locator('[data-lock="lock.tp"]').click()
+    settled(page, "lock.tp=")
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(page).to_have_url(re.compile(r"^(?!.*lock)"))
+    expect(page.locator("[name='lock.tp']")).to_have_value("")
+    page.go_back()
+    settled(page, "gpus=512")
+    expect(gpus).to_have_value("512")
+    expect(page.locator(BIG)).to_have_text(first)
+    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_disabled()
+    page.go_forward()
+    settled(page, "gpus=1024")
+    strip.locator("a").first.click()
+    settled(page, "gpus=512")
+    expect(gpus).to_have_value("512")
+    page.reload()
+    answered(page)
+    expect(strip.locator("a")).to_have_count(3)
+
+
+def test_the_parts_of_an_answer_are_about_its_question(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    change(page, "Accelerators", "none at all")
+    page.wait_for_selector("#problem .panel.error")
+    page.locator("table.plans tbody tr:not(.take) [data-show]").first.click()
+    page.wait_for_selector("[data-one] .bar")

@@ -53,7 +53,7 @@ export const CONFIG = {
   displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // fingers pinch, and have no room for it
   displaylogo: false,
   responsive: true,
-  modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d"],
+  modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
   plotlyServerURL: "",
 };
 

@@ -1,6 +1,6 @@
 // The Plan view: locks, pins, the plan that is looked at, the table of plans and the picture of all of them.
 
-import { ask, form, sendLater, setField } from "./app.js";
+import { ask, form, setField } from "./app.js";
 import { draw } from "./charts.js";
 
 const answer = document.getElementById("answer");
@@ -17,10 +17,20 @@ function addLooked(name, value) {
   lookedAt.append(input);
 }
 
-// Asked by its place, not by the form, whose request is that of the answer.
+// The question that is answered, with what is looked at: the form may hold another one by now.
+function query() {
+  const fields = new URLSearchParams(location.search);
+  for (const name of ["pin", "show"]) {
+    fields.delete(name);
+    for (const each of looked(name)) fields.append(name, each.value);
+  }
+  return fields;
+}
+
 function part(path, id) {
   const place = document.getElementById(id);
-  if (place) htmx.ajax("GET", path, { source: place, target: place, swap: "innerHTML", values: new FormData(form()) });
+  const { config } = form().elements;
+  if (place) htmx.ajax("GET", `${path}?${query()}`, { source: place, target: place, swap: "innerHTML", values: { config: config.value } });
 }
 
 function togglePin(code) {
@@ -49,7 +59,7 @@ function show(code) {
     part("one", "one");
   } else {
     document.getElementById("one").replaceChildren();
-    sendLater();
+    history.replaceState(history.state, "", `${location.pathname}?${query()}${location.hash}`);
   }
 }
 
