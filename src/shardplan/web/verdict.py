@@ -22,7 +22,7 @@ from shardplan.inputs.defaults import precisions_of
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
-from shardplan.reports.explanation import Difference
+from shardplan.reports.explanation import Difference, Explanation
 from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import listed_plans, lost_text, num_that_fit
 from shardplan.reports.texts.answer import (
@@ -211,6 +211,39 @@ def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:
     return question
 
 
+MOST_MOVES: Final = 3
+ALIKE_BYTES: Final = 5e6
+"""Bytes of memory that read the same."""
+
+
+def nearest_moves(reasons: Explanation) -> list[dict[str, str]]:
+    """The changes of single fields that would save most time, or cost least, each with the plan that it comes to."""
+    found = {}
+    for each in reasons.alternatives:
+        known = [one for one in (each.alone, each.best) if one is not None]
+        if known:
+            move = min(known, key=lambda one: (one.missing_bytes > 0, one.time_lost))
+            found.setdefault(plan_code(move.estimate.plan), (each.name, move))
+    ranked = sorted(found.items(), key=lambda item: (item[1][1].missing_bytes > 0, item[1][1].time_lost))
+    return [
+        {
+            "code": code,
+            "name": name.replace("->", "\u2192"),
+            "time": signed_time(move.time_lost).replace("-", "\u2212"),
+            "memory": _memory_of_move(move),
+        }
+        for code, (name, move) in ranked[:MOST_MOVES]
+    ]
+
+
+def _memory_of_move(move: Difference) -> str:
+    if move.missing_bytes:
+        return f"but needs {format_bytes(move.missing_bytes)} more than there is"
+    more = move.memory_added
+    text = "" if abs(more) < ALIKE_BYTES else f"{'needs' if more > 0 else 'frees'} {format_bytes(abs(more))}"
+    return text if move.estimate.has_headroom else f"{text}{' and' if text else ''} may not fit"
+
+
 MOST_TERMS = 4
 WORTH_A_WORD = 0.002
 """Share of the step below which a term is as long."""
@@ -250,7 +283,7 @@ def _memory_sentences(other: Difference) -> list[str]:
     if other.missing_bytes:
         return [f"It does not fit: it needs {format_bytes(other.missing_bytes)} more than an accelerator has."]
     more = other.memory_added
-    if abs(more) < 5e6:  # bytes that read the same
+    if abs(more) < ALIKE_BYTES:
         return []
     return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
 

@@ -146,6 +146,7 @@ def test_a_browser_without_a_clipboard_copies_too(open_page: Open) -> None:
     page = open_page(QUESTION)
     answered(page)
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.locator("#drawer > summary").click()
     page.get_by_role("button", name="Copy command line of this search").click()
     page.get_by_label("Filter").focus()
     page.keyboard.press("Control+V")

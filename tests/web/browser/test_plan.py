@@ -21,6 +21,7 @@ SHIFTED = """() => new Promise((resolve) => {
 
 def test_first_visit_has_an_answer_with_units(page: Page) -> None:
     assert re.search(r"[\d.]+ m?s a step", page.inner_text(BIG))
+    page.locator("#drawer > summary").click()
     text = page.inner_text("#answer")
     for part in ("80 % band", "MFU", "TFLOP/s bf16", "usable", "per accelerator", "measured runs", "megatron-lm"):
         assert part in text
@@ -299,3 +300,33 @@ def test_the_parts_of_an_answer_are_about_its_question(page: Page) -> None:
     page.wait_for_selector("#problem .panel.error")
     page.locator("table.plans tbody tr:not(.take) [data-show]").first.click()
     page.wait_for_selector("[data-one] .bar")
+
+
+def test_what_matters_is_above_the_fold(open_page: Open) -> None:
+    page = open_page("/", width=1440, height=900)
+    answered(page)
+    moves = page.locator("#moves li")
+    expect(moves).to_have_count(3)
+    for each in moves.all_inner_texts():
+        assert re.fullmatch(r".+: [+\u2212][\d.]+ m?s(, .+)?|.+: same", each)
+    last = moves.last.bounding_box()
+    assert last is not None
+    assert last["y"] + last["height"] < 700
+    table = page.locator("table.plans").bounding_box()
+    assert table is not None
+    assert table["y"] < 700
+    why = page.inner_text("#answer .below")
+    assert why.startswith("Why this plan.")
+    moves.first.get_by_role("button").click()
+    page.wait_for_selector("[data-one]")
+
+
+def test_the_drawer_has_the_launch_file_and_stays_open(page: Page) -> None:
+    page.locator("#drawer > summary").click()
+    assert page.get_by_role("button", name="Copy command line of this search").is_visible()
+    page.locator("#launch > summary").click()
+    expect(page.locator("#drawer .code").first).to_contain_text("torchrun")
+    assert "/export" not in page.url
+    change(page, "Accelerators", "256")
+    settled(page, "gpus=256")
+    assert page.get_by_role("button", name="Copy command line of this search").is_visible()

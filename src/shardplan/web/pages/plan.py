@@ -46,6 +46,7 @@ ROUTES: Final = (
         for path, name in (
             ("/answer", "the_answer"),
             ("/why", "why"),
+            ("/moves", "moves"),
             ("/space", "space"),
             ("/compare", "compare"),
             ("/one", "one"),

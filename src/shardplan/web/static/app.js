@@ -10,6 +10,7 @@ export const form = () => document.getElementById("question") ?? document.queryS
 const TITLE = document.title;
 let pending = null;
 let focused = null;
+let opened = []; // ids of what was unfolded in the older answer
 
 const isAnswer = (event) => event.detail.target === answer();
 
@@ -45,6 +46,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
     return;
   }
   clearProblem();
+  opened = [...answer().querySelectorAll("details[data-keep][open]")].map((each) => each.id);
   forget(answer());
   focused = answer().contains(document.activeElement) ? document.activeElement : null;
   answer().replaceChildren();
@@ -141,6 +143,7 @@ export function setField(name, value) {
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.detail.target === problem()) besides();
   if (!isAnswer(event)) return;
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   if (focused) refocus(focused);
   const said = answer().querySelector("[data-said]");
   state().textContent = said ? said.dataset.said : "";

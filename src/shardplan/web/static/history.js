@@ -40,6 +40,7 @@ document.addEventListener("focusout", () => (typed = null));
 
 document.addEventListener("htmx:beforeHistoryUpdate", ({ detail }) => {
   const { pathname, search } = new URL(detail.history.path, location.href);
+  if (pathname !== location.pathname) return; // a piece of another page
   const depth = history.state?.depth ?? 0;
   const isFirst = history.state?.fields === undefined;
   const isAnswer = detail.target === answer() && sent !== null;
