@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
 from shardplan.reports.explanation import Difference, Explanation
 from shardplan.reports.forms import framework_options
-from shardplan.reports.recommendation import listed_plans, lost_text, num_that_fit
+from shardplan.reports.recommendation import DEGREES, listed_plans, lost_text, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
@@ -312,16 +312,18 @@ ABOUT: Final = {
 """What a pointer that rests on the title of a column shows."""
 
 
-def plan_table(result: SearchResult) -> dict[str, Any]:
-    """Columns and rows: the plans of a search, best first, the recommended one among them.
+def plan_table(result: SearchResult, found: Sequence[Estimate] | None = None) -> dict[str, Any]:
+    """Columns and rows: the plans of a search, the recommended one among them, or those ``found``.
 
     Step, degrees and memory come first: a narrow screen shows no more of a row.
     """
     assert result.ties is not None
     ties, least, shown = result.ties, result.ties.time_of(result.estimates[0]), listed_plans(result)
+    plans = shown.estimates if found is None else found
+    degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in (*shown.estimates, *plans))]
     columns = [
         Column("", "step", ties.time_of, format_time),
-        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in shown.degrees),
+        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in degrees),
         Column("", "dp", attrgetter("dp")),
         Column("", "memory", attrgetter("peak_memory_bytes"), format_bytes),
         Column("", "lost", lambda each: ties.time_of(each) - least, lambda lost: lost_text(lost, least)),
@@ -340,7 +342,7 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
             "is_recommended": each.plan == ties.recommended.plan,
             "is_tie": each.plan in ties.robustness,
         }
-        for each in shown.estimates
+        for each in plans
     ]
     numbers = {"feasible": num_that_fit(result), "factor": ties.factor - 1}
     return {"columns": columns, "about": ABOUT, "rows": rows, **numbers}

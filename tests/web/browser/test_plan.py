@@ -114,6 +114,24 @@ def test_a_click_on_a_point_shows_that_plan(page: Page) -> None:
     page.wait_for_selector("[data-one]")
 
 
+def test_a_box_in_the_picture_filters_the_table_and_the_filter_searches_all_plans(page: Page) -> None:
+    page.wait_for_selector("[data-space] .main-svg")
+    place = page.locator("[data-space] .nsewdrag").first
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.6 * box["height"], steps=4)
+    page.mouse.up()
+    expect(page.locator("[data-count]")).to_contain_text("of the drawn plans")
+    assert re.fullmatch(r"step [\d.]+\.\.[\d.]+, memory [\d.]+\.\.[\d.]+", page.get_by_label("Filter").input_value())
+    page.get_by_label("Filter").fill("tp 99")
+    page.get_by_role("button", name="Lock tp=99, and see why").click()
+    settled(page, "lock.tp=99")
+
+
 def test_leaving_a_field_does_not_ask_again_what_was_asked_while_typing(page: Page) -> None:
     page.wait_for_load_state("networkidle")
     box = page.get_by_label("Accelerators", exact=True)

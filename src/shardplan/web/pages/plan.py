@@ -48,6 +48,7 @@ ROUTES: Final = (
             ("/why", "why"),
             ("/moves", "moves"),
             ("/space", "space"),
+            ("/plans", "plans"),
             ("/compare", "compare"),
             ("/one", "one"),
             ("/plan.json", "plan_file"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -21,10 +21,11 @@ from shardplan.reports.texts.explanation import (
     most_helpful,
 )
 from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
+from shardplan.web.filtered import Filtered, filtered
 from shardplan.web.pages.rendering import fragment, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record
-from shardplan.web.state import PageQuestion, plan_code, question_of
+from shardplan.web.state import PageQuestion, given_in, plan_code, question_of
 from shardplan.web.verdict import (
     changed,
     defaults,
@@ -40,6 +41,8 @@ from shardplan.web.verdict import (
 from shardplan.web.workplace import answer
 
 T = TypeVar("T")
+MOST_CHARACTERS: Final = 300
+"""Of a filter."""
 
 
 async def asked(request: Request, question: PageQuestion) -> PageAnswer:
@@ -80,6 +83,7 @@ async def answer_context(request: Request, question: PageQuestion) -> dict[str, 
         "because": sentence(reason(taken)),
         "fastest_code": "" if taken.is_fastest else plan_code(taken.fastest.plan),
         "table": plan_table(found.result),
+        "filter": None,
     }
 
 
@@ -183,6 +187,20 @@ async def compare(request: Request) -> HTMLResponse:
     question = await question_of(request)
     plans = await worked_out(request, question, "compare", lambda found: sides(question, found))
     return fragment(request, "plan_compare.html", address=f"/?{question.query()}", plans=plans)
+
+
+async def plans(request: Request) -> HTMLResponse:
+    """The plans that a filter finds, or the best ones."""
+    question = await question_of(request)
+    text = dict(await given_in(request)).get("filter", "").strip()[:MOST_CHARACTERS]
+    found = await asked(request, question)
+    made: Filtered | None = None
+    if text:
+        made = await answer(
+            request, lambda stop: filtered(question, found, text, stop), key=question.key("filter", text)
+        )
+    table = plan_table(found.result, None if made is None else made.estimates)
+    return fragment(request, "plan_table.html", question=question, table=table, filter=made)
 
 
 async def one(request: Request) -> HTMLResponse:
