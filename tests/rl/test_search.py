@@ -52,6 +52,17 @@ def test_idle_shares_and_phases_add_up() -> None:
         assert plan.pool.room >= 1
 
 
+def test_adapters_alone_reach_an_engine_that_runs_them() -> None:
+    def transfer(train: str, engine: str) -> float:
+        one = asked({"train": train, "fix": {"train.tp": ["1"]}}, placement="colocated", engine=engine)
+        (plan,) = search_rl(one.task, one.searches).plans
+        said = [text for text in one.assumptions if text.startswith(engine)]
+        assert len(said) == (train == "lora")
+        return plan.cycle.time_of("transfer")
+
+    assert transfer("lora", "vllm") < transfer("lora", "sglang") == transfer("full", "sglang")
+
+
 def test_fixed_layouts_stay() -> None:
     one = asked({"fix": {"train.tp": ["2"], "rollout.tp": ["4"]}}, placement="colocated")
     (plan,) = search_rl(one.task, one.searches).plans
