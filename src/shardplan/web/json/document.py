@@ -146,8 +146,6 @@ def _schemas() -> Mapping[str, Any]:
     _, found = models_json_schema(models, ref_template=REFERENCE)
     known = {schema for task in TASKS for schema in (task.schema, *task.also)}
     kinds = known | {f"{name}/1" for each in CATALOGUES for name in (each.name, each.one)}
-        f"{name}/1" for each in CATALOGUES for name in (each.name, each.one)
-    }
     answers = {_answer_name(kind): _record(kind) for kind in sorted(kinds - {PLAN_FILE})}
     file = schema_of_files().model_json_schema(ref_template=REFERENCE)
     return {**answers, **found["$defs"], **file.pop("$defs", {}), "PlanFile": file, "Error": ERROR}
