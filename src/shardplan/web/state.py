@@ -271,7 +271,7 @@ class PageQuestion:
                 raise InputError("no number of accelerators is given", rule="a question gives it", hint="give 512, say")
             count = whole(self.gpus, "--gpus", most=MOST_ACCELERATORS)
         try:
-            return ask({**record, "num_accelerators": count})
+            return ask({**record, "num_accelerators": count}, reads_files=False)
         except ShardplanError as error:
             raise FieldError(error, blamed(error, (*self.job, "gpus", "model"))) from None
 
