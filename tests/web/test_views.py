@@ -163,6 +163,7 @@ def test_the_timeline_is_part_of_the_page_and_a_file_to_keep(client: TestClient)
     kept = client.get(f"/step/timeline?{SMALL}")
     assert kept.headers["Content-Disposition"] == 'attachment; filename="timeline.html"'
     assert 'id="t-data"' in kept.text
+    assert client.get(f"/step/timeline.svg?{SMALL}").headers["Content-Type"] == "image/svg+xml"
 
 
 def test_the_trace_is_a_file_of_events(client: TestClient) -> None:

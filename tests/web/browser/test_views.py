@@ -105,6 +105,9 @@ def test_the_timeline_draws_and_the_trace_is_saved(open_page: Open) -> None:
     page.locator("#t-ranks").hover(position={"x": 400, "y": 12})
     expect(page.locator("#t-at")).to_contain_text("rank 0 holds")
     expect(page.locator("#t-cursor")).to_be_visible()
+    page.get_by_label("Pipeline schedule").select_option("gpipe")
+    expect(page.locator("#answer .lead")).to_contain_text("GPipe")
+    page.wait_for_function("shardplanView.step.title.startsWith('GPipe') && shardplanView.frames.length > 0")
     expect(page.get_by_role("region", name="Schedules side by side")).to_contain_text("gpipe")
     with page.expect_download() as download:
         page.get_by_role("link", name="Trace for Perfetto").click()

@@ -24,6 +24,7 @@ from shardplan.planner.stopping import SearchStopped, Stop, check
 from shardplan.reports.texts.answer import more_or_less, percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import SCRIPTS, summary, timeline_body, timeline_html
+from shardplan.reports.timeline.picture import timeline_svg
 from shardplan.reports.timeline.trace import trace_text
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
@@ -258,6 +259,16 @@ async def timeline(request: Request) -> Response:
     return _file(await worked(request, seen, "timeline", work), "text/html", "timeline.html")
 
 
+async def picture(request: Request) -> Response:
+    """The timeline as a picture, for browsers without scripts."""
+    seen = await SeenStep.of(request)
+
+    def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
+        return timeline_svg(simulated_plan(found, plan, seen.schedule, stop).timeline)
+
+    return Response(await worked(request, seen, "picture", work), media_type="image/svg+xml")
+
+
 async def trace(request: Request) -> Response:
     """The events in the trace format of Chrome, which Perfetto opens."""
     seen = await SeenStep.of(request)
@@ -277,5 +288,6 @@ ROUTES: Final = (
     Route("/step/answer", the_answer, methods=BOTH),
     Route("/step/schedules", schedules, methods=BOTH),
     Route("/step/timeline", timeline, methods=BOTH),
+    Route("/step/timeline.svg", picture),
     Route("/step/trace.json", trace, methods=BOTH),
 )

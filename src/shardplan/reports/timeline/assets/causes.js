@@ -1,6 +1,7 @@
 // Why a rank waits: what ends when the wait does.
 "use strict";
 
+const MOST_GAPS = 50; // of a rank
 const TOUCH = 64; // ticks within which one event ends as the next begins: moments are rounded
 
 // Events by micro-batch, each list in the order of their ends.
@@ -49,7 +50,7 @@ function causeOf(step, rank, event) {
   const [kind, number] = [step.kinds[step.kind[found]].name, step.microbatch[found]];
   const from = step.rank_names[other];
   const long = kind.startsWith("send") ? `waits for micro-batch ${number} from ${from}` : `waits for the ${kind} of micro-batch ${number} on ${from}`;
-  return [phase ? `${phase}: ${long}` : long, phase || `${number} from ${from}`, phase || "waits"];
+  return [phase ? `${phase}: ${long}` : long, phase || `${number} from ${from}`, phase || `for ${from}`, phase || "waits"];
 }
 
 // The gaps of a rank's computation that may lie between two moments: {from, to, event} with the event behind each.
@@ -63,4 +64,10 @@ function gapsOf(step, rank, from, to) {
     if (gap.to - gap.from > TOUCH && gap.to > from && gap.from < to) found.push(gap);
   }
   return found;
+}
+
+// The longest gaps of a rank in the whole step: those that may be labelled where pieces are too dense to be drawn.
+function longestGaps(step, rank) {
+  step.longestGaps ??= [];
+  return (step.longestGaps[rank] ??= gapsOf(step, rank, 0, step.last).sort((one, other) => other.to - other.from - (one.to - one.from)).slice(0, MOST_GAPS));
 }

@@ -67,18 +67,19 @@ function hatching(context, colour, paper) {
 function drawLane(sheet, step, view, palette, rank, lane, y, height, marksCritical) {
   const [begin, end] = visible(step, rank, lane, view.from, view.to);
   if ((end - begin) * DENSE > view.width) {
-    sheet.merged.push({ begin, end, y, height });
+    sheet.merged.push({ begin, end, y, height, rank, lane });
     return;
   }
   drawPieces(sheet, step, view, palette, lane, begin, end, y, height, marksCritical);
-  if (lane === 0 && height >= 11) labelGaps(sheet, step, view, palette, rank, y, height);
+  if (lane === 0) labelGaps(sheet, step, view, palette, rank, y, height, gapsOf(step, rank, view.from, view.to));
 }
 
 // Why a rank waits, where there is room for the words.
-function labelGaps(sheet, step, view, palette, rank, y, height) {
+function labelGaps(sheet, step, view, palette, rank, y, height, gaps) {
+  if (height < 11) return;
   const scale = view.width / (view.to - view.from);
   const at = (moment) => view.left + (Math.min(Math.max(moment, view.from), view.to) - view.from) * scale;
-  for (const gap of gapsOf(step, rank, view.from, view.to)) {
+  for (const gap of gaps) {
     const [x, stop] = [at(gap.from), at(gap.to)];
     if (stop - x < LEAST_GAP) continue;
     const text = causeOf(step, rank, gap.event).find((words) => words.length * 5.4 + 8 < stop - x);
@@ -146,6 +147,7 @@ function drawMerged(sheet, step, view, palette, marksCritical) {
   sheet.context.imageSmoothingEnabled = false;
   for (const lane of sheet.merged) {
     sheet.context.drawImage(scratch.canvas, 0, lane.top, lane.columns, lane.high, view.left, lane.y, view.width, lane.height);
+    if (lane.lane === 0) labelGaps(sheet, step, view, palette, lane.rank, lane.y, lane.height, longestGaps(step, lane.rank));
   }
 }
 
