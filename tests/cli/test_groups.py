@@ -10,7 +10,7 @@ import pytest
 import typer
 from tests.cli.commands import refused, run
 
-from shardplan.cli.main import COMMANDS, TITLES, app
+from shardplan.cli.main import COMMANDS, OTHERWISE, TITLES, app
 
 
 def test_every_command_is_in_the_order_of_the_help() -> None:
@@ -35,6 +35,16 @@ def test_help_of_the_program_imports_no_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "False")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("search", "plan"), ("Predict", "estimate"), ("cost", "budget")])
+def test_words_for_commands_are_suggested(typed: str, meant: str) -> None:
+    assert f"did you mean `shardplan {meant}`?" in refused(typed, "llama-3.1-8b")
+
+
+def test_words_for_commands_lead_to_commands() -> None:
+    assert {*OTHERWISE.values()} <= {*COMMANDS}
+    assert not {*OTHERWISE} & {*COMMANDS}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -128,7 +128,7 @@ class QuestionForm:
         in_json=InJson("Alone: in its usual cluster. With a cluster: in its network."),
     )
     num_accelerators: str | None = asked(
-        "Number of accelerators.",
+        "Number of accelerators: 64, or 8x8 for 8 nodes of 8.",
         flags=("--gpus", "--num-accelerators"),
         panel="Cluster",
         metavar="N",

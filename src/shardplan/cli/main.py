@@ -13,6 +13,7 @@ import typer
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.files import forget_reads
 from shardplan.base.version import VERSION
+from shardplan.base.words import words
 from shardplan.cli.failures import (
     INTERRUPTED,
     ClosedStream,
@@ -229,6 +230,31 @@ TITLES: Final = {
     "Literature": ("methods", "study", "published"),
 }
 """The commands as help lists them."""
+OTHERWISE: Final = words(
+    {
+        "plan": "search optimize optimise tune find best recommend auto autotune solve",
+        "estimate": "predict price memory mem mfu time cost-model",
+        "audit": "check lint review inspect explain-script",
+        "export": "launch write convert generate",
+        "compare": "diff",
+        "budget": "cost money energy train days",
+        "scale": "scaling speedup strong-scaling weak-scaling",
+        "fit": "max largest smallest capacity",
+        "whatif": "change what-if scenario",
+        "sensitivity": "elasticity bottleneck",
+        "rl": "grpo ppo rlhf post-train posttrain",
+        "timeline": "trace gantt",
+        "serve": "web app ui gui server dashboard",
+        "models": "model list list-models",
+        "clusters": "cluster hardware systems list-clusters",
+        "accelerators": "gpus gpu accelerator devices chips",
+        "stacks": "frameworks framework stack",
+        "profiles": "profile constants",
+        "validate": "accuracy errors benchmark",
+        "calibrate": "fit-constants calibration",
+    }
+)
+"""Commands by what else they are called."""
 
 
 class Commands(CommandGroup):
@@ -236,6 +262,7 @@ class Commands(CommandGroup):
 
     ENTRIES = COMMANDS
     TITLES = TITLES
+    OTHERWISE = OTHERWISE
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # it always exits
         """Runs a command and exits."""

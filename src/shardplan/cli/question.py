@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from shardplan.ask.forms import QuestionForm, SpaceForm
+from shardplan.ask.forms import QuestionForm, Replaced, SpaceForm
 from shardplan.ask.questions import ask, ask_again, ask_search, choices_in, record_of, software_of, space_of
 from shardplan.base.fields import described
+from shardplan.base.units import Kind, with_unit
 from shardplan.base.words import switch_word
 from shardplan.inputs.job import Job
 
@@ -20,7 +22,7 @@ def asked(flags: QuestionForm, space: SpaceForm | None = None) -> PutQuestion:
     """The question that the flags put; ``space``: that of the searches that answer it. Raises InputError."""
     record = record_of(flags, space)
     put = ask(record) if space is None else ask_search(record)
-    return put._replace(assumptions=(*put.assumptions, *put.warnings))
+    return put._replace(assumptions=tuple(dict.fromkeys((*put.assumptions, *put.warnings))))
 
 
 def asked_again(file: PlanFile, flags: QuestionForm, framework: str | None) -> PutQuestion:
@@ -40,8 +42,17 @@ def given_by_user(flags: QuestionForm, search: SpaceForm | None = None) -> tuple
     """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
     rare = {name: value for name, value in flags.job.items() if described(Job)[name].about.is_rare}
     values = {**flags.overrides, **software_of(flags.software), **rare}
+    values |= {name: with_unit(text, of_kind) for name, text, of_kind in _quantities(flags.overrides)}
     texts = [f"{name.replace('_', ' ')} {switch_word(value)}" for name, value in values.items()]
     if search is not None:
         for name in ("fix", "limit", "exclude"):
             texts += [f"{name} {text}" for text in getattr(search, name) or ()]
     return tuple(texts)
+
+
+def _quantities(overrides: Mapping[str, str]) -> Iterator[tuple[str, str, Kind]]:
+    """Name, text and kind of the replaced values that have a unit."""
+    for name, text in overrides.items():
+        kind: Any = next(iter(described(Replaced)[name].about.quantity), None)
+        if kind is not None:
+            yield name, text, kind

@@ -29,8 +29,8 @@ def scale(
 ) -> int:
     """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
 
-    --gpus and --nodes take a range, whose sizes double (64..4096), or a list (64,96,128). The global batch is the same
-    at every size: that of `plan` at the largest, if --global-batch-size is not given.
+    --gpus and --nodes take a range, whose sizes double (64..4096 or 64-4096), or a list (64,96,128). The global batch
+    is the same at every size: that of `plan` at the largest, if --global-batch-size is not given.
     """
     files = charts.files(output)
     files.check(*flags.reads)

@@ -294,7 +294,7 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
     is_repository = (
         what == "model"
         and text.count("/") == 1
-        and text[0] not in "./"
+        and text[0] not in "./~"
         and not text.endswith((".yaml", ".yml", ".json"))
     )
     if what == "model" and _is_folder(text):
