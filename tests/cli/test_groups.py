@@ -43,8 +43,30 @@ def test_words_for_commands_are_suggested(typed: str, meant: str) -> None:
 
 
 def test_words_for_commands_lead_to_commands() -> None:
-    assert {*OTHERWISE.values()} <= {*COMMANDS}
+    assert {name.split()[0] for name in OTHERWISE.values()} <= {*COMMANDS}
     assert all(OTHERWISE[name] == name for name in {*OTHERWISE} & {*COMMANDS})  # what-if is whatif
+
+
+def test_help_of_plan_fits_a_screen() -> None:
+    assert len(run("plan", "--help", columns=80).stdout.splitlines()) <= 60
+
+
+def test_ten_commands_come_first() -> None:
+    assert len(next(iter(TITLES.values()))) == 10
+    assert [*TITLES][-1] == "Research"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("methods", "published methods"), ("study", "published study")])
+def test_commands_that_were_merged_are_suggested(typed: str, meant: str) -> None:
+    assert f"did you mean `shardplan {meant}`?" in refused(typed)
+
+
+@pytest.mark.parametrize("name", TITLES["What everyone needs"][6:9])
+def test_decisions_take_the_flags_of_a_question(name: str) -> None:
+    text = run(name, "--help-all").stdout
+    assert [
+        flag for flag in ("--sequence-length", "--precision", "--memory", "--fix", "--profile") if flag not in text
+    ] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -27,8 +27,8 @@ FILES: Final = "examples/"
 
 def examples(lines: Sequence[str]) -> str:
     """Examples at the end of a command's help."""
-    origin = f"\n\n`shardplan examples` writes the files of {FILES}." if any(FILES in line for line in lines) else ""
-    return "Examples:\n\n\b\n" + "\n".join(f"    {line}" for line in lines) + origin
+    origin = f" (`shardplan examples` writes {FILES})" if any(FILES in line for line in lines) else ""
+    return f"\b\nExamples{origin}:\n" + "\n".join(f"    {line}" for line in lines)
 
 
 class CommandEntry(NamedTuple):
@@ -156,8 +156,6 @@ class PlainCommand(TyperCommand):
                 details.setdefault(title.removesuffix(DETAILS), []).append(parameter.opts[0])
             else:
                 groups.setdefault(title, []).append(record)
-        if any(_is_detail(parameter) for parameter in self.get_params(ctx)):
-            groups["Options"].append((HELP_ALL, "Show this message with all flags explained, and exit."))
         for title in sorted((name for name in groups if groups[name]), key=lambda title: title == "Options"):
             with formatter.section(title):
                 formatter.write_dl(groups[title])

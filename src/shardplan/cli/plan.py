@@ -35,7 +35,7 @@ def plan(
 ) -> int:
     """Find the fastest plan that fits, and say why.
 
-    Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
+    Every plan is priced. --assumptions lists the defaults of what is left out.
     """
     target = output.checked_target(*flags.reads)
     from shardplan.ask.questions import choices_in, space_of

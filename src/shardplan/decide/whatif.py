@@ -133,6 +133,22 @@ def what_if(
     return WhatIf(plan=estimate_plan(question, plan), steps=tuple(steps))
 
 
+def planned_first(question: Question, searches: Searches) -> Planned:
+    """The question with the plan that changes are compared with. Raises ``InputError`` where nothing fits."""
+    found = searches.answer(question)
+    if found.estimate is None:
+        raise InputError(
+            f"there is no plan to change: {found.reason}",
+            rule="a plan is changed",
+            hint="ask for one that fits: `shardplan plan` says what would",
+        )
+    return found, found.estimate.plan
+
+
+Planned = tuple[Answered, Plan]
+"""A question as it is answered, and its plan."""
+
+
 def _step(label: str, question: Question, plan: Plan, answered: Answered) -> ChangeStep:
     try:
         same, why = estimate_plan(question, plan), None
