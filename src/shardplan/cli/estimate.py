@@ -50,7 +50,7 @@ def estimate(
     Fields of the plan that are left out take the framework's defaults; nothing is searched.
     """
     target = output.checked_target(*flags.reads, file)
-    from shardplan.cli.question import asked, asked_again, given_by_user
+    from shardplan.cli.question import asked, asked_again, given_by_user, words_of
     from shardplan.estimation.written import estimate_written
 
     if file is None:
@@ -62,7 +62,8 @@ def estimate(
         given = _stated(None if flags.stack is None else put.stack) | {*plan}
     answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
-    return _answer(put.question, answer, target, details, (*given_by_user(flags), *put.warnings), stage=peak.stage)
+    first, words = (*given_by_user(flags), *put.warnings), words_of(flags) if file is None else ""
+    return _answer(put.question, answer, target, details, first, asked=words, stage=peak.stage)
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -93,6 +94,7 @@ def _answer(
     flags: DetailFlags,
     given: Sequence[str],
     *,
+    asked: str,
     stage: int | None,
 ) -> int:
     """Writes the file, then prints the answer; the exit code."""
@@ -100,4 +102,4 @@ def _answer(
     from shardplan.cli.show.document import show_document
 
     detail = AnswerDetail(flags.explains, flags.states_assumptions, stage)
-    return show_document(estimate_document(question, answer, given, detail=detail, target=target), target)
+    return show_document(estimate_document(question, answer, given, detail=detail, target=target, asked=asked), target)
