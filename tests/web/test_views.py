@@ -195,6 +195,70 @@ def test_trust_marks_the_runs_nearest_to_the_question(client: TestClient) -> Non
     assert "Nearest to your question" not in client.get("/trust/answer").text
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/healthz", {"GET", "HEAD"}),
+        ("POST", "/api/models", {"GET", "HEAD"}),
+        ("GET", "/api/plan", {"POST"}),
+        ("POST", "/plotly.min.js", {"GET", "HEAD"}),
+        ("DELETE", "/step", {"GET", "HEAD"}),
+        ("GET", "/open", {"POST"}),
+    ],
+)
+def test_an_address_that_does_not_take_a_method_says_which_it_takes(
+    client: TestClient, method: str, path: str, allowed: set[str]
+) -> None:
+    refused = client.request(method, path)
+    assert refused.status_code == 405
+    assert set(refused.headers["Allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ("model=&cluster=dgx-h100&gpus=8", "model", "No model is named"),
+        ("model=llama-3.1-8b&cluster=&gpus=8", "cluster", "No cluster is named"),
+        ("model=llama-3.1-8b&cluster=dgx-h100&gpus=", "gpus", "No number of accelerators is given"),
+        ("model=config.json&cluster=dgx-h100&gpus=8&config=", "config", "The config.json is empty"),
+    ],
+)
+def test_an_empty_field_is_not_answered_as_something_else(
+    client: TestClient, fields: str, field: str, said: str
+) -> None:
+    refused = client.get(f"/answer?{fields}", headers={"HX-Request": "true"})
+    assert refused.status_code == 422
+    assert f'data-wrong="{field}"' in refused.text
+    assert said in refused.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "fixes"),
+    [
+        ("model=llama-3.1-71b", {"model=llama-3.1-70b", "model=llama-3.2-1b", "model=llama-3.1-8b"}),
+        ("cluster=dgx-a100&precision=fp8", {"precision=bf16", "precision=fp16", "precision=fp32"}),
+        ("lock.sharding=zero9", {"lock.sharding=zero1", "lock.sharding=zero2", "lock.sharding=zero3"}),
+        ("gpus=8x8", set()),
+    ],
+)
+def test_what_an_error_offers_is_one_click_away(client: TestClient, fields: str, fixes: set[str]) -> None:
+    refused = client.get(f"/answer?{fields}", headers={"HX-Request": "true"})
+    assert refused.status_code == 422
+    offered = {*re.findall('data-set="([^"]+)"', refused.text)}
+    assert fixes <= offered
+    assert bool(fixes) == bool(offered)
+    assert not offered & {*fields.split("&")}
+
+
+@pytest.mark.parametrize(("cluster", "has_fp8"), [("dgx-h100", True), ("dgx-a100", False)])
+def test_the_form_offers_the_precisions_that_the_accelerator_has(
+    client: TestClient, cluster: str, *, has_fp8: bool
+) -> None:
+    page = client.get(f"/?cluster={cluster}").text
+    assert ('<option value="fp8">' in page) == has_fp8
+    assert '<option value="fp8" selected>' in client.get(f"/?cluster={cluster}&precision=fp8").text
+
+
 def test_what_is_missing_has_a_page_of_its_own(client: TestClient) -> None:
     missing, token = client.get("/nothing/here?gpus=8"), "sixteen characters"
     assert missing.status_code == 404

@@ -33,6 +33,10 @@ def create_app(settings: ServerSettings | None = None) -> Starlette:
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False
+    if not settings.api_only:
+        from shardplan.web.pages import pages
+
+        app.router.default = pages  # last: a path of the API that does not take a method says so
     app.state.settings = settings
     return app
 
@@ -40,11 +44,10 @@ def create_app(settings: ServerSettings | None = None) -> Starlette:
 def _routes(settings: ServerSettings) -> Iterator[BaseRoute]:
     yield from json_routes()
     if not settings.api_only:
-        from shardplan.web.pages import PLOTLY, pages
+        from shardplan.web.pages import PLOTLY
 
         yield Mount(static_path(), StaticFiles(directory=FOLDER))
         yield PLOTLY
-        yield Mount("", pages)
 
 
 @asynccontextmanager

@@ -117,6 +117,8 @@ class FieldError(InputError):
         """``name``: of the field; ``error``: what is wrong with it."""
         super().__init__(in_words(error.message), rule=in_words(error.rule), hint=in_words(error.hint))
         self.field = name
+        self.offered = error.hint
+        """The hint with flags of the command line, from which a page makes changes."""
         self.is_refusal = isinstance(error, NotRunnableError)
         self.shows_rule = False
         """Whether the rule says more than the message."""
@@ -209,7 +211,8 @@ class PageQuestion:
 
         own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
-            found = own or (cluster_of(named("cluster", self.cluster)) if self.cluster else None)
+            is_named = self.cluster or not self.accelerator
+            found = own or (cluster_of(named("cluster", self.cluster)) if is_named else None)
         with about_field("accelerator"):
             if own and self.accelerator:
                 raise InputError(
@@ -217,7 +220,7 @@ class PageQuestion:
                     rule="another accelerator is put into a built-in cluster",
                     hint="leave the accelerator empty, or choose a built-in cluster",
                 )
-            if self.accelerator or found is None:
+            if self.accelerator:
                 found = self._of_accelerator(found)
         for name, text in self.sets.items():
             with about_field(SET + name):
@@ -241,6 +244,8 @@ class PageQuestion:
     def model_asked(self) -> ModelConfig | str:
         """The uploaded model where it is the one that is named, or the name of a built-in one. Raises FieldError."""
         own = self.uploaded.models.get(self.model)
+        if own is None and self.model == CONFIG and not self.config:
+            raise FieldError(_not_a_model("is empty"), "config")
         with about_field("model"):
             return own or named("model", self.model)
 
@@ -261,6 +266,8 @@ class PageQuestion:
 
         record = self.record()
         with about_field("gpus"):
+            if not self.gpus:
+                raise InputError("no number of accelerators is given", rule="a question gives it", hint="give 512, say")
             count = size_of(self.gpus, record["cluster"])
         try:
             return ask({**record, "num_accelerators": count})
@@ -325,7 +332,7 @@ async def given_in(request: Request) -> list[tuple[str, str]]:
 
 async def question_of(request: Request) -> PageQuestion:
     """The question of a page."""
-    return PageQuestion.of((name, value) for name, value in await given_in(request) if value)
+    return PageQuestion.of(await given_in(request))
 
 
 @cache
@@ -343,6 +350,9 @@ def names_of(what: str) -> tuple[str, ...]:
 def named(what: str, text: str) -> str:
     """The name that is meant. Raises ``InputError`` for one that nothing shipped has: a path is none."""
     known = names_of(what)
+    if not text:
+        rule = f"a question names its {what}"
+        raise InputError(f"no {what} is named", rule=rule, hint=f"choose one of the {len(known)} in the list")
     lower = text.lower()
     if lower in known:
         return lower

@@ -125,7 +125,7 @@ def test_a_long_decision_is_stopped_and_asked_again(open_page: Open) -> None:
     page.route(is_question, lambda _route: None)  # an answer that takes for ever
     page.get_by_label("Decision").select_option("sensitivity")
     page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#answer")).to_contain_text("Stopped")
+    expect(page.locator("#problem")).to_contain_text("Stopped")
     page.unroute(is_question)
     page.get_by_label("Decision").select_option("budget")
     page.get_by_label("Tokens", exact=True).fill("1T")

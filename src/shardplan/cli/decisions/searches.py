@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardplan.ask.forms import PickField, QuestionForm, SpaceForm
+from shardplan.ask.forms import FileForm, PickField, QuestionForm, SpaceForm
 from shardplan.ask.task_forms import FitForm, ScaleForm, SensitivityForm, WhatIfForm
 from shardplan.base.errors import InputError
 from shardplan.cli.decisions.files import ChartFlags
@@ -27,20 +27,27 @@ def scale(
     """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
 
     --gpus and --nodes take a range, whose sizes double (64..4096 or 64-4096), or a list (64,96,128). The global batch
-    is the same at every size: that of `plan` at the largest, if --global-batch-size is not given.
+    is the same at every size: that of `plan` at the largest, if --global-batch-size is not given. In place of a model,
+    the answer of `shardplan rl` is taken, whose step is then planned at every size.
     """
     files = charts.files(output)
     files.check(*flags.reads)
     from shardplan.answers.decisions.scale import scale_document
-    from shardplan.cli.decisions.sizes import asked_at_sizes
+    from shardplan.cli.decisions.rl import rl_question
+    from shardplan.cli.decisions.sizes import asked_at_sizes, sizes_given
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decide.scale import LEAST_GAIN, scaling
 
+    least_gain = wanted.least_gain or LEAST_GAIN
+    asked = rl_question(flags.model, flags, space, but=("model", "num_accelerators"))
+    if asked is not None:
+        with progress_bar("planning each size") as progress:
+            return files.show(asked.scale(sizes_given(flags), least_gain=least_gain, progress=progress).document())
     put, sizes = asked_at_sizes(flags, space)
     searches, assumed = searches_of(put, space)
     with progress_bar("planning each size") as progress:
-        found = scaling(put.question, sizes, searches, least_gain=wanted.least_gain or LEAST_GAIN, progress=progress)
+        found = scaling(put.question, sizes, searches, least_gain=least_gain, progress=progress)
     answer = replace(found, assumptions=assumed)
     return files.show(scale_document(answer, (*given_by_user(flags, space), *put.warnings)))
 
@@ -57,19 +64,24 @@ def sensitivity(
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
 
     The fastest plan is searched again with every parameter worse and better. What these searches share is worked
-    out once.
+    out once. In place of a model, the answer of `shardplan rl` is taken.
     """
     files = charts.files(output)
     files.check(*flags.reads)
     from shardplan.answers.decisions.sensitivity import sensitivity_document
+    from shardplan.cli.decisions.rl import rl_question
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import asked, given_by_user, searches_of
     from shardplan.decide.sensitivity import FACTOR, sensitivity_of
 
+    factor, of_rl = wanted.factor or FACTOR, rl_question(flags.model, flags, space, but=("model",))
+    if of_rl is not None:
+        with progress_bar("planning with other hardware") as progress:
+            return files.show(of_rl.sensitivity(factor=factor, progress=progress).document())
     put = asked(flags, space)
     searches, assumed = searches_of(put, space)
     with progress_bar("planning with other hardware") as progress:
-        found = sensitivity_of(put.question, searches, factor=wanted.factor or FACTOR, progress=progress)
+        found = sensitivity_of(put.question, searches, factor=factor, progress=progress)
     answer = replace(found, assumptions=assumed)
     return files.show(sensitivity_document(answer, (*given_by_user(flags, space), *put.warnings)))
 
@@ -86,16 +98,23 @@ def whatif(
 ) -> int:
     """Change the cluster or the job of a plan, plan again, and compare term by term.
 
-    In place of MODEL may stand a plan file, of which flags replace what it has. Without one, the plan to take is
-    searched first. Changes are made one after the other. Bandwidths are in GB/s per accelerator and direction.
+    In place of MODEL may stand a plan file, of which flags replace what it has, or the answer of `shardplan rl`.
+    Without one, the plan to take is searched first. Changes are made one after the other. Bandwidths are in GB/s per
+    accelerator and direction.
     """
     files = charts.files(output)
     files.check(*flags.reads)
     from shardplan.answers.decisions.whatif import whatif_document
+    from shardplan.cli.decisions.rl import rl_question
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decide.whatif import planned_first, what_if
 
+    of_rl = rl_question(flags.model, flags, space, FileForm(pick=pick), but=("model",))
+    if of_rl is not None:
+        named = pairs_of("--change", wanted.change or ())
+        with progress_bar("planning again") as progress:
+            return files.show(of_rl.whatif(named, progress=progress).document())
     changes = changes_of(wanted.change or ())
     put, plan = _plan_of_file(flags, space, pick)
     searches, assumed = searches_of(put, space)
