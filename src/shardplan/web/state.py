@@ -212,7 +212,7 @@ class PageQuestion:
         own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
             is_named = self.cluster or not self.accelerator
-            found = own or (cluster_of(named("cluster", self.cluster)) if is_named else None)
+            known = own or (cluster_of(named("cluster", self.cluster)) if is_named else None)
         with about_field("accelerator"):
             if own and self.accelerator:
                 raise InputError(
@@ -220,8 +220,7 @@ class PageQuestion:
                     rule="another accelerator is put into a built-in cluster",
                     hint="leave the accelerator empty, or choose a built-in cluster",
                 )
-            if self.accelerator:
-                found = self._of_accelerator(found)
+            found = self._of_accelerator(known) if known is None or self.accelerator else known
         for name, text in self.sets.items():
             with about_field(SET + name):
                 values: Any = values_of(Replaced, {name: text})
