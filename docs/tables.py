@@ -341,10 +341,14 @@ def columns_of_rl_steps() -> str:
 
 
 def names_of_devices() -> str:
-    """Markdown table of the names of accelerators in which no part of ours stands."""
-    with (ROOT / "src/shardplan/data/accelerators/names.csv").open(encoding="utf-8", newline="") as file:
+    """Markdown table of the names of accelerators in which no part of ours stands, and of clusters in clouds."""
+    return f"{_written('accelerator')}\n\n{_written('cluster')}"
+
+
+def _written(what: str) -> str:
+    with (ROOT / f"src/shardplan/data/{what}s/names.csv").open(encoding="utf-8", newline="") as file:
         rows = [[f"`{row['written']}`", f"`{row['name']}`", row["source"]] for row in csv.DictReader(file)]
-    return _rows(["written", "accelerator", "why"], rows)
+    return _rows(["written", what, "why"], rows)
 
 
 def names_of_stacks() -> str:

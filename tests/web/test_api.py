@@ -191,9 +191,10 @@ def test_a_companion_is_no_file_of_the_server(api: TestClient, tmp_path: Path, f
     shipped = (DATA / "models" / "llama-3.1-70b.json").read_text()
     (tmp_path / "config.json").write_text(shipped)
     job = JOB | {"companion": f"teacher={tmp_path / file}"}
-    asked = QUESTION | {"job": job}
-    run = {"model": "llama-3.1-8b", "clusters": ["dgx-h100"], "num_accelerators": 16, "job": job | {"tokens": 1e9}}
-    step = {"prompts": 8, "samples": 8, "response_tokens": "mean=1k,max=2k"}
+    asked: dict[str, Any] = QUESTION | {"job": job}
+    run: dict[str, Any] = {"model": "llama-3.1-8b", "clusters": ["dgx-h100"], "num_accelerators": 16}
+    run["job"] = job | {"tokens": 1e9}
+    step: dict[str, Any] = {"prompts": 8, "samples": 8, "response_tokens": "mean=1k,max=2k"}
     errors = [
         _refused(api, "plan", **asked),
         _refused(api, "estimate", **asked, plan={}),
