@@ -70,3 +70,4 @@ def test_without_scripts_one_node_and_the_groups_are_there(open_page: Callable[.
     expect(layout).to_contain_text("16 ranks in the order tp-cp-ep")
     expect(layout.locator("[data-kind]")).to_have_count(3)
     expect(layout.locator("canvas")).to_be_hidden()
+    assert page.locator(".step-picture").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -16,7 +17,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.dialects.ask import Ask
-from shardplan.launch.dialects.companions import model_file
+from shardplan.launch.dialects.companions import model_file, take_one_node
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
 from shardplan.launch.dialects.values import switch
@@ -60,9 +61,12 @@ def audit_rl(
 
     Raises ``InputError`` for what is open, contradicts itself, or decides and is not priced.
     """
+    if cluster is not None:
+        ask = dataclasses.replace(ask, node=cluster.accelerators_per_node)
     launch = launch or read_rl_launch(ask)
     if launch is None:
         return None
+    take_one_node(launch.facts, ask)
     rules = Rules(launch)
     rules.work_out()
     found = model or _model(launch.facts, ask)

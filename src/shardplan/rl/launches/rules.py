@@ -451,7 +451,7 @@ def _trl(own: Rules) -> None:
             f"set num_generations to a divisor of {generated:,}",
         )
     per_update = batch * own.number("accumulation")
-    if world and generated % per_update:
+    if world and per_update and generated % per_update:
         raise own.refuse(
             f"{generated:,} answers of a generation; an optimizer step takes {per_update:,}",
             "optimizer steps share the answers of a generation evenly",
