@@ -346,7 +346,8 @@ def _nemo(own: Rules) -> None:
             )
         facts.derive("num_accelerators", left, "what generation leaves")
         own.rl["placement"] = "async" if own.on("async") else "in-turns"
-        own.rl |= {"staleness": own.number("staleness") or 1, "in_flight": own.on("in_flight")}
+        if own.on("async"):
+            own.rl |= {"staleness": own.number("staleness") or 1, "in_flight": own.on("in_flight")}
     _engine(own)
 
 

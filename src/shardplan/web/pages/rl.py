@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -219,19 +219,28 @@ def plan(asked: PageRlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
 def _refusal(error: ShardplanError, asked: PageRlQuestion) -> FieldError:
     """The error with its field, and with its rule unless that says what the message does."""
     found = FieldError(error, _about(error, asked))
+    found.settings = (*_settings(error.hint),)
     found.shows_rule = not isinstance(error, UnknownNameError)
     return found
+
+
+def _settings(hint: str) -> Iterator[tuple[str, str]]:
+    """What a hint with flags says to set, as texts and settings of fields of the page."""
+    fields_by_flag = {each.flag: OWN + name for name, each in FORMS.items()} | {"--fix": FIXED.name, "--gpus": "gpus"}
+    for flag, value in re.findall(r"(--[a-z-]+) ([\w.,=-]*\w)(?!\+)", hint):
+        if flag in fields_by_flag and (flag != "--fix" or "=" in value) and (flag != "--gpus" or value.isdecimal()):
+            yield value if flag == "--fix" else f"{flag[2:]} {value}", f"{fields_by_flag[flag]}={value}"
 
 
 def _about(error: ShardplanError, asked: PageRlQuestion) -> str:
     """The field that an error speaks of: the first whose flag or name is in it."""
     known = {name: each.flag for name, each in FORMS.items()}
     flags = {**{flag: OWN + name for name, flag in known.items()}, "--fix": OWN + "fix", "--gpus": "gpus"}
-    for text in (error.message, error.rule, error.hint):
+    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
+    for text in () if locks else (error.message, error.rule, error.hint):
         found = [(text.find(flag), name) for flag, name in flags.items() if flag in text]
         if found:
             return min(found)[1]
-    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
     own = locks[0] if locks else blamed(error, (*known, *asked.question.job))
     others = OWN + "change" if asked.values["change"] else blamed(error, ("gpus", "model"))
     return OWN + own if own in known else own or others
