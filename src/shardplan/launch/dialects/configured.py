@@ -59,6 +59,10 @@ def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
     if task in NOT_TRAINING:
         raise unread(ask.path, f"a line that does not train: {launch.program} {task}")
     word = configuration_of(launch)
+    inner = replace(ask, arguments=(), world=lambda facts: _world(facts, ask, script, launch))
+    if word is None and "llamafactory" in launch.launchers:
+        options = launch.parsed(fold=True)
+        return settings_facts(inner, Settings.of_options(options, fold=lambda name: name.replace("-", "_")))
     if word is None:
         raise unread(ask.path, f"a script that starts {launch.program} without a configuration that is decided")
     place = f"{word.file.rpartition('/')[2]}:{word.line}"
@@ -70,7 +74,6 @@ def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
         raise unread(
             ask.path, f"a script whose configuration {named.shown or name} is not at hand: give it too, or --root"
         )
-    inner = replace(ask, arguments=(), world=lambda facts: _world(facts, ask, script, launch))
     pairs = Settings.of_options({key.removeprefix("--"): each for key, each in launch.pairs().items()})
     facts = settings_facts(inner, pairs.over(Settings.of(document)))
     take_notes(facts, document)
