@@ -186,9 +186,10 @@ class Picture {
     const rank = this.shown;
     const domains = domainsOf(levels, rank);
     const node = domains[this.nodeAt];
+    const accelerator = this.ranksOf.get(node).indexOf(rank);
     const where = levels.map((level, at) => `${level.name} ${number(domains[at])}`).join(", ");
     const parts = kinds.map((kind) => `${kind.name} ${placeIn(kind, rank)}`).join(", ");
-    this.said.textContent = `Rank ${number(rank)}: ${where}${parts ? `; ${parts}` : ""}.`;
+    this.said.textContent = `Rank ${number(rank)}: accelerator ${accelerator} of ${where}${parts ? `; ${parts}` : ""}.`;
     for (const row of this.rows) {
       const kind = kinds.find((each) => each.name === row.dataset.kind);
       row.querySelector("[data-group]").textContent = inWords(groupOf(kind, rank));
