@@ -65,10 +65,12 @@ def search_document(
     detail: AnswerDetail = AnswerDetail(),  # noqa: B008  # immutable
     listed: int | None = None,
     target: JsonTarget | None = None,
+    asked: str = "",
 ) -> AnswerDocument:
     """The whole answer, with ``reasons`` where there are some.
 
-    ``given``: what the user set; ``listed``: plans of the table; ``target``: where the record goes.
+    ``given``: what the user set; ``listed``: plans of the table; ``target``: where the record goes; ``asked``: the
+    question in words.
     """
     found = None if result.ties is None else recommendation(result.ties, result.estimates)
     if found is None:
@@ -78,7 +80,7 @@ def search_document(
         parts = [*_plan_parts(result, found, detail, listed), *_reason_parts(result, found, reasons, detail)]
         if target is not None:
             plans = (found.estimate,) if found.is_fastest else (found.estimate, found.fastest)
-            steps = next_steps(target, result.question, plans, detail, is_search=True)
+            steps = next_steps(target, result.question, plans, detail, asked=asked, is_search=True)
             is_short = detail == AnswerDetail()  # it follows what would help most, without a blank line
             parts = [*parts[:-1], Part("", [*parts[-1].blocks, *steps.blocks])] if is_short else [*parts, steps]
     return AnswerDocument(

@@ -47,7 +47,7 @@ def estimate(
     """
     target = output.checked_target(*flags.reads, file)
     from shardplan.answers.estimate import AnswerDetail, estimate_document
-    from shardplan.cli.question import asked, asked_again, given_by_user
+    from shardplan.cli.question import asked, asked_again, given_by_user, words_of
     from shardplan.cli.show.document import show_document
     from shardplan.estimation.written import estimate_written
 
@@ -61,8 +61,9 @@ def estimate(
     answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
     detail = AnswerDetail(details.explains, details.states_assumptions, more.stage, more.layout)
-    said = (*given_by_user(flags), *put.warnings)
-    return show_document(estimate_document(put.question, answer, said, detail=detail, target=target), target)
+    said, words = (*given_by_user(flags), *put.warnings), words_of(flags) if file is None else ""
+    document = estimate_document(put.question, answer, said, detail=detail, target=target, asked=words)
+    return show_document(document, target)
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
