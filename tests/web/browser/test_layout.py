@@ -50,18 +50,18 @@ def test_ranks_are_told_by_pointer_and_by_keyboard(open_page: Callable[..., Page
     page = open_page(f"/step?{SMALL}")
     answered(page)
     said, groups = page.locator("[data-rank-said]"), page.locator("[data-kind=tp] [data-group]")
-    expect(said).to_contain_text("Rank 0: node 0; tp 0, dp 0, pp 0")
+    expect(said).to_contain_text("Rank 0: accelerator 0 of node 0; tp 0, dp 0, pp 0")
     page.locator("canvas.ranks").focus()
     for key in ("ArrowDown", *["ArrowRight"] * 5):
         page.keyboard.press(key)
-    expect(said).to_contain_text("Rank 13: node 1")
+    expect(said).to_contain_text("Rank 13: accelerator 5 of node 1")
     expect(groups).to_have_text("12, 13")
     expect(page.locator("[data-node] tr.own td").first).to_have_text("13")
     before = page.locator("canvas.ranks").evaluate("(canvas) => canvas.toDataURL()")
     page.locator("[data-kind=pp] button").focus()
     assert page.locator("canvas.ranks").evaluate("(canvas) => canvas.toDataURL()") != before
     page.locator("canvas.ranks").hover(position={"x": 10, "y": 10})
-    expect(said).to_contain_text("Rank 0: node 0")
+    expect(said).to_contain_text("Rank 0: accelerator 0 of node 0")
 
 
 def test_without_scripts_one_node_and_the_groups_are_there(open_page: Callable[..., Page]) -> None:
