@@ -45,6 +45,7 @@ from shardplan.reports.texts.explanation import (
     most_helpful,
 )
 from shardplan.reports.texts.plan import field_text, flags_text, short_recompute, short_sharding
+from shardplan.reports.truth import Truth, truth_of
 
 WORTH_A_WORD: Final = 0.005
 """Share of the step by which the fastest plan must be faster to be named in the first lines."""
@@ -72,9 +73,10 @@ def search_document(
     """
     found = None if result.ties is None else recommendation(result.ties, result.estimates)
     if found is None:
-        blocks, parts = _nothing_fits(result), _parts_of_nothing(result, detail)
+        blocks, parts, truth = _nothing_fits(result), _parts_of_nothing(result, detail), None
     else:
-        blocks = _verdict(result, found, detail)
+        truth = truth_of(result.question, found.estimate)
+        blocks = _verdict(result, found, truth, detail)
         parts = [*_plan_parts(result, found, detail, listed), *_reason_parts(result, found, reasons, detail)]
         if target is not None:
             plans = (found.estimate,) if found.is_fastest else (found.estimate, found.fastest)
@@ -86,14 +88,14 @@ def search_document(
         head=question_lines(result.question, given),
         verdict=blocks,
         parts=parts,
-        record=lambda: explained_record(result, reasons),
+        record=lambda: explained_record(result, reasons) | ({} if truth is None else {"truth": truth.record}),
         is_yes=found is not None,
     )
 
 
-def _verdict(result: SearchResult, found: Recommendation, detail: AnswerDetail) -> list[Block]:
+def _verdict(result: SearchResult, found: Recommendation, truth: Truth, detail: AnswerDetail) -> list[Block]:
     """The plan to take, and what is to be known of it."""
-    blocks = verdict(result.question, found.estimate, is_whole=detail.explains)
+    blocks = verdict(result.question, found.estimate, is_whole=detail.explains, truth=truth)
     if idle := idle_text(result):
         blocks.append(Line(idle, "Idle", "strong"))
     if not found.is_fastest and found.time_lost >= WORTH_A_WORD:
@@ -101,10 +103,6 @@ def _verdict(result: SearchResult, found: Recommendation, detail: AnswerDetail) 
         blocks.append(Line(text, "Fastest", "strong"))
     if texts := library_texts(result):
         blocks.append(Line("; ".join(texts), "Needs", "strong"))
-    ties = result.ties
-    if ties is not None and ties.retimed is not None and found.estimate.plan in ties.retimed.step_time:
-        text = f"{format_time(ties.time_of(found.estimate))} a step, simulated event by event"
-        blocks.append(Line(text, "Events", "strong"))
     return blocks
 
 

@@ -27,16 +27,15 @@ from shardplan.reports.recommendation import listed_plans, lost_text, num_that_f
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
-    narrowed_text,
     percent,
     question_parts,
     question_title,
     run_text,
     signed_time,
-    step_band,
     token_rates,
 )
 from shardplan.reports.texts.plan import field_text, plan_flags, plan_words, short_recompute, short_sharding
+from shardplan.reports.truth import WORDS, Truth
 from shardplan.web.answered import PageAnswer
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
@@ -91,8 +90,9 @@ class Chip(NamedTuple):
     is_locked: bool
 
 
-def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> dict[str, Any]:
-    """Everything that the first panel shows of ``estimate``."""
+def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str, Any]:
+    """Everything that the first panel shows of an estimate, whose line on how sure it is is ``truth``."""
+    estimate = truth.estimate
     asked = found.put.question
     total, each = token_rates(asked, estimate)
     options = framework_options(asked, estimate)
@@ -101,8 +101,7 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "parts": question_parts(asked),
         "notes": asked.model.notes,
         **shown_plan(estimate),
-        "band": step_band(estimate),
-        "narrowed": narrowed_text(estimate),
+        "truth": truth_shown(truth),
         "band_ends": _band_ends(estimate),
         "has_hfu": estimate.hfu > estimate.mfu * 1.0005,
         "tokens": total,
@@ -119,6 +118,11 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         ],
         "defaults": defaults(asked),
     }
+
+
+def truth_shown(truth: Truth) -> dict[str, Any]:
+    """The line on how sure a step time is, and whether it is amber."""
+    return {"word": WORDS[truth.sureness], "text": truth.text, "is_doubted": truth.sureness != "sure"}
 
 
 def _band_ends(estimate: Estimate) -> tuple[float, float]:

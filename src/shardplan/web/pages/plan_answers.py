@@ -20,6 +20,7 @@ from shardplan.reports.texts.explanation import (
     limits_sentences,
     most_helpful,
 )
+from shardplan.reports.truth import truth_of
 from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
 from shardplan.web.pages.rendering import fragment, parts
 from shardplan.web.panels import shown_plan
@@ -68,11 +69,13 @@ async def answer_context(request: Request, question: PageQuestion) -> dict[str, 
     if found.best is None:
         return {**shared, "verdict": None, **_nothing(question, found)}
     assert found.result.ties is not None
+    put, best = found.put.question, found.best
+    truth = await answer(request, lambda _stop: truth_of(put, best), key=question.key("truth"))
     taken = recommendation(found.result.ties, found.result.estimates)
     fastest = "" if taken.is_fastest else f"{faster_by(taken)}, but {against_fastest(taken)}"
     return {
         **shared,
-        "verdict": verdict(question, found, found.best),
+        "verdict": verdict(question, found, truth),
         "fastest": fastest,
         "fastest_code": plan_code(taken.fastest.plan),
         "table": plan_table(found.result),

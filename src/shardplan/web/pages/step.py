@@ -26,6 +26,7 @@ from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.reports.timeline.trace import trace_text
+from shardplan.reports.truth import truth_of
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
@@ -37,6 +38,7 @@ from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, page, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
+from shardplan.web.verdict import truth_shown
 from shardplan.web.workplace import answer as answered
 
 
@@ -64,14 +66,13 @@ def simulated_plan(found: PageAnswer, plan: Plan, schedule: str, stop: Stop) -> 
 def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
     """What the template shows."""
     step, timeline, estimate = shown.simulated, shown.timeline, shown.estimate
-    closed = step.closed_form_time
     roofline = step.priced.roofline
     return {
         "plan": ", ".join(plan_words(estimate)),
         "schedule": step.schedule.title,
         "step": format_time(step.step_time),
         "bubble": percent(step.step.bubble_rate),
-        "closed": "" if closed is None else f"{format_time(closed)} ({100 * (closed / step.step_time - 1):+.1f} %)",
+        "truth": truth_shown(truth_of(found.put.question, estimate, step.step_time)),
         "shown": shown_plan(estimate),
         "num_events": f"{len(timeline.events):,}",
         "memory_figure": memory_figure(timeline, estimate.usable_memory_bytes),
