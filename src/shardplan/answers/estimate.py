@@ -22,6 +22,7 @@ from shardplan.answers.document import (
     Tone,
 )
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
+from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_time
@@ -80,7 +81,7 @@ def estimate_document(
     """The whole answer. ``given``: what the user set; ``target``: where the record goes, for what to type next."""
     alive, truth = alive_part(question, estimate, detail), truth_of(question, estimate)
     parts = [memory_part(estimate, is_whole=detail.explains), *([] if alive is None else [alive])]
-    parts += [step_part(estimate), *traffic_parts(estimate)]
+    parts += [step_part(estimate), *stages_parts(truth), *traffic_parts(estimate)]
     parts += evidence_parts(estimate) if detail.explains else []
     parts += [assumptions_part(estimate)] if detail.states_assumptions else []
     parts += [] if target is None else [next_steps(target, question, (estimate,), detail, is_search=False)]
@@ -90,7 +91,7 @@ def estimate_document(
         verdict=verdict(question, estimate, is_whole=detail.explains, truth=truth),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: _record(question, estimate, alive) | {"truth": truth.record},
+        record=lambda: _record(question, estimate, alive) | truth_record(truth),
         is_yes=estimate.feasible,
     )
 

@@ -19,7 +19,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import load_schedule
 from shardplan.reports.texts.answer import error_text, narrowed_text, step_band
-from shardplan.simulation.plan import simulate_priced
+from shardplan.simulation.plan import SimulatedPlan, simulate_priced
 
 Sureness = Literal["sure", "unsure", "guess"]
 WORDS: Final[dict[Sureness, str]] = {"sure": "Sure", "unsure": "Unsure", "guess": "A guess"}
@@ -34,8 +34,13 @@ class Truth:
     """What is known about how far a step time can be trusted."""
 
     estimate: Estimate
-    simulated: float | None
-    """Step time of the simulation; None where it is too long to simulate, or cannot be. [s]"""
+    simulation: SimulatedPlan | None
+    """Its step from event to event; None where it is too long to simulate, or cannot be."""
+
+    @property
+    def simulated(self) -> float | None:
+        """Step time of the simulation. [s]"""
+        return None if self.simulation is None else self.simulation.step_time
 
     @property
     def nearest(self) -> NearRun | None:
@@ -93,19 +98,18 @@ class Truth:
         }
 
 
-def truth_of(question: Question, estimate: Estimate, simulated: float | None = None) -> Truth:
-    """The line for an estimate. ``simulated``: where its step is simulated already. [s]"""
-    time = simulated_step_time(question, estimate.plan) if simulated is None else simulated
-    return Truth(estimate=estimate, simulated=time)
+def truth_of(question: Question, estimate: Estimate) -> Truth:
+    """The line for an estimate."""
+    return Truth(estimate=estimate, simulation=simulation_of(question, estimate.plan))
 
 
-def simulated_step_time(question: Question, plan: Plan) -> float | None:
-    """Step time of the simulation of a valid plan; None where it is too long to simulate, or cannot be. [s]"""
+def simulation_of(question: Question, plan: Plan) -> SimulatedPlan | None:
+    """The step of a valid plan from event to event; None where it is too long to simulate, or cannot be."""
     priced = PricedPlan.of(question, plan)
     if plan.pp * plan.vp * int(priced.numbers.num_microbatches) > MOST_PASSES:
         return None
     try:
-        return simulate_priced(priced, load_schedule(plan.effective_schedule)).step_time
+        return simulate_priced(priced, load_schedule(plan.effective_schedule))
     except ShardplanError:
         return None
 

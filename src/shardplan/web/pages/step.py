@@ -26,7 +26,7 @@ from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.reports.timeline.trace import trace_text
-from shardplan.reports.truth import truth_of
+from shardplan.reports.truth import Truth
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
@@ -71,8 +71,8 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
         "plan": ", ".join(plan_words(estimate)),
         "schedule": step.schedule.title,
         "step": format_time(step.step_time),
-        "bubble": percent(step.step.bubble_rate),
-        "truth": truth_shown(truth_of(found.put.question, estimate, step.step_time)),
+        "bubble": _bubble(step, estimate),
+        "truth": truth_shown(Truth(estimate=estimate, simulation=step)),
         "shown": shown_plan(estimate),
         "num_events": f"{len(timeline.events):,}",
         "memory_figure": memory_figure(timeline, estimate.usable_memory_bytes),
@@ -102,6 +102,16 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
         "traffic": _traffic(estimate),
         "tiers": [tier.name for tier in found.put.question.cluster.tiers],
     }
+
+
+def _bubble(step: SimulatedPlan, estimate: Estimate) -> str:
+    """How long the slowest stage waits: simulated, and as the split of the estimate has it."""
+    if len(step.step.ranks) == 1:
+        return ""
+    time, predicted = step.step.bubble_time, estimate.breakdown.get("bubble", 0.0)
+    told = "" if step.closed_form_time is None else f"; the estimate says {format_time(predicted)}"
+    waits = f"{format_time(time)} ({percent(step.bubble_rate)})"
+    return f"Pipeline bubble: stage {step.step.busiest}, the slowest, waits {waits}{told}."
 
 
 def _words(name: str) -> str:
@@ -157,7 +167,7 @@ def _row(made: Simulated, name: str, plan: Plan) -> dict[str, Any]:
         "vp": step.plan.vp,
         "time": step.step_time,
         "step": format_time(step.step_time),
-        "bubble": percent(step.step.bubble_rate),
+        "bubble": percent(step.bubble_rate),
         "flight": max(rank.peak_in_flight for rank in step.step.ranks),
         "memory": format_bytes(peak),
         "fits": "yes" if peak <= usable else f"no, by {format_bytes(peak - usable)}",
