@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shardplan.answers.document import RowTable
@@ -21,7 +23,7 @@ QUESTION = Question(
 )
 
 
-def truth(**plan: int) -> Truth:
+def truth(**plan: Any) -> Truth:
     """How a plan can be trusted."""
     return truth_of(QUESTION, estimate_plan(QUESTION, Plan(tp=2, sharding="zero1", **plan)))
 

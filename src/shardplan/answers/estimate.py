@@ -21,6 +21,7 @@ from shardplan.answers.document import (
     Span,
     Tone,
 )
+from shardplan.answers.observed import observed_part, observed_records
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
 from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
@@ -47,6 +48,7 @@ from shardplan.reports.truth import WORDS, Truth, truth_of
 
 if TYPE_CHECKING:
     from shardplan.estimation.parts.alive import Alive
+    from shardplan.launch.audit.observed import GapExplanation
 
 LEAST_SHARE: Final = 0.004
 """Terms below this share of the step are summed up in one line."""
@@ -77,10 +79,18 @@ def estimate_document(
     *,
     detail: AnswerDetail = AnswerDetail(),  # noqa: B008  # immutable
     target: JsonTarget | None = None,
+    observed: Sequence[GapExplanation] = (),
 ) -> AnswerDocument:
-    """The whole answer. ``given``: what the user set; ``target``: where the record goes, for what to type next."""
+    """The whole answer. ``given``: what the user set; ``target``: where the record goes, for what to type next.
+
+    ``observed``: what was measured, next to the prediction.
+    """
     alive, truth = alive_part(question, estimate, detail), truth_of(question, estimate)
-    parts = [memory_part(estimate, is_whole=detail.explains), *([] if alive is None else [alive])]
+    parts = [
+        *map(observed_part, observed),
+        memory_part(estimate, is_whole=detail.explains),
+        *([] if alive is None else [alive]),
+    ]
     parts += [step_part(estimate), *stages_parts(truth), *traffic_parts(estimate)]
     parts += evidence_parts(estimate) if detail.explains else []
     parts += [assumptions_part(estimate)] if detail.states_assumptions else []
@@ -91,7 +101,7 @@ def estimate_document(
         verdict=verdict(question, estimate, is_whole=detail.explains, truth=truth),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: _record(question, estimate, alive) | truth_record(truth),
+        record=lambda: _record(question, estimate, alive) | truth_record(truth) | observed_records(observed),
         is_yes=estimate.feasible,
     )
 

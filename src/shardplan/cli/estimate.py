@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from shardplan.ask.forms import PickField, PlanFields, QuestionForm
+from shardplan.ask.task_forms import ObservedForm
 from shardplan.base.errors import InputError
 from shardplan.base.outputs import JsonTarget
 from shardplan.cli.flags.flag import flag
@@ -19,6 +20,7 @@ from shardplan.inputs.readers.typed import values_of
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
+    from shardplan.launch.audit.observed import GapExplanation, Observed
     from shardplan.physics.frameworks.stack import Stack
     from shardplan.reports.plan_file import PlanFile
 
@@ -44,12 +46,15 @@ def estimate(
     pick: PickField = None,
     details: DetailFlags,
     peak: StageFlags,
+    measured: ObservedForm,
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
-    Fields of the plan that are left out take the framework's defaults; nothing is searched.
+    Fields of the plan that are left out take the framework's defaults; nothing is searched. With --observed, the
+    causes that would explain a measured step are priced and ranked.
     """
     target = output.checked_target(*flags.reads, file)
+    observed = _measured(measured.observed or ())
     from shardplan.cli.question import asked, asked_again, given_by_user
     from shardplan.estimation.written import estimate_written
 
@@ -62,7 +67,17 @@ def estimate(
         given = _stated(None if flags.stack is None else put.stack) | {*plan}
     answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
-    return _answer(put.question, answer, target, details, (*given_by_user(flags), *put.warnings), stage=peak.stage)
+    given_texts = (*given_by_user(flags), *put.warnings)
+    return _answer(put.question, answer, target, details, given_texts, stage=peak.stage, observed=observed)
+
+
+def _measured(texts: Sequence[str]) -> list[Observed]:
+    """Measurements. Raises InputError."""
+    if not texts:
+        return []
+    from shardplan.launch.audit.observed import parse_observed
+
+    return [parse_observed(text) for text in texts]
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -94,10 +109,22 @@ def _answer(
     given: Sequence[str],
     *,
     stage: int | None,
+    observed: Sequence[Observed],
 ) -> int:
     """Writes the file, then prints the answer; the exit code."""
     from shardplan.answers.estimate import AnswerDetail, estimate_document
     from shardplan.cli.show.document import show_document
 
     detail = AnswerDetail(flags.explains, flags.states_assumptions, stage)
-    return show_document(estimate_document(question, answer, given, detail=detail, target=target), target)
+    explained = _explained(question, answer, observed)
+    document = estimate_document(question, answer, given, detail=detail, target=target, observed=explained)
+    return show_document(document, target)
+
+
+def _explained(question: Question, answer: Estimate, observed: Sequence[Observed]) -> list[GapExplanation]:
+    """What bridges the gaps to what was measured."""
+    if not observed:
+        return []
+    from shardplan.launch.audit.observed import explain
+
+    return [explain(question, answer.plan, answer, each) for each in observed]

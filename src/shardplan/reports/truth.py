@@ -18,7 +18,7 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import load_schedule
-from shardplan.reports.texts.answer import error_text, narrowed_text, step_band
+from shardplan.reports.texts.answer import error_text, narrowed_text, step_band, why_off
 from shardplan.simulation.plan import SimulatedPlan, simulate_priced
 
 Sureness = Literal["sure", "unsure", "guess"]
@@ -77,11 +77,11 @@ class Truth:
         text, outside = f"nearest measured run {error_text(self.nearest)} off", ", outside this band"
         missed = self.missed
         if self.nearest in missed:
-            return text + outside
+            return text + outside + why_off(self.nearest)
         if not missed:
             return text
         worst = max(missed, key=lambda run: _times_outside(run, self.estimate))
-        return f"{text}, another near one {error_text(worst)}{outside}"
+        return f"{text}, another near one {error_text(worst)}{outside}{why_off(worst)}"
 
     @property
     def record(self) -> dict[str, Any]:

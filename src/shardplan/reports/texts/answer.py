@@ -171,8 +171,22 @@ def run_text(run: NearRun) -> str:
     measured, predicted = run.measured_step_time, run.measured_step_time * (1 + run.unseen_error)
     return (
         f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {format_time(measured)}, "
-        f"predicted unseen {format_time(predicted)} ({error_text(run)})"
+        f"predicted unseen {format_time(predicted)} ({error_text(run)}){why_off(run)}"
     )
+
+
+FAR_OFF: Final = 0.25
+"""Error from which on a measured run is cited with the reason."""
+
+
+def why_off(run: NearRun) -> str:
+    """The known cause of a large error, behind it; empty for an error of less than ``FAR_OFF``."""
+    if abs(run.unseen_error) < FAR_OFF:
+        return ""
+    from shardplan.reports.accuracy.causes import cause_of  # takes time to import
+
+    cause = cause_of(run.id)
+    return ", for a reason that is not known" if cause is None else f", known cause: {cause.cause}"
 
 
 def error_text(run: NearRun) -> str:
