@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import answer, run, unwrapped
+from tests.launch.audit.audits import audited
 from tests.launch.scripts import MEGATRON
 
 import shardplan
@@ -113,7 +114,7 @@ def test_bad_input_exits_with_two(script: Path, arguments: list[str]) -> None:
 
 
 def test_python(script: Path) -> None:
-    found = shardplan.audit(script, cluster="dgx-h100", env={"SLURM_NNODES": "8"}, observed="step 30s")
+    found = audited(script, cluster="dgx-h100", env={"SLURM_NNODES": "8"}, observed="step 30s")
     assert found.runs
     assert found.reading.value("num_accelerators") == 64
     assert found.observed[0].causes

@@ -67,10 +67,12 @@ def search_document(
     detail: AnswerDetail = AnswerDetail(),  # noqa: B008  # immutable
     listed: int | None = None,
     target: JsonTarget | None = None,
+    asked: str = "",
 ) -> AnswerDocument:
     """The whole answer, with ``reasons`` where there are some.
 
-    ``given``: what the user set; ``listed``: plans of the table; ``target``: where the record goes.
+    ``given``: what the user set; ``listed``: plans of the table; ``target``: where the record goes; ``asked``: the
+    question in words.
     """
     found = None if result.ties is None else recommendation(result.ties, result.estimates)
     if found is None:
@@ -81,7 +83,7 @@ def search_document(
         parts = [*_plan_parts(result, found, truth, detail, listed), *_reason_parts(result, found, reasons, detail)]
         if target is not None:
             plans = (found.estimate,) if found.is_fastest else (found.estimate, found.fastest)
-            steps = next_steps(target, result.question, plans, detail, is_search=True)
+            steps = next_steps(target, result.question, plans, detail, asked=asked, is_search=True)
             is_short = detail == AnswerDetail()  # it follows what would help most, without a blank line
             parts = [*parts[:-1], Part("", [*parts[-1].blocks, *steps.blocks])] if is_short else [*parts, steps]
     return AnswerDocument(
@@ -169,7 +171,7 @@ def plan_columns(result: SearchResult, ties: Ties, most: int | None) -> list[Col
         Column("", "", lambda e: _mark(e, ties, best), is_text=True),
         Column("", "step", lambda e: e.step_time, format_time),
         *([] if retimed is None else [Column("", "simulated", lambda e: _simulated_text(retimed, e))]),
-        Column("", f"against {RECOMMENDED}", against, rank=3),
+        Column("", f"vs {RECOMMENDED}", against, rank=3),
         Column("", WORST, worst, rank=5),
         Column("", "MFU", lambda e: e.mfu, percent, rank=2),
         Column("", "memory", memory_text),

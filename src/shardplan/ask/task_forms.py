@@ -97,7 +97,8 @@ class WhatIfForm:
 
     change: list[str] | None = asked(
         "A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
-        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200. Can be repeated.",
+        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200; or a multiple of what it is: gpus=2x, "
+        "inter_node_bandwidth=+50%. Can be repeated.",
         metavar="NAME=VALUE",
     )
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from shardplan.ask.forms import PickField, PlanFields, QuestionForm
 from shardplan.ask.task_forms import ObservedForm
 from shardplan.base.errors import InputError
-from shardplan.base.outputs import JsonTarget
 from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, StageFlags, with_flags
+from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, PlanDetailFlags, with_flags
 from shardplan.cli.pick import picked_from
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import values_of
@@ -45,7 +44,7 @@ def estimate(
     file: FromFlag = None,
     pick: PickField = None,
     details: DetailFlags,
-    peak: StageFlags,
+    more: PlanDetailFlags,
     measured: ObservedForm,
 ) -> int:
     """Predict time, memory and traffic of one plan.
@@ -55,7 +54,9 @@ def estimate(
     """
     target = output.checked_target(*flags.reads, file)
     observed = _measured(measured.observed or ())
-    from shardplan.cli.question import asked, asked_again, given_by_user
+    from shardplan.answers.estimate import AnswerDetail, estimate_document
+    from shardplan.cli.question import asked, asked_again, given_by_user, words_of
+    from shardplan.cli.show.document import show_document
     from shardplan.estimation.written import estimate_written
 
     if file is None:
@@ -67,8 +68,13 @@ def estimate(
         given = _stated(None if flags.stack is None else put.stack) | {*plan}
     answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
-    given_texts = (*given_by_user(flags), *put.warnings)
-    return _answer(put.question, answer, target, details, given_texts, stage=peak.stage, observed=observed)
+    detail = AnswerDetail(details.explains, details.states_assumptions, more.stage, more.layout)
+    said, words = (*given_by_user(flags), *put.warnings), words_of(flags) if file is None else ""
+    explained = _explained(put.question, answer, observed)
+    document = estimate_document(
+        put.question, answer, said, detail=detail, target=target, asked=words, observed=explained
+    )
+    return show_document(document, target)
 
 
 def _measured(texts: Sequence[str]) -> list[Observed]:
@@ -99,26 +105,6 @@ def _stated(named: Stack | None) -> set[str]:
 
     others = () if named is None else named.plan_fields()
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
-
-
-def _answer(
-    question: Question,
-    answer: Estimate,
-    target: JsonTarget,
-    flags: DetailFlags,
-    given: Sequence[str],
-    *,
-    stage: int | None,
-    observed: Sequence[Observed],
-) -> int:
-    """Writes the file, then prints the answer; the exit code."""
-    from shardplan.answers.estimate import AnswerDetail, estimate_document
-    from shardplan.cli.show.document import show_document
-
-    detail = AnswerDetail(flags.explains, flags.states_assumptions, stage)
-    explained = _explained(question, answer, observed)
-    document = estimate_document(question, answer, given, detail=detail, target=target, observed=explained)
-    return show_document(document, target)
 
 
 def _explained(question: Question, answer: Estimate, observed: Sequence[Observed]) -> list[GapExplanation]:

@@ -213,7 +213,22 @@ def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
         slowest=at.slowest,
         memory=memory_of(at, events, simulated.priced.memory_parts),
         layer=simulated.priced.layer_operators,
+        subject=_subject(simulated.priced),
+        usable_memory_bytes=float(simulated.priced.question.usable_memory),
     )
+
+
+DEGREES: Final = ("tp", "cp", "pp", "vp", "ep")
+
+
+def _subject(priced: PricedPlan) -> str:
+    """The model, the accelerators and the plan in short."""
+    question, plan, numbers = priced.question, priced.plan, priced.numbers
+    words = [f"{name} {getattr(plan, name)}" for name in DEGREES if getattr(plan, name) > 1]
+    words += [f"dp {int(numbers.dp)}", f"micro-batch {plan.micro_batch_size}", plan.sharding]
+    words += [] if plan.recompute == "none" else [f"recompute {plan.recompute}"]
+    where = f"{question.num_accelerators:,} x {question.cluster.accelerator.full_name}"
+    return f"{question.model.name} on {where}: {', '.join(words)}"
 
 
 def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes) -> StepTimeline:

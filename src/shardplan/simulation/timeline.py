@@ -132,6 +132,8 @@ class MemoryTrace:
     """What is there all the time, by part: weights, gradients, optimizer states, buffers, framework. [bytes]"""
     at_peak: tuple[AlivePart, ...]
     """What is there when most is allocated; sums to the peak."""
+    by_part: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """The allocated memory at the same times by part of the memory of a stage, as estimates name them. [bytes]"""
 
     @property
     def baseline_bytes(self) -> float:
@@ -166,6 +168,10 @@ class StepTimeline:
     """Of every rank; empty where no plan says how many bytes there are."""
     layer: tuple[LayerOperator, ...] = ()
     """Operators of the most frequent kind of layer, in order; empty where there is no plan."""
+    subject: str = ""
+    """The model, the accelerators and the plan; empty where there is no plan."""
+    usable_memory_bytes: float | None = None
+    """What tensors can fill of an accelerator's memory; None where there is no plan. [bytes]"""
 
     def __post_init__(self) -> None:
         """Refuses memory of some ranks: pages and pictures show that of all or none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -19,13 +19,14 @@ from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.estimation.question import Question
+from shardplan.inputs.defaults import precisions_of
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
 from shardplan.render.html import part_html
-from shardplan.reports.explanation import Difference
+from shardplan.reports.explanation import Difference, Explanation
 from shardplan.reports.forms import framework_options
-from shardplan.reports.recommendation import against_text, listed_plans, num_that_fit
+from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
@@ -183,14 +184,15 @@ def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
     return words
 
 
-def defaults(asked: Question) -> dict[str, str]:
-    """What fields that were left empty were answered with, to be shown in them."""
+def defaults(asked: Question) -> dict[str, Any]:
+    """What fields that were left empty were answered with, to be shown in them, and the precisions to choose from."""
     job = asked.job
     return {
         "sequence_length": f"{job.sequence_length:,}",
         "global_batch_size": f"{job.global_batch_size:,}",
         "precision": job.precision,
         "tokens": "none" if job.tokens is None else format_count(job.tokens),
+        "precisions": precisions_of(asked.cluster.accelerator),
     }
 
 
@@ -227,6 +229,39 @@ def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:
         field, _, wanted = value.partition("=")
         return question.with_values(locks={**question.locks, field: wanted})
     return question
+
+
+MOST_MOVES: Final = 3
+ALIKE_BYTES: Final = 5e6
+"""Bytes of memory that read the same."""
+
+
+def nearest_moves(reasons: Explanation) -> list[dict[str, str]]:
+    """The changes of single fields that would save most time, or cost least, each with the plan that it comes to."""
+    found: dict[str, tuple[str, Difference]] = {}
+    for each in reasons.alternatives:
+        known = [one for one in (each.alone, each.best) if one is not None]
+        if known:
+            move = min(known, key=lambda one: (one.missing_bytes > 0, one.time_lost))
+            found.setdefault(plan_code(move.estimate.plan), (each.name, move))
+    ranked = sorted(found.items(), key=lambda item: (item[1][1].missing_bytes > 0, item[1][1].time_lost))
+    return [
+        {
+            "code": code,
+            "name": name.replace("->", "\u2192"),
+            "time": signed_time(move.time_lost).replace("-", "\u2212"),
+            "memory": _memory_of_move(move),
+        }
+        for code, (name, move) in ranked[:MOST_MOVES]
+    ]
+
+
+def _memory_of_move(move: Difference) -> str:
+    if move.missing_bytes:
+        return f"but needs {format_bytes(move.missing_bytes)} more than there is"
+    more = move.memory_added
+    text = "" if abs(more) < ALIKE_BYTES else f"{'needs' if more > 0 else 'frees'} {format_bytes(abs(more))}"
+    return text if move.estimate.has_headroom else f"{text}{' and' if text else ''} may not fit"
 
 
 MOST_TERMS = 4
@@ -268,7 +303,7 @@ def _memory_sentences(other: Difference) -> list[str]:
     if other.missing_bytes:
         return [f"It does not fit: it needs {format_bytes(other.missing_bytes)} more than an accelerator has."]
     more = other.memory_added
-    if abs(more) < 5e6:  # bytes that read the same
+    if abs(more) < ALIKE_BYTES:
         return []
     return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
 
@@ -297,16 +332,18 @@ ABOUT: Final = {
 """What a pointer that rests on the title of a column shows."""
 
 
-def plan_table(result: SearchResult) -> dict[str, Any]:
-    """Columns and rows: the plans of a search, best first, the recommended one among them.
+def plan_table(result: SearchResult, found: Sequence[Estimate] | None = None) -> dict[str, Any]:
+    """Columns and rows: the plans of a search, the recommended one among them, or those ``found``.
 
     Step, degrees and memory come first: a narrow screen shows no more of a row.
     """
     assert result.ties is not None
     ties, taken, shown = result.ties, result.ties.time_of(result.ties.recommended), listed_plans(result)
+    plans = shown.estimates if found is None else found
+    degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in (*shown.estimates, *plans))]
     columns = [
         Column("", "step", ties.time_of, format_time),
-        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in shown.degrees),
+        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in degrees),
         Column("", "dp", attrgetter("dp")),
         Column("", "memory", attrgetter("peak_memory_bytes"), format_bytes),
         Column("", "against", lambda each: ties.time_of(each) - taken, lambda more: against_text(more, taken)),
@@ -325,7 +362,7 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
             "is_recommended": each.plan == ties.recommended.plan,
             "is_tie": each.plan in ties.robustness,
         }
-        for each in shown.estimates
+        for each in plans
     ]
     numbers = {"feasible": num_that_fit(result), "factor": ties.factor - 1}
     return {"columns": columns, "about": ABOUT, "rows": rows, **numbers}

@@ -30,6 +30,17 @@ OWN_TASKS: Final = re.compile(r"accelerate|deepspeed|zero\d|fsdp", re.IGNORECASE
 """Names of configurations that are read elsewhere."""
 
 
+def trains(launch: Launch) -> bool:
+    """Whether a line of a trainer's own command does not only convert, merge or evaluate."""
+    is_own = not (CONFIGURED | {"swift"}).isdisjoint(launch.launchers)
+    return not is_own or task_of(launch) not in NOT_TRAINING
+
+
+def task_of(launch: Launch) -> str:
+    """The first word of a line that is no option."""
+    return next((word.text or "" for word in launch.words if not word.shown.startswith("-")), "")
+
+
 def configuration_of(launch: Launch) -> Word | None:
     """The configuration that a line names, by an option or as a word of its own."""
     options = launch.parsed()
@@ -44,7 +55,7 @@ def configuration_of(launch: Launch) -> Word | None:
 
 def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The configuration of a line. Raises InputError where it names none that is at hand, or does not train."""
-    task = next((word.text or "" for word in launch.words if not word.shown.startswith("-")), "")
+    task = task_of(launch)
     if task in NOT_TRAINING:
         raise unread(ask.path, f"a line that does not train: {launch.program} {task}")
     word = configuration_of(launch)

@@ -442,6 +442,15 @@ def _visible(facts: Facts, script: Script, launch: Launch) -> None:
 ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
 
 
+def _check_trains(ask: Ask, launch: Launch, options: Settings) -> None:
+    """Raises InputError for a line that generates or evaluates alone."""
+    if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
+        raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
+    trains = options.first("do_train")
+    if trains is not None and switch(trains.value) is False:
+        raise unread(ask.path, f"a script that evaluates, and trains nothing: {launch.program} with {trains.said}")
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -452,8 +461,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         return configured_facts(ask, script, launch)
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise _of_no_framework(ask, launch, parsed)
-    if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
-        raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
+    _check_trains(ask, launch, options)
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
     take_open(facts, parsed)

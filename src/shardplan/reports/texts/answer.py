@@ -77,7 +77,8 @@ def question_parts(question: Question) -> tuple[str, ...]:
     sequences = "sequence" if job.global_batch_size == 1 else "sequences"
     tokens = "token" if job.sequence_length == 1 else "tokens"
     step = f"{job.global_batch_size:,} {sequences} of {job.sequence_length:,} {tokens} a step"
-    trained = f"lora of rank {job.lora_rank}" if job.train == "lora" else f"without {job.freeze}"
+    beside = "" if job.base_weights == "same" else f" beside {job.base_weights} weights"
+    trained = f"lora of rank {job.lora_rank}{beside}" if job.train == "lora" else f"without {job.freeze}"
     training = () if job.trains_all else (trained,)
     return f"{parameters} parameters", question.cluster.name, step, job.precision, job.optimizer, *training
 
