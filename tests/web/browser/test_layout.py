@@ -9,7 +9,7 @@ import numpy as np
 from playwright.sync_api import Page, expect
 from tests.web.browser.conftest import answered
 
-from shardplan.estimation.ranks import GroupKind, Level, RankLayout, Run
+from shardplan.estimation.ranks import GroupKind, Level, RankLayout, Strided
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
 COMPUTE = """async ([kinds, levels, ranks]) => {
@@ -21,7 +21,7 @@ COMPUTE = """async ([kinds, levels, ranks]) => {
 
 def test_the_page_computes_groups_and_domains_as_the_command_line(open_page: Callable[..., Page]) -> None:
     kinds = [
-        GroupKind(name=name, runs=tuple(Run(*run) for run in runs), sent={})
+        GroupKind(name=name, runs=tuple(Strided(*run) for run in runs), sent={})
         for name, runs in (("tp", [(2, 1), (2, 6)]), ("dp", [(3, 2), (12, 12)]), ("pp", [(2, 144)]))
     ]
     levels = (Level("node", 4, 4), Level("rack", 72, 70))
