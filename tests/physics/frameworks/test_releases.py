@@ -47,7 +47,9 @@ def own(folder: Path, text: str = OWN) -> Stack:
         ("torchtitan@2024-12", "software", "attention_generation", "flash2"),  # v0.1.0: FlashAttention first
         ("torchtitan@2025-10", "software", "attention_generation", "current"),  # 6a3a9da95: cuDNN first
         ("torchtitan@2024-05", "software", "loss_kernel", "loss_parallel"),  # before e10cb9494
-        ("torchtitan@2024-12", "software", "loss_kernel", "compiled"),
+        ("torchtitan@2024-11", "software", "loss_kernel", "compiled"),
+        ("torchtitan@2024-12", "software", "loss_kernel", "loss_parallel"),  # e8977b007: not compiled for four months
+        ("torchtitan@2025-04", "software", "loss_kernel", "compiled"),  # bbb1b616e
         ("megatron-lm@2023-01", "plan", "overlap_dp", False),  # before 2d5220a424
         ("megatron-lm@2024-01", "plan", "overlap_dp", True),
         ("megatron-lm@2021-06", "job", "attention", "unfused"),  # before d693034ecf
