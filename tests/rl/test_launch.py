@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import refused, run, unwrapped
 
-from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
+import shardplan
+from shardplan import RlAuditAnswer
 from shardplan.base.errors import InputError
 
 OWN = "actor_rollout_ref"
@@ -61,7 +62,7 @@ FILES = {
 def read(folder: Path, name: str, text: str, given: dict[str, int] | None = None) -> RlAuditAnswer:
     path = folder / name
     path.write_text(text)
-    found = audit_rl(path, cluster="dgx-h100", given={"response_mean": 400, **(given or {})})
+    found = shardplan.audit(path, cluster="dgx-h100", given={"response_mean": 400, **(given or {})})
     assert isinstance(found, RlAuditAnswer)
     return found
 

@@ -245,7 +245,7 @@ def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings
     for key, name in (("nodes", "NNODES"), ("per_node", "NPROC_PER_NODE")):
         word = variables.get(name)
         if word is not None and degree(word.text):
-            facts.state(key, degree(word.text), f"{word.file}:{word.line} {name}", name)
+            facts.state(key, degree(word.text), f"{word.file.rpartition('/')[2]}:{word.line} {name}", name)
     named = settings.first("deepspeed")
     stage = re.search(r"zero[-_]?(\d)", str(named.value)) if named is not None else None
     if stage is not None and named is not None:
