@@ -85,7 +85,7 @@ def test_fixed_layouts_stay() -> None:
 
 
 def test_given_pools_stay() -> None:
-    one = asked({"num_accelerators": "8+24"})
+    one = asked({"num_accelerators": "8+3x8"})
     result = search_rl(one.task, one.searches)
     assert {(plan.num_train, plan.num_rollout) for plan in result.plans} == {(8, 24)}
     assert set(result.refused) == {"colocated", "partial"}
