@@ -153,14 +153,17 @@ def test_a_file_name_with_a_path_is_none(client: TestClient) -> None:
     assert "cron" not in found
 
 
-def test_the_timeline_runs_its_own_script_alone(client: TestClient) -> None:
-    timeline = client.get(f"/step/timeline?{SMALL}")
-    rule = timeline.headers["Content-Security-Policy"]
-    assert "script-src 'sha256-" in rule
-    assert "unsafe" not in rule
-    assert "frame-ancestors 'self'" in rule
-    page = client.get(f"/step?{SMALL}").headers["Content-Security-Policy"]
-    assert "frame-src 'self'" in page
+def test_the_timeline_is_part_of_the_page_and_a_file_to_keep(client: TestClient) -> None:
+    answer = client.get(f"/step/answer?{SMALL}").text
+    assert 'id="t-data"' in answer
+    page = client.get(f"/step?{SMALL}")
+    assert "unsafe" not in page.headers["Content-Security-Policy"]
+    for file in re.findall(r'(?:src|href)="(static/[0-9a-f]+/timeline/[a-z]+\.(?:js|css))"', page.text):
+        assert client.get(f"/{file}").status_code == 200
+    kept = client.get(f"/step/timeline?{SMALL}")
+    assert kept.headers["Content-Disposition"] == 'attachment; filename="timeline.html"'
+    assert 'id="t-data"' in kept.text
+    assert client.get(f"/step/timeline.svg?{SMALL}").headers["Content-Type"] == "image/svg+xml"
 
 
 def test_the_trace_is_a_file_of_events(client: TestClient) -> None:

@@ -120,6 +120,8 @@ class FieldError(InputError):
         self.offered = error.hint
         """The hint with flags of the command line, from which a page makes changes."""
         self.is_refusal = isinstance(error, NotRunnableError)
+        self.settings: tuple[tuple[str, str], ...] | None = None
+        """What mends it, as texts and settings of fields, where these are not those of the Plan page."""
         self.shows_rule = False
         """Whether the rule says more than the message."""
 
@@ -212,7 +214,7 @@ class PageQuestion:
         own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
             is_named = self.cluster or not self.accelerator
-            found = own or (cluster_of(named("cluster", self.cluster)) if is_named else None)
+            known = own or (cluster_of(named("cluster", self.cluster)) if is_named else None)
         with about_field("accelerator"):
             if own and self.accelerator:
                 raise InputError(
@@ -220,8 +222,7 @@ class PageQuestion:
                     rule="another accelerator is put into a built-in cluster",
                     hint="leave the accelerator empty, or choose a built-in cluster",
                 )
-            if self.accelerator:
-                found = self._of_accelerator(found)
+            found = self._of_accelerator(known) if known is None or self.accelerator else known
         for name, text in self.sets.items():
             with about_field(SET + name):
                 values: Any = values_of(Replaced, {name: text})
@@ -270,7 +271,7 @@ class PageQuestion:
                 raise InputError("no number of accelerators is given", rule="a question gives it", hint="give 512, say")
             count = size_of(self.gpus, record["cluster"])
         try:
-            return ask({**record, "num_accelerators": count})
+            return ask({**record, "num_accelerators": count}, reads_files=False)
         except ShardplanError as error:
             raise FieldError(error, blamed(error, (*self.job, "gpus", "model"))) from None
 

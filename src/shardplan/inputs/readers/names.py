@@ -226,15 +226,15 @@ def _shape_of(name: str) -> str | Relative | None:
 
 
 def _forms(name: str) -> list[str]:
-    """A name without its repository's owner, then without one ending for other weights after the other."""
-    forms = [name.rpartition("/")[2]]
+    """A name without its owner or folder, then without one ending for other weights after the other."""
+    forms = [name.rstrip("/").rpartition("/")[2]]
     while (shorter := VARIANTS.sub("", forms[-1])) != forms[-1]:
         forms.append(shorter)
     return [each for form in forms for each in (form, form.lower().removeprefix("meta-"))]
 
 
 VARIANTS: Final = re.compile(
-    r"[-_](hf|instruct|base|chat|it|pt|sft|dpo|thinking|preview|[0-2]\d[0-3]\d|v\d(?:\.\d)?)$", flags=re.IGNORECASE
+    r"[-_](hf|instruct|base|chat|it|pt|sft|dpo|thinking|preview|[0-2]\d[0-3]\d|v\d(?:[.-]\d)?)$", flags=re.IGNORECASE
 )
 """Endings of names for other weights of the same shape."""
 
