@@ -1,4 +1,4 @@
-"""``shardplan methods`` and ``shardplan plan --method``."""
+"""``shardplan published methods`` and ``shardplan plan --method``."""
 
 from __future__ import annotations
 
