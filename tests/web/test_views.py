@@ -259,6 +259,17 @@ def test_the_form_offers_the_precisions_that_the_accelerator_has(
     assert '<option value="fp8" selected>' in client.get(f"/?cluster={cluster}&precision=fp8").text
 
 
+def test_plans_and_kept_answers_are_columns_and_what_breaks_a_rule_says_so(client: TestClient) -> None:
+    kept = f"?{SMALL}&precision=fp8&show=tp=2"
+    found = client.get(f"/compare?{SMALL}&{urlencode({'pin': 'tp=4'})}&{urlencode({'pin': kept})}&pin=tp=3").text
+    assert found.count('<th scope="col">') == 1 + 3
+    precision = re.search(r">precision</th>(.*?)</tr>", found, re.DOTALL)
+    assert precision is not None
+    assert re.findall("<td>(.*?)</td>", precision[1]) == ["bf16", "bf16", "fp8"]
+    assert re.search(r'class="note">tp 3: .*3', found)
+    assert "side" not in client.get(f"/compare?{SMALL}").text
+
+
 def test_what_is_missing_has_a_page_of_its_own(client: TestClient) -> None:
     missing, token = client.get("/nothing/here?gpus=8"), "sixteen characters"
     assert missing.status_code == 404

@@ -249,22 +249,14 @@ WORTH_A_WORD = 0.002
 """Share of the step below which a term is as long."""
 
 
-def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, Any]:
+def side(found: PageAnswer, code: str) -> dict[str, Any]:
     """One plan with its numbers, or the rule that it breaks."""
     try:
         estimate = found.estimate(code)
     except ShardplanError as error:
         return {"code": code, "error": error, "words": code.replace(";", ", ").replace("=", " ")}
     is_best = found.best is not None and estimate.plan == found.best.plan
-    return {**shown_plan(estimate, whole), "code": code, "error": None, "is_best": is_best}
-
-
-def sides(question: PageQuestion, found: PageAnswer) -> list[dict[str, Any]]:
-    """The plan to take and the pinned ones, their times on one scale."""
-    codes = [*([] if found.best is None else [plan_code(found.best.plan)]), *question.pins]
-    each = [side(found, code) for code in dict.fromkeys(codes)]
-    whole = max((one["estimate"].step_time for one in each if one["error"] is None), default=1.0)
-    return [side(found, one["code"], whole) for one in each]
+    return {**shown_plan(estimate), "code": code, "error": None, "is_best": is_best}
 
 
 def why_not(found: PageAnswer, estimate: Estimate) -> list[str]:

@@ -89,11 +89,24 @@ def test_plans_are_sorted_filtered_pinned_and_compared(page: Page) -> None:
     rows = page.locator("table.plans tbody tr:visible")
     assert all("tp 8" in (row.get_attribute("data-words") or "") for row in rows.all())
     rows.first.locator("[data-pin]").click()
-    page.wait_for_selector("#compare article >> nth=1")
+    columns = page.locator("#compare thead th:not(:first-child)")
+    expect(columns).to_have_count(2)
     assert "pin=" in page.url
-    expect(page.locator("#compare article")).to_have_count(2)
     page.locator("#compare [data-pin]").click()
-    expect(page.locator("#compare article")).to_have_count(0)
+    expect(columns).to_have_count(0)
+
+
+def test_an_answer_that_is_kept_stays_a_column_beside_the_next_question(page: Page) -> None:
+    before = page.inner_text(BIG).removesuffix(" a step")
+    page.get_by_role("button", name="Keep to compare").click()
+    expect(page).to_have_url(re.compile("pin="))
+    change(page, "Accelerators", "256")
+    settled(page, "gpus=256")
+    after = page.inner_text(BIG).removesuffix(" a step")
+    steps = page.locator("#compare tr:has(> th:text-is('step time')) td")
+    expect(steps).to_have_count(2)
+    assert [each.split()[:2] for each in steps.all_inner_texts()] == [after.split(), before.split()]
+    assert page.locator("#compare .better, #compare .worse").count() > 3
 
 
 def test_why_not_this_plan(page: Page) -> None:
