@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.api.resuming import ResumeAnswer, will_resume
-    from shardplan.api.rl import RlAnswer, rl
+    from shardplan.api.rl import RlAnswer, load_rl, rl
     from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
     from shardplan.base.errors import (
         InputError,
@@ -134,6 +134,7 @@ __all__ = [
     "load_cluster",
     "load_model",
     "load_profile",
+    "load_rl",
     "pareto",
     "pareto_sizes",
     "question",
@@ -173,7 +174,7 @@ _MODULES = {
     "api.many": ("search_many",),
     "api.questions": ("question",),
     "api.resuming": ("ResumeAnswer", "will_resume"),
-    "api.rl": ("RlAnswer", "rl"),
+    "api.rl": ("RlAnswer", "load_rl", "rl"),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
     "estimation.question": ("Question",),

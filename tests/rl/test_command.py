@@ -18,7 +18,7 @@ def test_the_answer_is_a_page_of_text() -> None:
 
 
 def test_the_record_has_every_placement() -> None:
-    record = answer(*STEP, "--gpus", "16", "--steps", "100", "--observed", "step 100s")
+    record = answer(*STEP, "--gpus", "16", "--observed", "step 100s")
     assert record["schema"] == "shardplan/rl/1"
     assert len(record["plans"]) == 5
     best = record["plans"][0]
@@ -26,12 +26,6 @@ def test_the_record_has_every_placement() -> None:
     assert best["plan"]["plan"]["pp"] == 1
     assert record["observed"][0]["ratio"] == pytest.approx(100 / best["step_time_s"])
     assert record["rl"]["response_tokens_mean"] == 500
-
-
-def test_sizes_are_compared() -> None:
-    record = answer(*STEP, "--gpus", "8..16", "--placement", "colocated", "--steps", "10", "--days", "1")
-    assert [row["variant"] for row in record["sizes"]] == ["8", "16"]
-    assert record["sizes"][0]["days"] > record["sizes"][1]["days"]
 
 
 def test_nothing_fits_is_an_answer() -> None:
@@ -42,8 +36,8 @@ def test_nothing_fits_is_an_answer() -> None:
 
 def test_wrong_input_is_refused() -> None:
     assert "missing: --prompts 64" in refused("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "8")
+    assert "shardplan scale rl.json" in refused(*STEP, "--gpus", "8..16")
     assert "coffee" in refused(*STEP, "--gpus", "8", "--placement", "colocated", "--observed", "coffee 3s")
-    assert "change" in refused(*STEP, "--gpus", "8", "--change", "moon=full")
 
 
 def test_the_figure_shows_when_phases_run(tmp_path: Path) -> None:

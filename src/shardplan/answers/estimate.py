@@ -21,6 +21,7 @@ from shardplan.answers.document import (
     Span,
     Tone,
 )
+from shardplan.answers.layout import layout_parts, layout_record
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.records import Record
@@ -30,6 +31,7 @@ from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
+from shardplan.estimation.ranks import RankLayout, layout_of
 from shardplan.reports.breakdown import Share, memory_bar, memory_use, step_split
 from shardplan.reports.forms import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
@@ -68,6 +70,8 @@ class AnswerDetail(NamedTuple):
     states_assumptions: bool = False
     stage: int | None = None
     """Pipeline stage whose memory is shown tensor by tensor; None: the fullest, where reasons are asked for."""
+    has_layout: bool = False
+    """Whether it is shown which ranks form the groups, and where they lie."""
 
 
 def estimate_document(
@@ -80,8 +84,9 @@ def estimate_document(
 ) -> AnswerDocument:
     """The whole answer. ``given``: what the user set; ``target``: where the record goes, for what to type next."""
     alive = alive_part(question, estimate, detail)
+    layout = layout_of(question, estimate) if detail.has_layout else None
     parts = [memory_part(estimate, is_whole=detail.explains), *([] if alive is None else [alive])]
-    parts += [step_part(estimate), *traffic_parts(estimate)]
+    parts += [step_part(estimate), *(traffic_parts(estimate) if layout is None else layout_parts(layout))]
     parts += evidence_parts(estimate) if detail.explains else []
     parts += [assumptions_part(estimate)] if detail.states_assumptions else []
     parts += [] if target is None else [next_steps(target, question, (estimate,), detail, is_search=False)]
@@ -91,16 +96,17 @@ def estimate_document(
         verdict=verdict(question, estimate, is_whole=detail.explains),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: _record(question, estimate, alive),
+        record=lambda: _record(question, estimate, alive, layout),
         is_yes=estimate.feasible,
     )
 
 
-def _record(question: Question, estimate: Estimate, alive: Part | None) -> Record:
-    """The plan file of a plan, and the table of what is alive at the peak, where it is shown."""
+def _record(question: Question, estimate: Estimate, alive: Part | None, layout: RankLayout | None) -> Record:
+    """The plan file of a plan, with the table of what is alive at the peak and the layout, where these are shown."""
     from shardplan.reports.plan_file import PlanFile, plan_file_record  # takes time to import
 
     record = plan_file_record(PlanFile(question=question, estimates=(estimate,)))
+    record |= {} if layout is None else {"layout": layout_record(layout)}
     return record if alive is None else record | {"alive_at_peak": alive.blocks[0]}
 
 

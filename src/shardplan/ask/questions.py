@@ -12,12 +12,13 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
-from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of, wrong
+from shardplan.ask.names import cluster_of, companions_of_job, model_of, profile_of, stack_of, wrong
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.base.fields import described, in_our_words
 from shardplan.estimation.question import PutQuestion, Question, put_question
 from shardplan.estimation.written import estimate_written
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import NONE, GivenModels
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job, in_full
 from shardplan.inputs.plan import Plan
@@ -69,8 +70,10 @@ def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, 
     count, of_nodes = _world(cluster, record.get("num_accelerators"), record.get("nodes"))
     stack = stack_of(record.get("stack", USUAL), reads_files=reads_files)
     fields, job, software = _job_in(record)
+    fields, companions = _companions_in(fields, job, reads_files=reads_files)
     profile = profile_of(record.get("profile"), reads_files=reads_files)
-    put = put_question(model, cluster, count, fields, job=job, software=software, stack=stack, profile=profile)
+    how: Any = {"job": job, "software": software, "stack": stack, "profile": profile, "companions": companions}
+    put = put_question(model, cluster, count, fields, **how)
     return put, of_nodes, _said_of(profile, cluster)
 
 
@@ -106,6 +109,7 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
         hardware = override(hardware, record["overrides"])
     count, of_nodes = _world(hardware, record.get("num_accelerators"), record.get("nodes"))
     fields, _, software = _job_in(record)
+    fields, companions = _companions_in(fields, None)
     fields = in_full(fields, before.job)
     named = stack_for(stack, hardware.accelerator.vendor) if "stack" in record else None
     job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, software)
@@ -120,6 +124,7 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
         num_idle=0 if count else before.num_idle,
         job=job,
         given_profile=profile,
+        given_companions=companions if "companion" in fields else before.given_companions,
     )
     other = "the file has constants of another version of shardplan: this version's are taken"
     outdated = (other,) if is_outdated and profile is None else ()
@@ -211,6 +216,15 @@ def _job_in(record: Record) -> tuple[dict[str, Any], Job | None, dict[str, Any]]
         raise wrong("software", software, "a mapping of its fields, or a Software", '{"kernels": "eager"}')
     stated = asdict(software) if isinstance(software, Software) else software
     return in_our_words(Job, fields), job, known_fields(stated, Software, "field of software")
+
+
+def _companions_in(
+    fields: dict[str, Any], job: Job | None, *, reads_files: bool = True
+) -> tuple[dict[str, Any], GivenModels]:
+    """Fields of the job, companions as text, and the models of these that are no built-in ones. Raises InputError."""
+    stated = fields.get("companion", NONE if job is None else job.companion)
+    text, models = companions_of_job(stated, reads_files=reads_files)
+    return {**fields, "companion": text} if "companion" in fields else fields, models
 
 
 def _said_of(profile: Profile | None, cluster: Cluster) -> tuple[str, ...]:

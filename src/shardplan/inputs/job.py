@@ -227,14 +227,15 @@ class Job:
         default=NONE,
         metadata=about(
             "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, "
-            "reward=MODEL.",
+            "reward=path/config.json.",
             metavar="ROLE=MODEL",
             is_rare=True,
         ),
     )
-    """Frozen models that see every sequence, a comma list of roles with built-in models or ``self``: a ``reference``
-    (DPO), a ``teacher``, whose logits are kept, all or the ``top-k`` of each token, and a ``reward`` model. They are
-    split as the plan splits the model; only their weights are kept. In Python a mapping of roles to models as well."""
+    """Frozen models that see every sequence, a comma list of roles with models: a name, the path of a ``config.json``,
+    or ``self``. A ``reference`` (DPO), a ``teacher``, whose logits are kept, all or the ``top-k`` of each token, and a
+    ``reward`` model, whose vocabulary may be another. They are split as the plan splits the model; only their weights
+    are kept. In Python a mapping of roles to models as well."""
     software: Software = field(default_factory=Software)
     """How the training framework runs it; a stack names the behaviour of one."""
 

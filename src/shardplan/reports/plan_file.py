@@ -147,6 +147,8 @@ def plan_file_record(file: PlanFile) -> Record:
         "plans": [_listed_record(file, estimate) for estimate in file.estimates],
     }
     record |= {"uses": question.uses} if question.num_idle else {}
+    given = {name: model_record(model) for name, model in question.given_companions}
+    record |= {"companions": given} if given else {}
     return record | _account_record(file) | constants_record(question.profile, question.given_profile)
 
 
@@ -235,6 +237,7 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
         num_idle=checked.num_idle,
         job=checked.job,
         given_profile=profile,
+        given_companions=tuple((name, model_from_record(model)) for name, model in checked.companions.items()),
     )
     return PlanFile(
         question=question,

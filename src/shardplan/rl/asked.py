@@ -294,6 +294,11 @@ def _assumed(task: RlTask) -> tuple[str, ...]:
     ]
     if task.critic is not None:
         texts.append("the critic takes as long for a token as the policy for each of its active parameters")
+    if task.question.job.train == "lora":
+        facts = engine_facts(task.engine)
+        alone = "runs adapters, whose cost is not counted: they alone are sent"
+        sent = alone if facts.adapters else "runs no adapters: all weights are sent"
+        texts.append(f"{task.engine} {sent} ({facts.adapters_source})")
     if task.algorithm == "dapo":
         texts.append("prompts that DAPO drops and samples again are not counted")
     return tuple(texts)

@@ -1,4 +1,4 @@
-"""Figures of one step (memory, operators, roofline, bytes on every tier), and predictions against measured runs."""
+"""Figures of one step (memory, layout, operators, roofline), and predictions against measured runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from shardplan.answers.document import NONE
+from shardplan.answers.layout import first_group, layout_parts, numbering, span
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
+from shardplan.estimation.parts.terms import TERMS
+from shardplan.estimation.ranks import RankLayout
 from shardplan.reports.accuracy.known_runs import KINDS, KnownRun, Quantity
 from shardplan.simulation.timeline import StepTimeline
+from shardplan.web.pages.rendering import markup_of
 from shardplan.web.panels import Figure, log_axis, powers_of_two
 
 TONES: Final = tuple(f"var(--c{number})" for number in (1, 4, 2, 6, 3, 5, 8, 7))
@@ -177,29 +182,39 @@ def _roofline_marks(kind: str, points: Sequence[RooflinePoint], sides: Mapping[s
     }
 
 
-def traffic_figure(communication: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Bytes that one accelerator sends in a step, by dimension, on every tier."""
-    tiers = list(dict.fromkeys(tier for each in communication.values() for tier in each))
-    bars = [
-        {
-            "type": "bar",
-            "name": dimension,
-            "x": tiers,
-            "y": [each.get(tier, 0.0) / 1e9 for tier in tiers],
-            "text": [format_bytes(each.get(tier, 0.0)) for tier in tiers],
-            "textposition": "none",
-            "hovertemplate": "%{x}: %{text}<extra>" + dimension + "</extra>",
-            "marker": {"color": tone},
-        }
-        for (dimension, each), tone in zip(communication.items(), TONES, strict=False)
-    ]
+SAME_AS: Final = {"etp": "tp", "edp": "dp", "dp-cp": "dp"}
+"""Kinds of groups that have the tone of another."""
+
+
+def layout_figure(layout: RankLayout) -> dict[str, Any]:
+    """What the picture of the layout draws, and its texts."""
+    kinds = [(kind, TERMS[f"{SAME_AS.get(kind.name, kind.name)}_communication"].tone) for kind in layout.kinds]
+    node, *_ = layout_parts(layout)
     return {
-        "data": bars,
-        "layout": {
-            "barmode": "stack",
-            "xaxis": {"title": {"text": "tier of the network"}},
-            "yaxis": {"title": {"text": "sent in a step [GB]"}},
+        "numbering": numbering(layout),
+        "tiers": layout.tiers,
+        "node": markup_of(node.blocks[:1]),
+        "data": {
+            "num_ranks": layout.num_ranks,
+            "levels": [{"name": level.name, "ranks": level.ranks} for level in layout.levels],
+            "kinds": [
+                {"name": kind.name, "tone": f"--c{tone[1:]}", "runs": kind.runs, "is_shown": kind.name not in SAME_AS}
+                for kind, tone in kinds
+            ],
         },
+        "kinds": [
+            {
+                "name": kind.name,
+                "title": kind.title,
+                "tone": tone,
+                "size": f"{kind.size:,}",
+                "count": f"{layout.num_ranks // kind.size:,}",
+                "first": first_group(layout, kind),
+                "span": span(layout, kind),
+                "cells": [format_bytes(kind.sent[tier]) if kind.sent.get(tier) else NONE for tier in layout.tiers],
+            }
+            for kind, tone in kinds
+        ],
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shardplan.ask.forms import PickField, QuestionForm, SpaceForm, StackField
+from shardplan.ask.forms import FileForm, PickField, QuestionForm, SpaceForm, StackField
 from shardplan.ask.task_forms import FitForm, ScaleForm, SensitivityForm, WhatIfForm
 from shardplan.base.errors import InputError
 from shardplan.cli.decisions.files import ChartFlags
@@ -30,20 +30,27 @@ def scale(
     """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
 
     --gpus and --nodes take a range, whose sizes double (64..4096), or a list (64,96,128). The global batch is the same
-    at every size: that of `plan` at the largest, if --global-batch-size is not given.
+    at every size: that of `plan` at the largest, if --global-batch-size is not given. In place of a model, the answer
+    of `shardplan rl` is taken, whose step is then planned at every size.
     """
     files = charts.files(output)
     files.check(*flags.reads)
     from shardplan.answers.decisions.scale import scale_document
-    from shardplan.cli.decisions.sizes import asked_at_sizes
+    from shardplan.cli.decisions.rl import rl_question
+    from shardplan.cli.decisions.sizes import asked_at_sizes, sizes_given
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decide.scale import LEAST_GAIN, scaling
 
+    least_gain = wanted.least_gain or LEAST_GAIN
+    asked = rl_question(flags.model, flags, space, but=("model", "num_accelerators"))
+    if asked is not None:
+        with progress_bar("planning each size") as progress:
+            return files.show(asked.scale(sizes_given(flags), least_gain=least_gain, progress=progress).document())
     put, sizes = asked_at_sizes(flags, space)
     searches, assumed = searches_of(put, space)
     with progress_bar("planning each size") as progress:
-        found = scaling(put.question, sizes, searches, least_gain=wanted.least_gain or LEAST_GAIN, progress=progress)
+        found = scaling(put.question, sizes, searches, least_gain=least_gain, progress=progress)
     answer = replace(found, assumptions=assumed)
     return files.show(scale_document(answer, (*given_by_user(flags, space), *put.warnings)))
 
@@ -60,24 +67,31 @@ def sensitivity(
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
 
     The fastest plan is searched again with every parameter worse and better. What these searches share is worked
-    out once.
+    out once. In place of a model, the answer of `shardplan rl` is taken.
     """
     files = charts.files(output)
     files.check(*flags.reads)
     from shardplan.answers.decisions.sensitivity import sensitivity_document
+    from shardplan.cli.decisions.rl import rl_question
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import asked, given_by_user, searches_of
     from shardplan.decide.sensitivity import FACTOR, sensitivity_of
 
+    factor, of_rl = wanted.factor or FACTOR, rl_question(flags.model, flags, space, but=("model",))
+    if of_rl is not None:
+        with progress_bar("planning with other hardware") as progress:
+            return files.show(of_rl.sensitivity(factor=factor, progress=progress).document())
     put = asked(flags, space)
     searches, assumed = searches_of(put, space)
     with progress_bar("planning with other hardware") as progress:
-        found = sensitivity_of(put.question, searches, factor=wanted.factor or FACTOR, progress=progress)
+        found = sensitivity_of(put.question, searches, factor=factor, progress=progress)
     answer = replace(found, assumptions=assumed)
     return files.show(sensitivity_document(answer, (*given_by_user(flags, space), *put.warnings)))
 
 
-FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="PLAN.json", help="A file that `plan`, `estimate` or `rl` wrote.")
+]
 
 
 @with_flags
@@ -98,11 +112,17 @@ def whatif(
     files = charts.files(output)
     files.check(file, stack)
     from shardplan.answers.decisions.whatif import whatif_document
+    from shardplan.cli.decisions.rl import rl_question
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import asked_again, searches_of
     from shardplan.decide.whatif import what_if
     from shardplan.reports.plan_file import read_plan_file
 
+    of_rl = rl_question(file, space, FileForm(pick=pick), QuestionForm(stack=stack))
+    if of_rl is not None:
+        named = pairs_of("--change", wanted.change or ())
+        with progress_bar("planning again") as progress:
+            return files.show(of_rl.whatif(named, progress=progress).document())
     changes = changes_of(wanted.change or ())
     read = read_plan_file(file)
     before = picked_from(read, pick)

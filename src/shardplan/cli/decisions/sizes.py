@@ -41,6 +41,13 @@ def asked_at_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, 
     return put, [size * per_size for size in sizes]
 
 
+def sizes_given(flags: QuestionForm) -> list[int]:
+    """The sizes of ``--gpus``. Raises InputError."""
+    if flags.num_accelerators is None:
+        raise InputError("--gpus is not given", rule="the sizes are given", hint="add --gpus 8..64, or --gpus 8,16,24")
+    return sizes_of(flags.num_accelerators, "--gpus")
+
+
 def sizes_of(text: str, flag: str) -> list[int]:
     """The sizes of a range, 64..4096, or of a list, 64,96,128. Raises InputError."""
     from shardplan.decide.scale import MOST_SIZES, doubling

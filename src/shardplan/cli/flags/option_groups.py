@@ -166,8 +166,8 @@ class DetailFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageFlags:
-    """Which pipeline stage is shown tensor by tensor."""
+class PlanDetailFlags:
+    """What more is printed of a plan: one pipeline stage tensor by tensor, and where its ranks lie."""
 
     PANEL = "Output"
 
@@ -176,6 +176,7 @@ class StageFlags:
         least=0,
         most=MOST_STAGE,
     )
+    layout: bool = switch("Also print which ranks form each group, where they lie, and what each group sends.")
 
 
 @dataclass(frozen=True, kw_only=True)

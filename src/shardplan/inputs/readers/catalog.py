@@ -220,6 +220,15 @@ def shipped_name(what: str, name: str) -> str:
     return found
 
 
+def is_shipped(what: str, name: str) -> bool:
+    """Whether ``name`` means a shipped model, cluster or accelerator, and not a file of a user."""
+    try:
+        shipped_name(what, name)
+    except UnknownNameError:
+        return False
+    return name.lower() in shipped_names(what) or not _is_users(what, name, is_path=False)
+
+
 class NamedFile(NamedTuple):
     """A file that a name means."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from shardplan.base.errors import NotRunnableError, visible
 from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import GivenModels
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -34,13 +35,15 @@ class LaunchCase:
     plan: Plan
     stack: Stack
     """The framework in the version that is meant."""
+    companions: GivenModels = ()
+    """Models of the job's companions that are no built-in ones."""
     stem: str = "launch"
     """Name of the files without their ends: a script names the files next to it."""
 
     @cached_property
     def setting(self) -> Setting:
         """What the rules of a framework know besides the plan."""
-        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job)
+        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job, self.companions)
 
     @cached_property
     def decoder(self) -> Decoder:

@@ -12,7 +12,7 @@ from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
 from shardplan.ask.questions import estimated, searched
-from shardplan.ask.rl_forms import RlForm
+from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import InputError
 from shardplan.base.fields import described
 from shardplan.base.records import Record
@@ -133,11 +133,16 @@ def budget_answer(body: Any, cancelled: Cancelled) -> Record:
 
 def rl_answer(body: Any, cancelled: Cancelled) -> Record:
     """The best plan of every placement of an RL step."""
-    from shardplan.api.rl import checked, planned
+    from shardplan.api.rl import planned
+    from shardplan.rl.question import RlQuestion, checked_step
 
     asked = {"cluster": None} | body.stated()
-    step = {name: asked.pop(name) for name in described(RlForm) if name in asked}
-    return planned(asked, checked(step), reads_files=False, stop=cancelled).to_dict()
+    step, besides = (
+        {name: asked.pop(name) for name in described(form) if name in asked} for form in (RlForm, RlDecisionForm)
+    )
+    sizes = asked["num_accelerators"] if isinstance(asked.get("num_accelerators"), list) else ()
+    question = RlQuestion(record=asked, step=checked_step(step), reads_files=False, stop=cancelled)
+    return planned(question, besides=besides, sizes=sizes).to_dict()
 
 
 def _picked(body: Any) -> tuple[PlanFile, Estimate]:

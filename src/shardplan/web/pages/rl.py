@@ -1,4 +1,4 @@
-"""RL: a step of reinforcement learning, both pools planned. Its fields are those of ``RlForm``."""
+"""RL: a step of reinforcement learning, both pools planned, and decisions about it. Its fields are those of forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from shardplan.api.rl import RlAnswer, planned
 from shardplan.ask.questions import choices
-from shardplan.ask.rl_forms import RlForm
+from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import Described, dataclass, described
 from shardplan.decide.scale import checked_sizes
@@ -24,6 +24,7 @@ from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
+from shardplan.rl.question import RlQuestion as AskedQuestion
 from shardplan.rl.search import RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
 from shardplan.rl.transfer import transfer_methods
@@ -69,6 +70,8 @@ GENERATING: Final = FormField(
 SIZES: Final = FormField(OWN + "sizes", "Sizes", "Numbers of accelerators to compare, with commas", "none", ())
 FIXED: Final = FormField(OWN + "fix", "Lock", "By pool: train.pp=16,rollout.tp=32", "none", ())
 OTHERS: Final = ("generating", "sizes", "fix")
+FORMS: Final = {**described(RlForm), **described(RlDecisionForm)}
+"""The fields of both forms."""
 MOST_CHARACTERS: Final = 300
 USUAL: Final = re.compile(r"\s*Default: (.*)\.$")
 """The end of a field's text."""
@@ -77,7 +80,7 @@ USUAL: Final = re.compile(r"\s*Default: (.*)\.$")
 @cache
 def fields() -> tuple[tuple[FormField, ...], tuple[FormField, ...]]:
     """Those that most people set, and the others."""
-    known = described(RlForm)
+    known = FORMS
     others = [_field(each) for name, each in known.items() if name not in FIRST]
     place = next(at for at, each in enumerate(others) if each.name == OWN + "rollout_cluster")
     return tuple(_field(known[name]) for name in FIRST), (
@@ -137,7 +140,7 @@ class RlQuestion:
     async def of(cls, request: Request) -> RlQuestion:
         """From the address, and from the body where a model was uploaded."""
         given = dict(await given_in(request))
-        known = (*described(RlForm), *OTHERS)
+        known = (*FORMS, *OTHERS)
         values = {name: given.get(OWN + name, VALUES.get(name, "")).strip()[:MOST_CHARACTERS] for name in known}
         return cls(question=await question_of(request), values=values)
 
@@ -165,10 +168,10 @@ class RlQuestion:
                 else []
             )
 
-    def step(self) -> dict[str, Any]:
-        """The fields of ``RlForm`` that are given. Raises FieldError."""
+    def fields(self, form: type[Any]) -> dict[str, Any]:
+        """The fields of a form that are given. Raises FieldError."""
         found: dict[str, Any] = {}
-        for name in described(RlForm):
+        for name in described(form):
             text = self.values[name]
             if text:
                 with about_field(OWN + name):
@@ -191,19 +194,20 @@ def _value(name: str, text: str) -> Any:
     """The value that was typed. Raises InputError."""
     if name in NAMED:
         return named(NAMED[name], text)
-    if described(RlForm)[name].kind.base is bool:
+    if FORMS[name].kind.base is bool:
         return text in ("on", "yes", "true")
     if name in LISTS:
         return [each.strip() for each in text.split(LISTS[name]) if each.strip()]
-    return values_of(RlForm, {name: text})[name]
+    return values_of(RlForm if name in described(RlForm) else RlDecisionForm, {name: text})[name]
 
 
 def plan(asked: RlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
     """The best plan of every placement. Raises FieldError."""
-    step = asked.step()
+    step, besides = asked.fields(RlForm), asked.fields(RlDecisionForm)
     record, left = asked.record()
+    question = AskedQuestion(record=record, step=step, reads_files=False, stop=stop)
     try:
-        found = planned(record, step, counts=asked.sizes(), reads_files=False, progress=progress, stop=stop)
+        found = planned(question, besides=besides, sizes=asked.sizes(), progress=progress)
     except (FieldError, SearchStopped):
         raise
     except ShardplanError as error:
@@ -221,7 +225,7 @@ def _refusal(error: ShardplanError, asked: RlQuestion) -> FieldError:
 
 def _about(error: ShardplanError, asked: RlQuestion) -> str:
     """The field that an error speaks of: the first whose flag or name is in it."""
-    known = {name: each.flag for name, each in described(RlForm).items()}
+    known = {name: each.flag for name, each in FORMS.items()}
     flags = {**{flag: OWN + name for name, flag in known.items()}, "--fix": OWN + "fix", "--gpus": "gpus"}
     for text in (error.message, error.rule, error.hint):
         found = [(text.find(flag), name) for flag, name in flags.items() if flag in text]

@@ -19,6 +19,7 @@ from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.ranks import layout_of
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.planner.stopping import SearchStopped, Stop, check
@@ -29,7 +30,7 @@ from shardplan.reports.timeline.trace import trace_text
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
-from shardplan.web.figures import memory_figure, operators_figure, roofline_figure, traffic_figure
+from shardplan.web.figures import layout_figure, memory_figure, operators_figure, roofline_figure
 from shardplan.web.guard import policy
 from shardplan.web.pages import STEP as VIEW
 from shardplan.web.pages.form import question_context, title_of
@@ -61,7 +62,7 @@ def simulated_plan(found: PageAnswer, plan: Plan, schedule: str, stop: Stop) -> 
     return Simulated(simulated=made, estimate=estimate_plan(question, made.plan))
 
 
-def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
+def step_texts(shown: Simulated) -> dict[str, Any]:
     """What the template shows."""
     step, timeline, estimate = shown.simulated, shown.timeline, shown.estimate
     closed = step.closed_form_time
@@ -97,18 +98,12 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
             )
             for each in roofline.points
         ],
-        "traffic_figure": traffic_figure(estimate.communication),
-        "traffic": _traffic(estimate),
-        "tiers": [tier.name for tier in found.put.question.cluster.tiers],
+        "layout": layout_figure(layout_of(step.priced.question, estimate)),
     }
 
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _traffic(estimate: Estimate) -> list[tuple[str, list[str]]]:
-    return [(name, [format_bytes(each) for each in tiers.values()]) for name, tiers in estimate.communication.items()]
 
 
 VIRTUAL: Final = (None, 2, 1)
@@ -223,7 +218,7 @@ async def the_answer(request: Request) -> HTMLResponse:
         request,
         seen,
         "step",
-        lambda found, plan, stop: step_texts(simulated_plan(found, plan, seen.schedule, stop), found),
+        lambda found, plan, stop: step_texts(simulated_plan(found, plan, seen.schedule, stop)),
     )
     listed = [
         {
