@@ -127,7 +127,9 @@ async def moves(request: Request) -> HTMLResponse:
     """The single changes that would save most."""
     question = await question_of(request)
     reasons = await explained(request, question)
-    return fragment(request, "plan_moves.html", moves=[] if reasons is None else nearest_moves(reasons))
+    return fragment(
+        request, "plan_moves.html", question=question, moves=[] if reasons is None else nearest_moves(reasons)
+    )
 
 
 async def why(request: Request) -> HTMLResponse:
@@ -135,7 +137,7 @@ async def why(request: Request) -> HTMLResponse:
     question = await question_of(request)
     found, reasons = await asked(request, question), await explained(request, question)
     context = await answer(request, lambda stop: _reasons(question, found, reasons, stop), key=question.key("why"))
-    return fragment(request, "plan_why.html", **context)
+    return fragment(request, "plan_why.html", question=question, **context)
 
 
 def _reasons(
