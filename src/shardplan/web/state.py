@@ -212,8 +212,8 @@ class PageQuestion:
 
         own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
-            is_named = self.cluster or not self.accelerator
-            found = own or (cluster_of(named("cluster", self.cluster)) if is_named else None)
+            is_of_part = self.accelerator and not self.cluster
+            found = own or (None if is_of_part else cluster_of(named("cluster", self.cluster)))
         with about_field("accelerator"):
             if own and self.accelerator:
                 raise InputError(
@@ -221,7 +221,7 @@ class PageQuestion:
                     rule="another accelerator is put into a built-in cluster",
                     hint="leave the accelerator empty, or choose a built-in cluster",
                 )
-            if self.accelerator:
+            if self.accelerator or found is None:
                 found = self._of_accelerator(found)
         for name, text in self.sets.items():
             with about_field(SET + name):

@@ -218,7 +218,7 @@ ALIKE_BYTES: Final = 5e6
 
 def nearest_moves(reasons: Explanation) -> list[dict[str, str]]:
     """The changes of single fields that would save most time, or cost least, each with the plan that it comes to."""
-    found = {}
+    found: dict[str, tuple[str, Difference]] = {}
     for each in reasons.alternatives:
         known = [one for one in (each.alone, each.best) if one is not None]
         if known:
