@@ -17,7 +17,7 @@ from shardplan.base.files import DATA, shipped_document
 from shardplan.base.units import format_bytes
 from shardplan.calibrate.errors import Errors, errors_of, grouped
 from shardplan.reports.texts.answer import percent
-from shardplan.rl.accuracy import RlValidation, left_out, left_out_errors, validate_rl
+from shardplan.rl.accuracy import RlValidation, left_out, left_out_errors, seen_steps, validate_rl
 from shardplan.rl.measured import shipped_steps
 from shardplan.rl.memory import MeasuredMemory, measured_memory, with_one_length
 
@@ -32,6 +32,11 @@ terminal, and `shardplan validate rl-runs.csv` for a file with the columns of `d
 The error of a row is exp|ln(predicted / measured)| - 1. Constants of decoding and of the transfer of weights are fitted
 (`python -m shardplan.rl.fit`); nothing else of an RL step is. The values around which they are fitted were chosen by
 hand with these rows known, so that errors of rows from other teams can be larger.
+
+Expect this of a step of your own: errors as *with each family left out* where it runs with NeMo RL, the framework of
+all steps on which constants of decoding and bands rest, and larger ones with another. Leaving a family out shows what
+another model, size or release does to the error, and not what another team's software does. Bands of other frameworks,
+and of answers for which none is named, are therefore 1.3 times as wide (in logarithm).
 """
 PHASES = ("run", "training", "generation", "weights sent", "measured", "fullest, error")
 TRIALS = ("run", "micro-batch that ran", "failed", "full at", "with one length")
@@ -63,8 +68,10 @@ def _sections(found: RlValidation) -> Iterator[str]:
     if inside is not None:
         yield (
             f"{percent(inside.share)} of the {inside.n} measured times lie inside the band that the other families "
-            f"give (95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %."
+            f"give (95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %. "
+            f"By family: {_inside(found)}."
         )
+    yield _others(found)
     yield "## Parts of a step, with the shipped constants"
     yield "Whole steps of tiers A and A-; parts of all rows that state them."
     yield _table(found.parts().items())
@@ -80,6 +87,24 @@ def _sections(found: RlValidation) -> Iterator[str]:
     yield "## Rows without a price"
     groups = grouped(found.unpriced, lambda each: each.reason)
     yield "\n".join(f"- {len(rows)} ({rows[0].step.family}): {reason}" for reason, rows in groups.items())
+
+
+def _inside(found: RlValidation) -> str:
+    families = found.inside_by("family").items()
+    return ", ".join(
+        f"{round(each.share * each.n)} of {each.n} ({name})" for name, each in families if each is not None
+    )
+
+
+def _others(found: RlValidation) -> str:
+    """How far off the steps of frameworks are that no constant was fitted to."""
+    used = {row.step.software for row in seen_steps()}
+    errors = [
+        f"{each.step.id} ({each.step.software}, tier {each.step.tier}) {100 * math.expm1(each.error):+.0f} %"
+        for each in found.priced
+        if each.step.software not in used
+    ]
+    return f"Published steps of other frameworks that have a price: {', '.join(errors) or 'none'}; causes are below."
 
 
 def _transfers() -> Mapping[str, Errors]:

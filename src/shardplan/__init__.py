@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shardplan.api.questions import question
     from shardplan.api.resuming import ResumeAnswer, will_resume
     from shardplan.api.rl import RlAnswer, load_rl, rl
-    from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
+    from shardplan.api.rl_audits import RlAuditAnswer
     from shardplan.base.errors import (
         InputError,
         NotRunnableError,
@@ -119,7 +119,6 @@ __all__ = [
     "UnknownNameError",
     "WhatIfAnswer",
     "audit",
-    "audit_rl",
     "budget",
     "cluster_of_accelerator",
     "default_job",
@@ -154,7 +153,7 @@ _MODULES = {
     "base.errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.audits": ("AuditAnswer", "audit"),
-    "api.rl_audits": ("RlAuditAnswer", "audit_rl"),
+    "api.rl_audits": ("RlAuditAnswer",),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": (
         "FitAnswer",

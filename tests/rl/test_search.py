@@ -131,13 +131,6 @@ def test_wrong_steps_are_refused(question: dict[str, Any], step: dict[str, Any],
     assert named in f"{refused.value} {refused.value.rule} {refused.value.hint}"
 
 
-def test_a_layout_that_cannot_be_has_a_reason() -> None:
-    one = asked({"fix": {"rollout.tp": ["3"]}}, placement="colocated")
-    result = search_rl(one.task, one.searches)
-    assert result.best is None
-    assert "no layout" in result.refused["colocated"]
-
-
 def test_no_room_for_a_sequence_is_no_layout() -> None:
     one = asked()
     tight = replace(one.task.question.cluster.accelerator, memory_bytes=7e9)

@@ -57,9 +57,10 @@ def test_pools_of_their_own_and_what_was_measured(api: TestClient) -> None:
 
 
 def test_where_nothing_fits_the_answer_says_why(api: TestClient) -> None:
-    found = api.post("/api/rl", json={**QUESTION, **STEP, "fix": {"rollout.tp": 3}}).json()
+    asked = {**QUESTION, **STEP, "model": "deepseek-v3", "num_accelerators": 8, "placement": "colocated"}
+    found = api.post("/api/rl", json=asked).json()
     assert found["plans"] == []
-    assert "no layout of generation" in found["refused"]["in-turns"]
+    assert "fits in memory" in found["refused"]["colocated"]
 
 
 def test_lengths_are_numbers_or_texts(api: TestClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable
@@ -9,6 +10,7 @@ from shardplan.answers.rl import rl_document
 from shardplan.base.units import format_bytes
 from shardplan.launch.dialects.reading import Fact
 from shardplan.rl.launches.audit import RlAudit
+from shardplan.rl.observed import MeasuredPart
 
 Row = tuple[str, Fact]
 COLUMNS = (
@@ -19,9 +21,12 @@ COLUMNS = (
 )
 
 
-def rl_launch_document(found: RlAudit, *, is_whole: bool = False) -> AnswerDocument:
+def rl_launch_document(
+    found: RlAudit, observed: Sequence[MeasuredPart] = (), *, is_whole: bool = False
+) -> AnswerDocument:
     """The step of ``shardplan rl`` with the file's own plans, and what the file says. ``is_whole``: defaults too."""
-    step, facts, plan = rl_document(found.result, (), found.assumptions), found.launch.facts, found.plan
+    step = rl_document(found.result, (), found.assumptions, observed=observed)
+    facts, plan = found.launch.facts, found.plan
     rows = [row for row in facts.facts.items() if row[1].value is not None]
     said = [row for row in rows if is_whole or row[1].origin != "assumed"]
     parts = [*step.parts, Part("What the file says", [RowTable(said, COLUMNS)])]

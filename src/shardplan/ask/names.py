@@ -40,14 +40,25 @@ StackLike = Stack | str | None
 
 
 def model_of(model: ModelLike, *, reads_files: bool = True) -> ModelConfig:
-    """The model that is meant. Raises InputError."""
+    """The model that is meant; whoever reads files has that of a hub repository fetched. Raises InputError."""
     if isinstance(model, ModelConfig):
         return model
     if isinstance(model, str) and not reads_files:
         return load_model(shipped_name("model", model))
     if isinstance(model, str | os.PathLike | Mapping):
-        return load_model(model)
+        return _fetched(model)
     raise wrong("model", model, "a name, the path or the content of a config.json, or a ModelConfig", '"llama-3.1-70b"')
+
+
+def _fetched(model: str | os.PathLike[str] | Mapping[str, Any]) -> ModelConfig:
+    """The model; its ``config.json`` is fetched from the hub where it is of a repository that is nowhere here."""
+    from shardplan.inputs.readers.hub import NotFetchedError, fetch
+
+    try:
+        return load_model(model)
+    except NotFetchedError as missing:
+        fetch(missing.repository)
+    return load_model(model)
 
 
 def companions_of_job(given: object, *, reads_files: bool = True) -> tuple[object, GivenModels]:

@@ -134,7 +134,7 @@ class Job:
 
     sequence_length: int = field(
         metadata=about(
-            "Tokens per sequence: 8192, 8k. Default: the model's own, at most 8192.",
+            "Tokens per sequence: 8192, 8k. Default: at most 8192.",
             least=1,
             most=MOST_COUNT,
             is_length=True,
@@ -181,7 +181,7 @@ class Job:
     a layer (``0.3,0.2,0.3,0.2``, or ``0:0.6,3:0.4``; layers apart by semicolons)."""
     tokens: float | None = field(
         default=None,
-        metadata=about("Tokens to train on, for days and accelerator-hours: 15.6T.", least=0, most=1e18, is_count=True),
+        metadata=about("Tokens to train on, for days and money: 15.6T.", least=0, most=1e18, is_count=True),
     )
     """Tokens to train on in all; gives the time to train."""
     documents: tuple[int, ...] | None = field(
@@ -227,7 +227,7 @@ class Job:
         default=NONE,
         metadata=about(
             "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, "
-            "reward=path/config.json.",
+            "reward=MODEL.",
             metavar="ROLE=MODEL",
             is_rare=True,
         ),

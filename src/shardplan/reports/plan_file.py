@@ -224,6 +224,17 @@ def read_plan_file(path: Path | str) -> PlanFile:
         raise InputError(f"{label}: {error.message}", rule=error.rule, hint=error.hint) from None
 
 
+def is_plan_file(name: str) -> bool:
+    """Whether what may be a model or a plan file is the latter: a JSON file that has a schema, or cannot be read."""
+    path = Path(name)
+    if not name.lower().endswith(".json"):
+        return False
+    try:
+        return "schema" in parse_document(read_text(path, PLAN_FILE), label=name[:200], is_json=True)
+    except InputError:
+        return True  # the reader of plan files says why
+
+
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)

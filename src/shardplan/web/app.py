@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from shardplan.web.guard import BoundedBodies, NeedsToken, OwnSites, SafeHeaders, UnderPath
 from shardplan.web.json.routes import json_routes
-from shardplan.web.pages import FOLDER, static_path
+from shardplan.web.pages import FOLDERS, static_path
 from shardplan.web.problems import HANDLERS
 from shardplan.web.settings import ServerSettings, usual_workers
 from shardplan.web.workplace import Workplace, warm_up
@@ -46,7 +46,8 @@ def _routes(settings: ServerSettings) -> Iterator[BaseRoute]:
     if not settings.api_only:
         from shardplan.web.pages import PLOTLY
 
-        yield Mount(static_path(), StaticFiles(directory=FOLDER))
+        for start, folder in FOLDERS.items():
+            yield Mount(f"{static_path()}/{start}".rstrip("/"), StaticFiles(directory=folder))
         yield PLOTLY
 
 

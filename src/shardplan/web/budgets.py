@@ -11,12 +11,12 @@ from shardplan.decide import budget as budgets
 from shardplan.decide.budget import BudgetOption
 from shardplan.decide.operations import Operations
 from shardplan.decide.searching import Progress, Searches
-from shardplan.inputs.readers.typed import number, values_of, whole
+from shardplan.inputs.readers.typed import number, values_of
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import PALETTE, Axis, Panel, Series
 from shardplan.web.decisions import Shown, Values, link, listed, shown
 from shardplan.web.panels import panel_figure
-from shardplan.web.state import MOST_ACCELERATORS, PageQuestion, about_field, named
+from shardplan.web.state import PageQuestion, about_field, named
 
 OPERATIONS: Final = {
     "failure_rate": "Failures per 1,000 accelerators and day",
@@ -65,7 +65,7 @@ def _at_other_sizes(
         for factor in factors:
             found: budgets.ClusterBudget | None = own
             if factor != 1:
-                size = round(factor * whole(question.gpus, "gpus", most=MOST_ACCELERATORS))
+                size = round(factor * question.put().question.num_given)
                 found = _budget_or_none(question.with_values(gpus=str(size)), size, operations, stop)
             if found is not None and found.option is not None:
                 yield found.option
@@ -105,8 +105,7 @@ def _limits(question: PageQuestion, values: Values) -> budgets.Limits:
     """What limits the run: the accelerators of the question, or days, money or energy."""
     kind, text = values["budget_limit"], values["budget_value"]
     if kind == "gpus":
-        with about_field("gpus"):
-            return budgets.Limits(num_accelerators=whole(question.gpus, "gpus", most=MOST_ACCELERATORS))
+        return budgets.Limits(num_accelerators=question.put().question.num_given)
     with about_field("budget_value"):
         value = number(text, kind)
     limits: dict[str, Any] = {kind: value}

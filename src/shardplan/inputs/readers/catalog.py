@@ -303,7 +303,7 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
     is_repository = (
         what == "model"
         and text.count("/") == 1
-        and text[0] not in "./"
+        and text[0] not in "./~"
         and not text.endswith((".yaml", ".yml", ".json"))
     )
     if what == "model" and _is_folder(text):
@@ -313,11 +313,9 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
             hint="put the model's config.json there, or give a name: see `shardplan models`",
         )
     if is_repository:
-        return InputError(
-            f"model {text[:200]!r} is not built in, not a path, and not a repository in the local hub cache",
-            rule="the model is built in or a file",
-            hint=f"fetch its config.json (`hf download {shown} config.json`) and ask again, or see `shardplan models`",
-        )
+        from shardplan.inputs.readers.hub import NotFetchedError
+
+        return NotFetchedError(shown)
     if is_path:
         nearest = nearest_names(Path(text).name, known.values())
         return InputError(

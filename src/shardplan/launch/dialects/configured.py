@@ -30,6 +30,17 @@ OWN_TASKS: Final = re.compile(r"accelerate|deepspeed|zero\d|fsdp", re.IGNORECASE
 """Names of configurations that are read elsewhere."""
 
 
+def trains(launch: Launch) -> bool:
+    """Whether a line of a trainer's own command does not only convert, merge or evaluate."""
+    is_own = not (CONFIGURED | {"swift"}).isdisjoint(launch.launchers)
+    return not is_own or task_of(launch) not in NOT_TRAINING
+
+
+def task_of(launch: Launch) -> str:
+    """The first word of a line that is no option."""
+    return next((word.text or "" for word in launch.words if not word.shown.startswith("-")), "")
+
+
 def configuration_of(launch: Launch) -> Word | None:
     """The configuration that a line names, by an option or as a word of its own."""
     options = launch.parsed()
@@ -44,10 +55,14 @@ def configuration_of(launch: Launch) -> Word | None:
 
 def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The configuration of a line. Raises InputError where it names none that is at hand, or does not train."""
-    task = next((word.text or "" for word in launch.words if not word.shown.startswith("-")), "")
+    task = task_of(launch)
     if task in NOT_TRAINING:
         raise unread(ask.path, f"a line that does not train: {launch.program} {task}")
     word = configuration_of(launch)
+    inner = replace(ask, arguments=(), world=lambda facts: _world(facts, ask, script, launch))
+    if word is None and "llamafactory" in launch.launchers:
+        options = launch.parsed(fold=True)
+        return settings_facts(inner, Settings.of_options(options, fold=lambda name: name.replace("-", "_")))
     if word is None:
         raise unread(ask.path, f"a script that starts {launch.program} without a configuration that is decided")
     place = f"{word.file.rpartition('/')[2]}:{word.line}"
@@ -59,7 +74,6 @@ def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
         raise unread(
             ask.path, f"a script whose configuration {named.shown or name} is not at hand: give it too, or --root"
         )
-    inner = replace(ask, arguments=(), world=lambda facts: _world(facts, ask, script, launch))
     pairs = Settings.of_options({key.removeprefix("--"): each for key, each in launch.pairs().items()})
     facts = settings_facts(inner, pairs.over(Settings.of(document)))
     take_notes(facts, document)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from shardplan.answers.comparison import compare, comparison_document, sides_of
 from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
-from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
+from shardplan.ask.names import cluster_of, companions_of_job, model_of, profile_of, stack_of
 from shardplan.ask.questions import estimated, searched
 from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import InputError
@@ -128,6 +128,7 @@ def budget_answer(body: Any, cancelled: Cancelled) -> Record:
     asked |= {"model": model_of(asked["model"], reads_files=False), "stop": cancelled}
     asked |= {"stack": stack_of(asked.get("stack", USUAL), reads_files=False)}
     asked |= {"profile": profile_of(asked.get("profile"), reads_files=False)}
+    companions_of_job({**(asked.get("job") or {}), **asked}.get("companion"), reads_files=False)  # built-in ones alone
     return budget(asked.pop("model"), clusters, **asked).to_dict()
 
 

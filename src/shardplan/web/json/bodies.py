@@ -144,7 +144,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_NUM_ACCELERATORS)]
 TYPES: Final[dict[str, Any]] = {
     "name or content": Name | dict[str, Any],
     "yes or no": bool | Literal["yes", "no"],
-    "count": Count,
+    "count": Count | Annotated[str, Field(pattern=r"^[0-9]{1,8}x[0-9]{1,8}$")],
     "pools": Count
     | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\+[0-9]{1,9})?$")]
     | Annotated[list[Count], Field(min_length=1, max_length=MOST_SIDES)],

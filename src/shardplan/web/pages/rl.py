@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -24,7 +24,7 @@ from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
-from shardplan.rl.question import RlQuestion as AskedQuestion
+from shardplan.rl.question import RlQuestion
 from shardplan.rl.search import RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
 from shardplan.rl.transfer import transfer_methods
@@ -129,7 +129,7 @@ def suggested() -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RlQuestion:
+class PageRlQuestion:
     """What is asked."""
 
     question: PageQuestion
@@ -137,7 +137,7 @@ class RlQuestion:
     """What the page's own fields hold."""
 
     @classmethod
-    async def of(cls, request: Request) -> RlQuestion:
+    async def of(cls, request: Request) -> PageRlQuestion:
         """From the address, and from the body where a model was uploaded."""
         given = dict(await given_in(request))
         known = (*FORMS, *OTHERS)
@@ -201,11 +201,11 @@ def _value(name: str, text: str) -> Any:
     return values_of(RlForm if name in described(RlForm) else RlDecisionForm, {name: text})[name]
 
 
-def plan(asked: RlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
+def plan(asked: PageRlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
     """The best plan of every placement. Raises FieldError."""
     step, besides = asked.fields(RlForm), asked.fields(RlDecisionForm)
     record, left = asked.record()
-    question = AskedQuestion(record=record, step=step, reads_files=False, stop=stop)
+    question = RlQuestion(record=record, step=step, reads_files=False, stop=stop)
     try:
         found = planned(question, besides=besides, sizes=asked.sizes(), progress=progress)
     except (FieldError, SearchStopped):
@@ -216,28 +216,37 @@ def plan(asked: RlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
     return replace(found, assumptions=(*notes, *found.assumptions))
 
 
-def _refusal(error: ShardplanError, asked: RlQuestion) -> FieldError:
+def _refusal(error: ShardplanError, asked: PageRlQuestion) -> FieldError:
     """The error with its field, and with its rule unless that says what the message does."""
     found = FieldError(error, _about(error, asked))
+    found.settings = (*_settings(error.hint),)
     found.shows_rule = not isinstance(error, UnknownNameError)
     return found
 
 
-def _about(error: ShardplanError, asked: RlQuestion) -> str:
+def _settings(hint: str) -> Iterator[tuple[str, str]]:
+    """What a hint with flags says to set, as texts and settings of fields of the page."""
+    fields_by_flag = {each.flag: OWN + name for name, each in FORMS.items()} | {"--fix": FIXED.name, "--gpus": "gpus"}
+    for flag, value in re.findall(r"(--[a-z-]+) ([\w.,=-]*\w)(?!\+)", hint):
+        if flag in fields_by_flag and (flag != "--fix" or "=" in value) and (flag != "--gpus" or value.isdecimal()):
+            yield value if flag == "--fix" else f"{flag[2:]} {value}", f"{fields_by_flag[flag]}={value}"
+
+
+def _about(error: ShardplanError, asked: PageRlQuestion) -> str:
     """The field that an error speaks of: the first whose flag or name is in it."""
     known = {name: each.flag for name, each in FORMS.items()}
     flags = {**{flag: OWN + name for name, flag in known.items()}, "--fix": OWN + "fix", "--gpus": "gpus"}
-    for text in (error.message, error.rule, error.hint):
+    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
+    for text in () if locks else (error.message, error.rule, error.hint):
         found = [(text.find(flag), name) for flag, name in flags.items() if flag in text]
         if found:
             return min(found)[1]
-    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
     own = locks[0] if locks else blamed(error, (*known, *asked.question.job))
     others = OWN + "change" if asked.values["change"] else blamed(error, ("gpus", "model"))
     return OWN + own if own in known else own or others
 
 
-def answer_of(asked: RlQuestion, stop: Stop, progress: Progress) -> Shown:
+def answer_of(asked: PageRlQuestion, stop: Stop, progress: Progress) -> Shown:
     """What the template shows."""
     found = plan(asked, stop, progress)
     document = found.document()
@@ -262,7 +271,7 @@ def trainer_address(question: PageQuestion, best: RlPlan) -> str:
 
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
-    asked = await RlQuestion.of(request)
+    asked = await PageRlQuestion.of(request)
     first, others = fields()
     return await page(
         request,
@@ -280,7 +289,7 @@ async def whole(request: Request) -> HTMLResponse:
 
 async def the_answer(request: Request) -> HTMLResponse:
     """The answer alone."""
-    asked, noted = await RlQuestion.of(request), await noting(request)
+    asked, noted = await PageRlQuestion.of(request), await noting(request)
     key = asked.question.key("rl", *sorted(asked.values.items()))
     found = await answered(request, lambda stop: answer_of(asked, stop, noted.progress), key=key, patience=PATIENCE)
     noted.end()
