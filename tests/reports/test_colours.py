@@ -12,13 +12,13 @@ from shardplan.estimation.parts.terms import MEMORY, TERMS
 from shardplan.reports.timeline.bars import MEMORY_HUES
 
 STYLE = (DATA.parent / "web" / "static" / "style.css").read_text()
+TONES = [*(term.tone for term in TERMS.values()), *(part.tone for part in MEMORY.values())]
 SAME = {"optimizer", "companion"}
 """What a step and a memory have of the same."""
 
 
 def test_no_two_terms_share_a_colour() -> None:
-    tones = Counter(term.tone for term in (*TERMS.values(), *MEMORY.values()))
-    shared = {tone for tone, number in tones.items() if number > 1}
+    shared = {tone for tone, number in Counter(TONES).items() if number > 1}
     assert shared == {MEMORY[name].tone for name in SAME}
     assert all(TERMS[name].tone == MEMORY[name].tone for name in SAME)
 
@@ -28,8 +28,7 @@ def test_every_tone_has_a_colour_of_its_own_in_both_schemes(scheme: int) -> None
     found = re.findall(r"--([cm]\d+(?:-soft)?): (#[0-9a-f]{6});", STYLE)
     half = len(found) // 2
     colours = dict(found[scheme * half : (scheme + 1) * half])
-    tones = {re.sub(r"^t", "c", term.tone) for term in (*TERMS.values(), *MEMORY.values())}
-    assert tones <= colours.keys()
+    assert {re.sub(r"^t", "c", tone) for tone in TONES} <= colours.keys()
     assert len(set(colours.values())) == len(colours)
 
 
