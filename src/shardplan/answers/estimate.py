@@ -40,6 +40,7 @@ from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
     note_sentence,
+    percent,
     rates_text,
     run_text,
     sentence,
@@ -215,7 +216,7 @@ def _alive_columns(stage: int, rows: Sequence[Alive]) -> list[Column]:
         Column("one_bytes", "of one", lambda row: row.one, format_bytes, rank=2),
         Column("copies", "copies", lambda row: row.copies, lambda copies: f"{copies:.4g}", rank=2),
         Column("bytes", "together", lambda row: row.num_bytes, format_bytes),
-        Column("share", "share", lambda row: row.num_bytes / whole, lambda share: f"{share:.1%}"),
+        Column("share", "share", lambda row: row.num_bytes / whole, percent),
     ]
 
 

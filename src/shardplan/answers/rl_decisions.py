@@ -11,6 +11,7 @@ from shardplan.answers.plans import asked_record, rounded, whole_percent
 from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_head, split, task_record, title
 from shardplan.base.units import format_count, format_time
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
+from shardplan.reports.texts.answer import signed_percent
 from shardplan.rl.asked import AskedRl
 from shardplan.rl.decisions import (
     RlBudget,
@@ -71,7 +72,7 @@ STEP: Final = (
     Column("num_rollout", None, of_best(lambda plan: plan.num_rollout)),
     Column("", "accelerators", of_best(split), is_text=True),
     Column("step_time_s", "step", of_best(lambda plan: plan.step_time), format_time),
-    Column("change", "change", lambda variant: variant.change, "{:+.0%}".format),
+    Column("change", "change", lambda variant: variant.change, lambda change: signed_percent(change, 0)),
     Column("generation_s", "generation", of_best(phase_time("generation")), format_time, rank=2),
     Column("training_s", "training", of_best(phase_time("update")), format_time, rank=2),
     Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), rounded, rank=1),

@@ -30,7 +30,9 @@ from shardplan.reports.recommendation import DEGREES, against_text, listed_plans
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
+    money_text,
     percent,
+    price_text,
     question_parts,
     question_title,
     run_text,
@@ -158,15 +160,15 @@ def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
     if time is None or tokens is None:
         return None
     low, high = (time * end / estimate.step_time for end in (estimate.step_time_p10, estimate.step_time_p90))
-    money, price, source = estimate.money, asked.cluster.accelerator_price, first_source(asked.cluster)
+    money, source = estimate.money, first_source(asked.cluster)
     told = "" if source == GIVEN_BY_USER else f", {source}"
     return {
         "time": format_time(time),
         "band": f"{format_time(low)} to {format_time(high)}",
         "tokens": format_count(tokens),
         "hours": format_count(round(time / 3600 * asked.num_given)),
-        "money": "" if money is None else f"USD {format_count(round(money))}",
-        "price": f"USD {price:,.2f} per accelerator-hour{told}" if money else "",
+        "money": "" if money is None else money_text(money),
+        "price": f"{price_text(asked.cluster)} an accelerator-hour{told}" if money else "",
     }
 
 
