@@ -9,9 +9,9 @@ from shardplan.answers.decisions.scale import pays_line
 from shardplan.answers.document import AnswerDocument, Bar, Block, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, rounded, whole_percent
 from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_head, split, task_record, title
-from shardplan.base.units import format_count, format_time
+from shardplan.base.units import format_time
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
-from shardplan.reports.texts.answer import signed_percent
+from shardplan.reports.texts.answer import money_text, signed_percent
 from shardplan.rl.asked import AskedRl
 from shardplan.rl.decisions import (
     RlBudget,
@@ -212,7 +212,7 @@ def _run_lines(found: RlBudget, run: RlRun | None) -> list[Block]:
     """The run that meets the limits, or what comes nearest."""
     if run is None:
         return [Line("No size has a plan that fits.", "Too big", "bad")]
-    cost = "" if run.money is None else f" for {format_count(run.money)} USD"
+    cost = "" if run.money is None else f" for {money_text(run.money)}"
     text = f"{run.steps:,} steps on {run.num_accelerators:,} accelerators: {run.days:,.3g} days{cost}"
     if found.best is None:
         return [Line(f"No size that was looked at is within the limits. Nearest: {text}.", "Run", "bad")]
