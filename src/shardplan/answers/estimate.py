@@ -22,9 +22,9 @@ from shardplan.answers.document import (
     Tone,
 )
 from shardplan.answers.layout import layout_parts, layout_record
-from shardplan.answers.observed import observed_part, observed_records
+from shardplan.answers.parts.observed import observed_part, observed_records
+from shardplan.answers.parts.stages import stages_parts, truth_record
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
-from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_time
@@ -47,7 +47,7 @@ from shardplan.reports.texts.answer import (
     training_text,
 )
 from shardplan.reports.texts.plan import plan_flags, variant_flag
-from shardplan.reports.truth import WORDS, Truth, truth_of
+from shardplan.reports.truth import WORDS, TruthLine, truth_of
 
 if TYPE_CHECKING:
     from shardplan.estimation.parts.alive import Alive
@@ -121,7 +121,7 @@ def _record(question: Question, estimate: Estimate, alive: Part | None, layout: 
 
 
 def verdict(
-    question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "", truth: Truth | None = None
+    question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "", truth: TruthLine | None = None
 ) -> list[Block]:
     """Whether it fits and how fast it is, how sure that is, and which plan it is.
 
@@ -146,7 +146,7 @@ def verdict(
     ]
 
 
-def truth_line(truth: Truth) -> Line:
+def truth_line(truth: TruthLine) -> Line:
     """How far the step time can be trusted; in amber where near runs lie outside the band, or none is comparable."""
     is_doubted = truth.sureness != "sure"
     return Line(

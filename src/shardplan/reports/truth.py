@@ -30,7 +30,7 @@ FAR_OUT: Final = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Truth:
+class TruthLine:
     """What is known about how far a step time can be trusted."""
 
     estimate: Estimate
@@ -98,9 +98,9 @@ class Truth:
         }
 
 
-def truth_of(question: Question, estimate: Estimate) -> Truth:
+def truth_of(question: Question, estimate: Estimate) -> TruthLine:
     """The line for an estimate."""
-    return Truth(estimate=estimate, simulation=simulation_of(question, estimate.plan))
+    return TruthLine(estimate=estimate, simulation=simulation_of(question, estimate.plan))
 
 
 def simulation_of(question: Question, plan: Plan) -> SimulatedPlan | None:

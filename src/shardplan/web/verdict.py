@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from shardplan.answers.document import Column, plain_text
+from shardplan.answers.parts.stages import stages_parts
 from shardplan.answers.plans import doubt_lines
-from shardplan.answers.stages import stages_parts
 from shardplan.ask.forms import LISTED
 from shardplan.base.errors import ShardplanError
 from shardplan.base.units import format_bytes, format_count, format_time
@@ -48,7 +48,7 @@ from shardplan.reports.texts.plan import (
     short_recompute,
     short_sharding,
 )
-from shardplan.reports.truth import WORDS, Truth
+from shardplan.reports.truth import WORDS, TruthLine
 from shardplan.web.answered import PageAnswer
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
@@ -106,7 +106,7 @@ class Chip(NamedTuple):
     is_locked: bool
 
 
-def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str, Any]:
+def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict[str, Any]:
     """Everything that the first panel shows of an estimate, whose line on how sure it is is ``truth``."""
     estimate = truth.estimate
     asked = found.put.question
@@ -137,7 +137,7 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str
     }
 
 
-def truth_shown(truth: Truth) -> dict[str, Any]:
+def truth_shown(truth: TruthLine) -> dict[str, Any]:
     """The line on how sure a step time is, and whether it is amber."""
     return {"word": WORDS[truth.sureness], "text": truth.text, "is_doubted": truth.sureness != "sure"}
 
