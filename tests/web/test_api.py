@@ -194,7 +194,7 @@ def test_a_companion_is_no_file_of_the_server(api: TestClient, tmp_path: Path, f
     asked: dict[str, Any] = QUESTION | {"job": job}
     run: dict[str, Any] = {"model": "llama-3.1-8b", "clusters": ["dgx-h100"], "num_accelerators": 16}
     run["job"] = job | {"tokens": 1e9}
-    step = {"prompts": 8, "samples": 8, "response_tokens": "mean=1k,max=2k"}
+    step: dict[str, Any] = {"prompts": 8, "samples": 8, "response_tokens": "mean=1k,max=2k"}
     errors = [
         _refused(api, "plan", **asked),
         _refused(api, "estimate", **asked, plan={}),

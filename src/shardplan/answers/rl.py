@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shardplan.answers.document import (
@@ -17,14 +17,16 @@ from shardplan.answers.document import (
 )
 from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
 from shardplan.base.units import format_bytes, format_time
-from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
+from shardplan.plotting.chart import GREY, IDLE, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence, signed_percent
 from shardplan.rl.accuracy import band_of, nearest
+from shardplan.rl.memory import PhaseMemory, phase_memory
 from shardplan.rl.observed import MeasuredPart
 from shardplan.rl.question import RlQuestion, inputs_of
 from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
 from shardplan.rl.task import PLACEMENTS, RlTask
+from shardplan.rl.transfer import engine_facts
 
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("generation", PALETTE[0]),
@@ -36,6 +38,10 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "switch": ("sleep and wake", GREY),
 }
 """Name and colour of every phase."""
+
+
+LEAST_WAIT: Final = 0.002
+"""Share of a step from which a wait is drawn."""
 
 
 def title(placement: str) -> str:
@@ -131,12 +137,17 @@ def rl_document(
             "moves": [plain_move(each) for each in result.moves],
             **{key: value for each in decisions for key, value in each.record.items()},
             "observed": RowTable(observed, OBSERVED),
+            "memory_by_phase_bytes": None if best is None else _plain_memory(memory_by_phase(result.task, best)),
             "nearest": [] if best is None else [each.text for each in nearest(best)],
             "plans": table,
         },
         chart=lambda: rl_chart(result),
         is_yes=best is not None,
     )
+
+
+def _plain_memory(phases: PhaseMemory | None) -> dict[str, float] | None:
+    return None if phases is None else phases._asdict()
 
 
 def plain_move(move: Move) -> dict[str, Any]:
@@ -244,11 +255,7 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
             [
                 Line(plan_text(best.trained.estimate), "Plan", "strong"),
                 Line(_packing(task, best), "Packed"),
-                Line(
-                    f"{format_bytes(best.trainer_memory)} of {format_bytes(best.usable_memory)} usable"
-                    + (", with the sleeping engine" if best.cycle.shares_pool else ""),
-                    "Memory",
-                ),
+                Line(_memory(task, best), "Memory"),
             ],
         ),
         Part(
@@ -263,6 +270,24 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
         ),
         _measured(best),
     ]
+
+
+def memory_by_phase(task: RlTask, best: RlPlan) -> PhaseMemory | None:
+    """Of accelerators that both share; None where each pool has its own."""
+    stay = {"states_stay": task.states_stay, "engine_stays": task.engine_stays}
+    if not best.cycle.shares_pool:
+        return None
+    return phase_memory(best.trained.priced, best.pool.engine, best.pool.memory, engine_facts(task.engine), **stay)
+
+
+def _memory(task: RlTask, best: RlPlan) -> str:
+    """Of the trainer's accelerators; where the engine is on them, in each phase."""
+    usable, phases = f"of {format_bytes(best.usable_memory)} usable", memory_by_phase(task, best)
+    if phases is None:
+        return f"{format_bytes(best.trainer_memory)} {usable}"
+    training, generation, transfer = map(format_bytes, phases)
+    engine = "the engine awake" if task.engine_stays else "the engine asleep"
+    return f"{training} {usable}, with {engine}; in generation {generation}, while weights are sent {transfer}"
 
 
 def _measured(best: RlPlan) -> Part:
@@ -311,7 +336,7 @@ def _observed_parts(observed: Sequence[MeasuredPart]) -> list[Part]:
 def rl_chart(result: RlResult) -> Chart:
     """When every phase runs in a step of every placement, on each pool."""
     return phases_chart(
-        [(title(plan.placement), plan) for plan in result.plans],
+        [(plan.placement, plan) for plan in result.plans],
         f"{result.task.question.model.name}: an RL step by placement",
     )
 
@@ -334,8 +359,8 @@ def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
     panel = Panel(
         title="phases of a step",
         x=Axis(title="", scale="names"),
-        y=Axis(title="[s]"),
-        series=tuple(map(series, shown)),
+        y=Axis(title="seconds"),
+        series=(*map(series, shown), *_waits(placed)),
         is_horizontal=True,
         is_stacked=True,
     )
@@ -349,7 +374,23 @@ def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
     )
 
 
+def _waits(placed: Sequence[tuple[str, Phase, RlPlan]]) -> Iterator[Series]:
+    """When a pool waits for the other: the first time of every row, then the second."""
+    steps = {row: plan.step_time for row, _, plan in placed}
+    found: dict[str, list[tuple[float, float]]] = {row: [] for row in steps}
+    free = dict.fromkeys(steps, 0.0)
+    spans = [(plan.cycle.ends[phase.key] - phase.time, phase.time, row) for row, phase, plan in placed]
+    for start, time, row in [*sorted(spans), *((step, 0.0, row) for row, step in steps.items())]:
+        if start - free[row] > LEAST_WAIT * steps[row]:
+            found[row].append((free[row], start - free[row]))
+        free[row] = max(free[row], start + time)
+    for number in range(max(map(len, found.values()), default=0)):
+        waits = [(each[number : number + 1] or [(0.0, 0.0)])[0] for each in found.values()]
+        starts, times = zip(*waits, strict=True)
+        yield Series(name="waits", x=[*found], y=times, starts=starts, kind="bars", colour=IDLE)
+
+
 def _row(name: str, plan: RlPlan, phase: Phase) -> str:
     """On which accelerators a phase runs."""
     where = "all" if plan.cycle.shares_pool else "generation" if phase.pool == "rollout" else "trainer"
-    return f"{name}: {where}"
+    return f"{name}:\n{where}"

@@ -389,7 +389,7 @@ def replicas_of(task: RlTask, num_rollout: int, pp: int, most: int) -> Iterator[
     for tp in (fixed["tp"],) if "tp" in fixed else [each for each in TENSOR_DEGREES if each <= most]:
         if num_rollout % (tp * pp) or num_rollout // (tp * pp) > task.answers.num_answers:
             continue
-        if not _shares_evenly(setting, tp):
+        if not shares_evenly(setting, tp):
             continue
         whole = [1] if tp == 1 or not model.is_moe else [1, tp]
         for ep in (fixed["ep"],) if "ep" in fixed else whole:
@@ -397,7 +397,7 @@ def replicas_of(task: RlTask, num_rollout: int, pp: int, most: int) -> Iterator[
                 yield Replica(tp=tp, pp=pp, ep=ep)
 
 
-def _shares_evenly(setting: Setting, tp: int) -> bool:
+def shares_evenly(setting: Setting, tp: int) -> bool:
     """Whether engines run this degree: heads and widths divide, and key-value heads divide or are repeated."""
     whole = all(number % tp == 0 for number in (*setting.heads, *setting.widths))
     return whole and all(number % tp == 0 or tp % number == 0 for number in setting.kv_heads)

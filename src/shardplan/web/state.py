@@ -120,6 +120,8 @@ class FieldError(InputError):
         self.offered = error.hint
         """The hint with flags of the command line, from which a page makes changes."""
         self.is_refusal = isinstance(error, NotRunnableError)
+        self.settings: tuple[tuple[str, str], ...] | None = None
+        """What mends it, as texts and settings of fields, where these are not those of the Plan page."""
         self.shows_rule = False
         """Whether the rule says more than the message."""
 

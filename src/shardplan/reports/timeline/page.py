@@ -215,7 +215,7 @@ def tokens(theme: str) -> dict[str, str]:
     return {TOKENS.get(name, name): colour for name, colour in PAGES[theme]._asdict().items()}
 
 
-TOKENS: Final = {"paper": "panel", "faint": "quiet", "track": "raised", "focus": "accent"}
+TOKENS: Final = {"paper": "panel", "faint": "quiet", "focus": "accent"}
 
 
 def _colours() -> str:

@@ -172,6 +172,8 @@ def fixes(error: ShardplanError) -> list[tuple[str, str]]:
     words = [word for word in WORD.findall(error.hint) if word in _names_of_field(error.field)]
     words = words or WORD.findall(error.hint.partition("one of ")[2])
     named = [(word, f"{error.field}={word}") for word in words if error.field]
+    if error.settings is not None:
+        return [*dict.fromkeys((*named, *error.settings))][:MOST_FIXES]
     usual = PageQuestion().pairs()
     pairs = [pair for pair in changed(PageQuestion(), error.offered).pairs() if pair not in usual]
     counted = [(f"{_words(name)} {value}", f"{name}={value}") for name, value in pairs if value[:1].isdigit()]

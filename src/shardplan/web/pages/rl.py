@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -13,16 +13,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
+from shardplan.answers.plans import rounded, whole_percent
 from shardplan.api.rl import RlAnswer, planned
 from shardplan.ask.questions import choices
 from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import Described, dataclass, described
+from shardplan.base.units import format_time
 from shardplan.decide.scale import checked_sizes
 from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
+from shardplan.rl.accuracy import band_of
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
 from shardplan.rl.question import RlQuestion
 from shardplan.rl.search import RlPlan
@@ -219,19 +222,28 @@ def plan(asked: PageRlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
 def _refusal(error: ShardplanError, asked: PageRlQuestion) -> FieldError:
     """The error with its field, and with its rule unless that says what the message does."""
     found = FieldError(error, _about(error, asked))
+    found.settings = (*_settings(error.hint),)
     found.shows_rule = not isinstance(error, UnknownNameError)
     return found
+
+
+def _settings(hint: str) -> Iterator[tuple[str, str]]:
+    """What a hint with flags says to set, as texts and settings of fields of the page."""
+    fields_by_flag = {each.flag: OWN + name for name, each in FORMS.items()} | {"--fix": FIXED.name, "--gpus": "gpus"}
+    for flag, value in re.findall(r"(--[a-z-]+) ([\w.,=-]*\w)(?!\+)", hint):
+        if flag in fields_by_flag and (flag != "--fix" or "=" in value) and (flag != "--gpus" or value.isdecimal()):
+            yield value if flag == "--fix" else f"{flag[2:]} {value}", f"{fields_by_flag[flag]}={value}"
 
 
 def _about(error: ShardplanError, asked: PageRlQuestion) -> str:
     """The field that an error speaks of: the first whose flag or name is in it."""
     known = {name: each.flag for name, each in FORMS.items()}
     flags = {**{flag: OWN + name for name, flag in known.items()}, "--fix": OWN + "fix", "--gpus": "gpus"}
-    for text in (error.message, error.rule, error.hint):
+    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
+    for text in () if locks else (error.message, error.rule, error.hint):
         found = [(text.find(flag), name) for flag, name in flags.items() if flag in text]
         if found:
             return min(found)[1]
-    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
     own = locks[0] if locks else blamed(error, (*known, *asked.question.job))
     others = OWN + "change" if asked.values["change"] else blamed(error, ("gpus", "model"))
     return OWN + own if own in known else own or others
@@ -243,7 +255,35 @@ def answer_of(asked: PageRlQuestion, stop: Stop, progress: Progress) -> Shown:
     document = found.document()
     best = found.best
     link = "" if best is None else trainer_address(asked.question, best)
-    return {**shown(document), "title": document.head[0].words, "subject": document.head[1:], "link": link}
+    more = {"tiles": [] if best is None else tiles_of(best), "moves": [*_moves(asked, found)], "link": link}
+    return {**shown(document), "title": document.head[0].words, "subject": document.head[1:], **more}
+
+
+def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
+    """What matters most of a step: name, value and note."""
+    cycle, band = plan.cycle, band_of(plan)
+    span = f"{format_time(plan.step_time * band.low)} to {format_time(plan.step_time * band.high)}"
+    if cycle.shares_pool:
+        share = cycle.time_of("generation") / plan.step_time
+        pools = [("Generation", whole_percent(share), "of the step, then all train")]
+    else:
+        pools = [
+            ("Trainer waits", whole_percent(cycle.idle("trainer")), f"of the step, on {plan.num_train:,}"),
+            ("Generation waits", whole_percent(cycle.idle("rollout")), f"of the step, on {plan.num_rollout:,}"),
+        ]
+    rate = ("Throughput", rounded(plan.tokens_per_second), "tokens per second")
+    return [("Step", format_time(plan.step_time), span), rate, *pools]
+
+
+def _moves(asked: PageRlQuestion, found: RlAnswer) -> Iterator[tuple[str, str, str, str]]:
+    """A node moved to the other pool, each way: the split, its step, the change and the page of it."""
+    for move in found.moves:
+        question = asked.question.with_values(gpus=str(move.num_train))
+        values = {**asked.values, "generating": str(move.num_rollout), "sizes": ""}
+        change = move.step_time / found.plans[0].step_time - 1
+        split = f"{move.num_train:,} + {move.num_rollout:,}"
+        there = PageRlQuestion(question=question, values=values).address()
+        yield split, format_time(move.step_time), f"{change:+.0%}", there
 
 
 def trainer_address(question: PageQuestion, best: RlPlan) -> str:
