@@ -18,7 +18,7 @@ from shardplan.answers.document import (
 from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
 from shardplan.base.units import format_bytes, format_time
 from shardplan.plotting.chart import GREY, IDLE, PALETTE, Axis, Chart, Panel, Series
-from shardplan.reports.texts.answer import sentence
+from shardplan.reports.texts.answer import sentence, signed_percent
 from shardplan.rl.accuracy import band_of, nearest
 from shardplan.rl.memory import PhaseMemory, phase_memory
 from shardplan.rl.observed import MeasuredPart
@@ -239,7 +239,7 @@ def _move(other: Move, best: RlPlan) -> str:
     """A node moved from one pool to the other."""
     moved = other.num_train - best.num_train
     change = other.step_time / best.step_time - 1
-    return f"{abs(moved):,} more for {'the trainer' if moved > 0 else 'generation'}: {100 * change:+.0f} %"
+    return f"{abs(moved):,} more for {'the trainer' if moved > 0 else 'generation'}: {signed_percent(change, 0)}"
 
 
 def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:

@@ -9,9 +9,10 @@ from shardplan.answers.decisions.scale import pays_line
 from shardplan.answers.document import AnswerDocument, Bar, Block, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, rounded, whole_percent
 from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_head, split, task_record, title
-from shardplan.base.units import format_count, format_time
+from shardplan.base.units import format_time
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
+from shardplan.reports.texts.answer import money_text, signed_percent
 from shardplan.rl.asked import AskedRl
 from shardplan.rl.decisions import (
     RlBudget,
@@ -72,7 +73,7 @@ STEP: Final = (
     Column("num_rollout", None, of_best(lambda plan: plan.num_rollout)),
     Column("", "accelerators", of_best(split), is_text=True),
     Column("step_time_s", "step", of_best(lambda plan: plan.step_time), format_time),
-    Column("change", "change", lambda variant: variant.change, "{:+.0%}".format),
+    Column("change", "change", lambda variant: variant.change, lambda change: signed_percent(change, 0)),
     Column("generation_s", "generation", of_best(phase_time("generation")), format_time, rank=2),
     Column("training_s", "training", of_best(phase_time("update")), format_time, rank=2),
     Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), rounded, rank=1),
@@ -211,7 +212,7 @@ def _run_lines(found: RlBudget, run: RlRun | None) -> list[Block]:
     """The run that meets the limits, or what comes nearest."""
     if run is None:
         return [Line("No size has a plan that fits.", "Too big", "bad")]
-    cost = "" if run.money is None else f" for {format_count(run.money)} USD"
+    cost = "" if run.money is None else f" for {money_text(run.money)}"
     text = f"{run.steps:,} steps on {run.num_accelerators:,} accelerators: {format_time(run.wall_time)}{cost}"
     if found.best is None:
         return [Line(f"No size that was looked at is within the limits. Nearest: {text}.", "Run", "bad")]

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from shardplan.answers.document import Column, plain_text
+from shardplan.answers.parts.stages import stages_parts
 from shardplan.answers.plans import doubt_lines
-from shardplan.answers.stages import stages_parts
 from shardplan.ask.forms import LISTED
 from shardplan.base.errors import ShardplanError
 from shardplan.base.units import format_bytes, format_count, format_time
@@ -29,7 +29,9 @@ from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
+    money_text,
     percent,
+    price_text,
     question_parts,
     question_title,
     run_text,
@@ -45,7 +47,7 @@ from shardplan.reports.texts.plan import (
     short_recompute,
     short_sharding,
 )
-from shardplan.reports.truth import WORDS, Truth
+from shardplan.reports.truth import WORDS, TruthLine
 from shardplan.web.answered import PageAnswer
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
@@ -103,7 +105,7 @@ class Chip(NamedTuple):
     is_locked: bool
 
 
-def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str, Any]:
+def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict[str, Any]:
     """Everything that the first panel shows of an estimate, whose line on how sure it is is ``truth``."""
     estimate = truth.estimate
     asked = found.put.question
@@ -134,7 +136,7 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str
     }
 
 
-def truth_shown(truth: Truth) -> dict[str, Any]:
+def truth_shown(truth: TruthLine) -> dict[str, Any]:
     """The line on how sure a step time is, and whether it is amber."""
     return {"word": WORDS[truth.sureness], "text": truth.text, "is_doubted": truth.sureness != "sure"}
 
@@ -165,15 +167,15 @@ def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
     if time is None or tokens is None:
         return None
     low, high = (time * end / estimate.step_time for end in (estimate.step_time_p10, estimate.step_time_p90))
-    money, price, source = estimate.money, asked.cluster.accelerator_price, first_source(asked.cluster)
+    money, source = estimate.money, first_source(asked.cluster)
     told = "" if source == GIVEN_BY_USER else f", {source}"
     return {
         "time": format_time(time),
         "band": f"{format_time(low)} to {format_time(high)}",
         "tokens": format_count(tokens),
         "hours": format_count(round(time / 3600 * asked.num_given)),
-        "money": "" if money is None else f"USD {format_count(round(money))}",
-        "price": f"USD {price:,.2f} per accelerator-hour{told}" if money else "",
+        "money": "" if money is None else money_text(money),
+        "price": f"{price_text(asked.cluster)} an accelerator-hour{told}" if money else "",
     }
 
 

@@ -80,7 +80,7 @@ HUES: Final = (
     Hue("backward pass", "#f0a030", "#e99a33"),
     Hue("input gradient", "#f0a030", "#e99a33"),
     Hue("weight gradient", "#3f9c7c", "#3fa886"),
-    Hue("transfer between ranks", "#8d5fa8", "#bb92d8"),
+    Hue("transfer between stages", "#8d5fa8", "#bb92d8"),
     Hue("exchange of states", "#b0457b", "#e583b3"),
     Hue("optimizer", "#59636e", "#aab5c0"),
     Hue("fixed time and stragglers", "#a3adb7", "#6d7883"),
