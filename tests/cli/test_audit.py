@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -121,8 +122,10 @@ def test_python(script: Path) -> None:
 
 
 def test_the_plan_has_its_degrees_first(script: Path) -> None:
-    text = unwrapped(run("audit", script, "--cluster", "dgx-h100").stdout)
+    """As the file states it where nothing can be priced; else once, as it is priced."""
+    text = unwrapped(run("audit", script).stdout)
     assert text.index("tp 4, cp 1, pp 2") < text.index("micro batch size 1, sequence parallel on, sharding zero1")
+    assert len(re.findall(r"^Plan ", run("audit", script, "--cluster", "dgx-h100").stdout, re.MULTILINE)) == 1
 
 
 def test_what_is_needed_is_together_by_what_decides_it(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_the_page_on_output_names_no_other_key(tmp_path: Path) -> None:
     idle = answer("plan", *IDLE)
     assert idle["num_idle"] > 0
     known = set(answer("plan", *SMALL, *FEW, "--simulate-top", "3")) | set(idle)
-    known |= set(answer("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--stage", 0))
+    known |= set(answer("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--stage", 0, "--layout"))
     (tmp_path / "config.json").write_bytes((DATA / "models" / "llama-3.2-1b.json").read_bytes())
     known |= set(answer("estimate", *SMALL, "--companion", f"reference={tmp_path}"))
     table = OUTPUT.split("## Plan file")[1].split("### One element")[0]

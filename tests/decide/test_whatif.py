@@ -12,6 +12,7 @@ from tests.cli.commands import answer, run
 from tests.few import few
 
 import shardplan
+from shardplan.answers.decisions.whatif import whatif_chart
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.decide.whatif import CHANGEABLE, changed
 
@@ -90,6 +91,18 @@ def test_a_multiple_of_what_is_there(before: shardplan.SearchAnswer, name: str, 
 def test_a_multiple_of_what_has_no_such_number_is_refused(before: shardplan.SearchAnswer, name: str, text: str) -> None:
     with pytest.raises(InputError, match=name):
         changed(before.question, name, text)
+
+
+@pytest.mark.parametrize("change", ["+1%", "+20%", "10x"])
+def test_the_picture_shows_the_change(before: shardplan.SearchAnswer, change: str) -> None:
+    """However small it is, the change takes a third of the axis or more, and both steps are on it."""
+    found = shardplan.whatif(before, {"memory_bandwidth": change}, **SPACE)
+    left, right = whatif_chart(found).placed[0][0], whatif_chart(found).placed[1][0]
+    first, last = (step.answered.estimate.step_time for step in found.steps if step.answered.estimate is not None)
+    low, high = left.y.limits or (0.0, 0.0)
+    assert low <= last < first <= high
+    assert first - last >= (high - low) / 3 or low == 0
+    assert right.series[-1].y == pytest.approx([100 * (last / first - 1)])
 
 
 def test_terms_add_up_to_the_difference(before: shardplan.SearchAnswer) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardplan import load_cluster, load_model
-from shardplan.answers.layout import first_group, layout_record, ranks_text, span
+from shardplan.answers.layout import counted_elsewhere, first_group, layout_record, ranks_text, span
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.estimation.ranks import RankLayout, layout_of
@@ -132,6 +132,7 @@ def test_bytes_are_those_of_the_estimate_and_go_with_the_ranks_that_exchange_the
     sent = {kind.name: kind.sent for kind in layout.kinds}
     assert sent["dp-cp"]["cluster"] > 0
     assert not sent["dp"]
+    assert counted_elsewhere(layout) == ["dp: counted with dp-cp"]
     inside = {kind.name for kind in layout.kinds if layout.spread(kind, layout.node) == 1}
     for name in inside & {"tp", "cp"}:
         assert not sent[name]["cluster"]

@@ -28,6 +28,17 @@ def test_the_record_has_every_placement() -> None:
     assert record["rl"]["response_tokens_mean"] == 500
 
 
+@pytest.mark.parametrize("placement", ["colocated", "in-turns"])
+def test_memory_is_shown_by_phase_where_both_share_accelerators(placement: str) -> None:
+    is_shared = placement == "colocated"
+    asked = (*STEP, "--gpus", "16", "--placement", placement, "--limit", "sharding=zero1")
+    phases = answer(*asked)["memory_by_phase_bytes"]
+    assert (phases is not None) == is_shared
+    assert ("while weights are sent" in unwrapped(run(*asked).stdout)) == is_shared
+    if phases is not None:
+        assert phases["training"] > phases["transfer"] > 0
+
+
 def test_nothing_fits_is_an_answer() -> None:
     result = run("rl", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "8", *STEP[4:10], "--placement", "colocated")
     assert result.exit_code == 1

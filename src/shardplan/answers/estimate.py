@@ -22,7 +22,9 @@ from shardplan.answers.document import (
     Tone,
 )
 from shardplan.answers.layout import layout_parts, layout_record
+from shardplan.answers.observed import observed_part, observed_records
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
+from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_time
@@ -37,22 +39,22 @@ from shardplan.reports.forms import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
-    narrowed_text,
     note_sentence,
     rates_text,
     run_text,
     sentence,
-    step_band,
     training_text,
 )
 from shardplan.reports.texts.plan import plan_flags, variant_flag
+from shardplan.reports.truth import WORDS, Truth, truth_of
 
 if TYPE_CHECKING:
     from shardplan.estimation.parts.alive import Alive
+    from shardplan.launch.audit.observed import GapExplanation
 
 LEAST_SHARE: Final = 0.004
 """Terms below this share of the step are summed up in one line."""
-MOST_TERMS: Final = 5
+MOST_TERMS: Final = 4
 """Terms of the step that are shown unless all are asked for."""
 ALL_TERMS: Final = 100
 MOST_LINES_OF_RUNS: Final = 3
@@ -82,25 +84,28 @@ def estimate_document(
     detail: AnswerDetail = AnswerDetail(),  # noqa: B008  # immutable
     target: JsonTarget | None = None,
     asked: str = "",
+    observed: Sequence[GapExplanation] = (),
 ) -> AnswerDocument:
     """The whole answer. ``given``: what the user set.
 
-    ``target``: where the record goes, and ``asked``: the question in words, for what to type next.
+    ``target``: where the record goes, and ``asked``: the question in words, for what to type next. ``observed``: what
+    was measured, next to the prediction.
     """
-    alive = alive_part(question, estimate, detail)
+    alive, truth = alive_part(question, estimate, detail), truth_of(question, estimate)
     layout = layout_of(question, estimate) if detail.has_layout else None
-    parts = [memory_part(estimate, is_whole=detail.explains), *([] if alive is None else [alive])]
-    parts += [step_part(estimate), *(traffic_parts(estimate) if layout is None else layout_parts(layout))]
+    parts = [*map(observed_part, observed), memory_part(estimate, is_whole=detail.explains)]
+    parts += [*([] if alive is None else [alive]), step_part(estimate), *stages_parts(truth)]
+    parts += traffic_parts(estimate) if layout is None else layout_parts(layout)
     parts += evidence_parts(estimate) if detail.explains else []
     parts += [assumptions_part(estimate)] if detail.states_assumptions else []
     parts += [] if target is None else [next_steps(target, question, (estimate,), detail, asked=asked, is_search=False)]
     return AnswerDocument(
         name="plan-file",
         head=question_lines(question, given),
-        verdict=verdict(question, estimate, is_whole=detail.explains),
+        verdict=verdict(question, estimate, is_whole=detail.explains, truth=truth),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: _record(question, estimate, alive, layout),
+        record=lambda: _record(question, estimate, alive, layout) | truth_record(truth) | observed_records(observed),
         is_yes=estimate.feasible,
     )
 
@@ -114,12 +119,14 @@ def _record(question: Question, estimate: Estimate, alive: Part | None, layout: 
     return record if alive is None else record | {"alive_at_peak": alive.blocks[0]}
 
 
-def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "") -> list[Block]:
-    """Whether it fits and how fast it is, what is not sure about that, and which plan it is.
+def verdict(
+    question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "", truth: Truth | None = None
+) -> list[Block]:
+    """Whether it fits and how fast it is, how sure that is, and which plan it is.
 
     ``runs_on``: in place of the framework's record, where a file is of a framework without one of its own.
     """
-    time = (Span(f"{format_time(estimate.step_time)} a step", "strong"), Span(f" ({step_band(estimate)})"))
+    time = (Span(f"{format_time(estimate.step_time)} a step", "strong"),)
     if estimate.feasible:
         fits = [Line(time, "Fits", "good")]
     else:
@@ -128,7 +135,7 @@ def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, r
     return [
         *_refusals(estimate),
         *fits,
-        *([] if (narrowed := narrowed_text(estimate)) is None else [Line(narrowed, "", "quiet")]),
+        truth_line(truth or truth_of(question, estimate)),
         *doubt_lines(estimate),
         plan_line(estimate),
         *([Line(runs_on, "Runs on", "strong")] if runs_on else _framework(question, estimate, is_whole=is_whole)),
@@ -136,6 +143,14 @@ def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, r
         *([] if estimate.time_to_train is None else [Line(training_text(question, estimate), "Training", "strong")]),
         *([] if estimate.money is None else [Line(cost_text(question, estimate, is_whole=is_whole), "Cost", "strong")]),
     ]
+
+
+def truth_line(truth: Truth) -> Line:
+    """How far the step time can be trusted; in amber where near runs lie outside the band, or none is comparable."""
+    is_doubted = truth.sureness != "sure"
+    return Line(
+        (Span(truth.text, "doubt" if is_doubted else ""),), WORDS[truth.sureness], "warning" if is_doubted else "strong"
+    )
 
 
 def _refusals(estimate: Estimate) -> list[Line]:

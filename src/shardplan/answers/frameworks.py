@@ -49,7 +49,7 @@ def frameworks_document(
     answers: Sequence[FrameworkAnswer],
     given: Sequence[str] = (),
     *,
-    asked: str,
+    asked: str = "",
     explains: bool = False,
     states_assumptions: bool = False,
 ) -> AnswerDocument:
@@ -76,7 +76,7 @@ def frameworks_document(
             yield Part("Why these plans", [Bullets([f"{each.stack.label}: {choice_text(each)}" for each in taken])])
         if taken and states_assumptions:
             yield from _assumptions(taken)
-        if taken:
+        if taken and asked:
             yield _next_steps(taken[0], asked, is_all=explains and states_assumptions)
 
     return AnswerDocument(

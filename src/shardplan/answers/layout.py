@@ -10,6 +10,7 @@ import numpy as np
 from shardplan.answers.document import Block, Column, Line, Part, RowTable
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes
+from shardplan.base.words import joined
 from shardplan.estimation.ranks import GroupKind, Level, RankLayout
 
 MOST_IN_A_NODE: Final = 16
@@ -62,7 +63,15 @@ def _groups_part(layout: RankLayout) -> Part:
         *(over(tier) for tier in layout.tiers),
     )
     note = "bytes that a rank of the slowest stage sends in a step"
-    return Part("Groups", [RowTable(layout.kinds, columns)], note)
+    table = RowTable(layout.kinds, columns, notes=[("", text) for text in counted_elsewhere(layout)])
+    return Part("Groups", [table], note)
+
+
+def counted_elsewhere(layout: RankLayout) -> list[str]:
+    """Which kinds of groups send what is counted with another."""
+    of_states = "dp-cp" if any(kind.name == "dp-cp" for kind in layout.kinds) else "dp"
+    names = [kind.name for kind in layout.kinds if kind.name in ("dp", "edp") and kind.name != of_states]
+    return [f"{joined(names)}: counted with {of_states}"] if names else []
 
 
 def first_group(layout: RankLayout, kind: GroupKind) -> str:

@@ -20,11 +20,13 @@ from shardplan.base.units import format_bytes, format_time
 from shardplan.plotting.chart import GREY, IDLE, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
 from shardplan.rl.accuracy import band_of, nearest
+from shardplan.rl.memory import PhaseMemory, phase_memory
 from shardplan.rl.observed import MeasuredPart
 from shardplan.rl.question import RlQuestion, inputs_of
 from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
 from shardplan.rl.task import PLACEMENTS, RlTask
+from shardplan.rl.transfer import engine_facts
 
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("generation", PALETTE[0]),
@@ -135,12 +137,17 @@ def rl_document(
             "moves": [plain_move(each) for each in result.moves],
             **{key: value for each in decisions for key, value in each.record.items()},
             "observed": RowTable(observed, OBSERVED),
+            "memory_by_phase_bytes": None if best is None else _plain_memory(memory_by_phase(result.task, best)),
             "nearest": [] if best is None else [each.text for each in nearest(best)],
             "plans": table,
         },
         chart=lambda: rl_chart(result),
         is_yes=best is not None,
     )
+
+
+def _plain_memory(phases: PhaseMemory | None) -> dict[str, float] | None:
+    return None if phases is None else phases._asdict()
 
 
 def plain_move(move: Move) -> dict[str, Any]:
@@ -248,11 +255,7 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
             [
                 Line(plan_text(best.trained.estimate), "Plan", "strong"),
                 Line(_packing(task, best), "Packed"),
-                Line(
-                    f"{format_bytes(best.trainer_memory)} of {format_bytes(best.usable_memory)} usable"
-                    + (", with the sleeping engine" if best.cycle.shares_pool else ""),
-                    "Memory",
-                ),
+                Line(_memory(task, best), "Memory"),
             ],
         ),
         Part(
@@ -267,6 +270,24 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
         ),
         _measured(best),
     ]
+
+
+def memory_by_phase(task: RlTask, best: RlPlan) -> PhaseMemory | None:
+    """Of accelerators that both share; None where each pool has its own."""
+    stay = {"states_stay": task.states_stay, "engine_stays": task.engine_stays}
+    if not best.cycle.shares_pool:
+        return None
+    return phase_memory(best.trained.priced, best.pool.engine, best.pool.memory, engine_facts(task.engine), **stay)
+
+
+def _memory(task: RlTask, best: RlPlan) -> str:
+    """Of the trainer's accelerators; where the engine is on them, in each phase."""
+    usable, phases = f"of {format_bytes(best.usable_memory)} usable", memory_by_phase(task, best)
+    if phases is None:
+        return f"{format_bytes(best.trainer_memory)} {usable}"
+    training, generation, transfer = map(format_bytes, phases)
+    engine = "the engine awake" if task.engine_stays else "the engine asleep"
+    return f"{training} {usable}, with {engine}; in generation {generation}, while weights are sent {transfer}"
 
 
 def _measured(best: RlPlan) -> Part:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from shardplan.ask.forms import PickField, PlanFields, QuestionForm
+from shardplan.ask.task_forms import ObservedForm
 from shardplan.base.errors import InputError
 from shardplan.cli.flags.flag import flag
 from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, PlanDetailFlags, with_flags
@@ -15,6 +17,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import values_of
 
 if TYPE_CHECKING:
+    from shardplan.estimation.estimate import Estimate
+    from shardplan.estimation.question import Question
+    from shardplan.launch.audit.observed import GapExplanation, Observed
     from shardplan.physics.frameworks.stack import Stack
     from shardplan.reports.plan_file import PlanFile
 
@@ -40,12 +45,15 @@ def estimate(
     pick: PickField = None,
     details: DetailFlags,
     more: PlanDetailFlags,
+    measured: ObservedForm,
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
-    Fields of the plan that are left out take the framework's defaults; nothing is searched.
+    Fields of the plan that are left out take the framework's defaults; nothing is searched. With --observed, the
+    causes that would explain a measured step are priced and ranked.
     """
     target = output.checked_target(*flags.reads, file)
+    observed = _measured(measured.observed or ())
     from shardplan.answers.estimate import AnswerDetail, estimate_document
     from shardplan.cli.question import asked, asked_again, given_by_user, words_of
     from shardplan.cli.show.document import show_document
@@ -62,8 +70,20 @@ def estimate(
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
     detail = AnswerDetail(details.explains, details.states_assumptions, more.stage, more.layout)
     said, words = (*given_by_user(flags), *put.warnings), words_of(flags) if file is None else ""
-    document = estimate_document(put.question, answer, said, detail=detail, target=target, asked=words)
+    explained = _explained(put.question, answer, observed)
+    document = estimate_document(
+        put.question, answer, said, detail=detail, target=target, asked=words, observed=explained
+    )
     return show_document(document, target)
+
+
+def _measured(texts: Sequence[str]) -> list[Observed]:
+    """Measurements. Raises InputError."""
+    if not texts:
+        return []
+    from shardplan.launch.audit.observed import parse_observed
+
+    return [parse_observed(text) for text in texts]
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -85,3 +105,12 @@ def _stated(named: Stack | None) -> set[str]:
 
     others = () if named is None else named.plan_fields()
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
+
+
+def _explained(question: Question, answer: Estimate, observed: Sequence[Observed]) -> list[GapExplanation]:
+    """What bridges the gaps to what was measured."""
+    if not observed:
+        return []
+    from shardplan.launch.audit.observed import explain
+
+    return [explain(question, answer.plan, answer, each) for each in observed]

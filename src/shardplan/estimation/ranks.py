@@ -47,7 +47,7 @@ class Level(NamedTuple):
     """Ranks that lie in one; in the last there may be fewer."""
 
 
-class Run(NamedTuple):
+class Strided(NamedTuple):
     """Ranks of a dimension that lie equally far apart."""
 
     size: int
@@ -59,7 +59,7 @@ class GroupKind:
     """The groups of one parallel dimension."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[Strided, ...]
     """Its ranks, innermost first."""
     sent: Mapping[str, float]
     """Bytes that a rank of the slowest stage sends to its group in a step, by network tier; none where they are counted
@@ -155,9 +155,9 @@ def layout_of(question: Question, estimate: Estimate) -> RankLayout:
     )
 
 
-def _runs(laid: tuple[Digit, ...]) -> tuple[Run, ...]:
+def _runs(laid: tuple[Digit, ...]) -> tuple[Strided, ...]:
     """In whole numbers, without those of one rank."""
-    runs = (Run(int(digit.size), int(digit.stride)) for digit in laid)
+    runs = (Strided(int(digit.size), int(digit.stride)) for digit in laid)
     return tuple(run for run in runs if run.size > 1)
 
 

@@ -227,7 +227,7 @@ class Job:
         default=NONE,
         metadata=about(
             "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, "
-            "reward=path/config.json.",
+            "reward=MODEL.",
             metavar="ROLE=MODEL",
             is_rare=True,
         ),

@@ -30,7 +30,7 @@ from shardplan.simulation.exchanges import ALONE, Replicas, ReplicaSteps, StateE
 from shardplan.simulation.memory import memory_of
 from shardplan.simulation.pieces import MOST_PASSES, check_passes
 from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, SimulatedStep, simulate
-from shardplan.simulation.timeline import StepTimeline
+from shardplan.simulation.timeline import StepTimeline, stage_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,11 @@ class SimulatedPlan:
     def step(self) -> SimulatedStep:
         """The micro-batches of the step, from the first piece to the last, in the slowest replica."""
         return self.replicas.step
+
+    @property
+    def bubble_rate(self) -> float:
+        """Share of the whole step in which the busiest rank waits."""
+        return self.step.bubble_time / self.step_time
 
     @property
     def once_a_step(self) -> OnceAStep:
@@ -201,7 +206,7 @@ def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
     events = events_of(at)
     return StepTimeline(
         title=_title(simulated.schedule, simulated.step),
-        rank_names=simulated.step.pieces.rank_names,
+        rank_names=stage_names(len(simulated.step.ranks)),
         events=events,
         step_time=simulated.step_time,
         pipeline_time=simulated.step.step_time,
@@ -231,7 +236,7 @@ def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes
     at = PlacedStep.of(step, times)
     return StepTimeline(
         title=_title(schedule, step),
-        rank_names=step.pieces.rank_names,
+        rank_names=stage_names(len(step.ranks)),
         events=events_of(at),
         step_time=step.step_time,
         pipeline_time=step.step_time,
@@ -242,7 +247,7 @@ def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes
 def _title(schedule: Schedule, step: SimulatedStep) -> str:
     """The schedule and its counts."""
     num_microbatches = int(step.pieces.microbatch.max()) + 1
-    return f"{schedule.title}, {_counted(len(step.ranks), 'rank')}, {_counted(num_microbatches, 'micro-batch')}"
+    return f"{schedule.title}, {_counted(len(step.ranks), 'stage')}, {_counted(num_microbatches, 'micro-batch')}"
 
 
 def _counted(number: int, what: str) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from shardplan.answers.document import NONE
-from shardplan.answers.layout import first_group, layout_parts, numbering, span
+from shardplan.answers.layout import counted_elsewhere, first_group, layout_parts, numbering, span
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
 from shardplan.estimation.parts.terms import TERMS
@@ -144,6 +144,7 @@ def layout_figure(layout: RankLayout) -> dict[str, Any]:
     return {
         "numbering": numbering(layout),
         "tiers": layout.tiers,
+        "notes": counted_elsewhere(layout),
         "node": markup_of(node.blocks[:1]),
         "data": {
             "num_ranks": layout.num_ranks,

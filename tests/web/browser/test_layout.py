@@ -9,7 +9,7 @@ import numpy as np
 from playwright.sync_api import Page, expect
 from tests.web.browser.conftest import answered
 
-from shardplan.estimation.ranks import GroupKind, Level, RankLayout, Run
+from shardplan.estimation.ranks import GroupKind, Level, RankLayout, Strided
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
 COMPUTE = """async ([kinds, levels, ranks]) => {
@@ -21,7 +21,7 @@ COMPUTE = """async ([kinds, levels, ranks]) => {
 
 def test_the_page_computes_groups_and_domains_as_the_command_line(open_page: Callable[..., Page]) -> None:
     kinds = [
-        GroupKind(name=name, runs=tuple(Run(*run) for run in runs), sent={})
+        GroupKind(name=name, runs=tuple(Strided(*run) for run in runs), sent={})
         for name, runs in (("tp", [(2, 1), (2, 6)]), ("dp", [(3, 2), (12, 12)]), ("pp", [(2, 144)]))
     ]
     levels = (Level("node", 4, 4), Level("rack", 72, 70))
@@ -50,18 +50,18 @@ def test_ranks_are_told_by_pointer_and_by_keyboard(open_page: Callable[..., Page
     page = open_page(f"/step?{SMALL}")
     answered(page)
     said, groups = page.locator("[data-rank-said]"), page.locator("[data-kind=tp] [data-group]")
-    expect(said).to_contain_text("Rank 0: node 0; tp 0, dp 0, pp 0")
+    expect(said).to_contain_text("Rank 0: accelerator 0 of node 0; tp 0, dp 0, pp 0")
     page.locator("canvas.ranks").focus()
     for key in ("ArrowDown", *["ArrowRight"] * 5):
         page.keyboard.press(key)
-    expect(said).to_contain_text("Rank 13: node 1")
+    expect(said).to_contain_text("Rank 13: accelerator 5 of node 1")
     expect(groups).to_have_text("12, 13")
     expect(page.locator("[data-node] tr.own td").first).to_have_text("13")
     before = page.locator("canvas.ranks").evaluate("(canvas) => canvas.toDataURL()")
     page.locator("[data-kind=pp] button").focus()
     assert page.locator("canvas.ranks").evaluate("(canvas) => canvas.toDataURL()") != before
     page.locator("canvas.ranks").hover(position={"x": 10, "y": 10})
-    expect(said).to_contain_text("Rank 0: node 0")
+    expect(said).to_contain_text("Rank 0: accelerator 0 of node 0")
 
 
 def test_without_scripts_one_node_and_the_groups_are_there(open_page: Callable[..., Page]) -> None:

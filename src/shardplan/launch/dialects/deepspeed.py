@@ -123,7 +123,8 @@ def _adapters(facts: Facts, options: Settings) -> None:
     """Adapters alone where a switch says so; a rank without one is understood by the script only."""
     rank = options.first(*RANKS)
     kind = options.first("tuner_type", "train_type", "sft_type", "finetuning_type", "peft_type")
-    state(facts, "train", kind, lambda value: KINDS.get(str(value).lower()))
+    if kind is not None and str(kind.value).lower() not in STAGES:
+        state(facts, "train", kind, lambda value: KINDS.get(str(value).lower()))
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
@@ -143,6 +144,8 @@ KINDS: Final = {
     "full": "full", "fft": "full", "lora": "lora", "qlora": "lora", "use_lora": "lora", "adalora": "lora",
 }  # fmt: skip
 """What a program's word for adapters says; another one is asked for."""
+STAGES: Final = frozenset({"sft", "pt", "pretrain", "cpt", "finetune", "dpo", "instruct"})
+"""What a program trains for, under a name that is that of adapters elsewhere."""
 PARTS: Final = r"use_\w+_lora"
 """Ranks of adapters in parts of a model (``--use_backbone_lora 16``)."""
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")

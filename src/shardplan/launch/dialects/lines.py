@@ -439,6 +439,8 @@ def _visible(facts: Facts, script: Script, launch: Launch) -> None:
             facts.replace("sharding", Fact(value="ddp", origin="derived", why=f"{place}: one process"))
 
 
+HOSTS: Final = frozenset({"hostfile", "H", "deepspeed_hostfile"})
+"""Options by which launchers start the nodes of a file."""
 ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
 
 
@@ -485,7 +487,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         if key != "sharding" or key not in facts:
             facts.miss(key, (f"the program {launch.program}",))
     _visible(facts, script, launch)
-    if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
+    starts_all = not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not HOSTS & launch.options.keys()
+    if starts_all and not {"nodes", "per_node"} & {*facts.facts}:
         _takes_one_node(facts)
     deepspeed.finish(facts)
     if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):

@@ -170,7 +170,8 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The dialect of a launch line."""
     options, version = _options(launch)
-    if not CONFIGURED.isdisjoint(launch.launchers) and configuration_of(launch) is not None:
+    has_own = "llamafactory" in launch.launchers or configuration_of(launch) is not None
+    if not CONFIGURED.isdisjoint(launch.launchers) and has_own:
         return configured_facts(ask, script, launch)
     known = dialect_of_line(launch, settings_of_line(launch))
     if known is not None:

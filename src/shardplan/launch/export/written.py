@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from functools import cached_property
+from html import escape
 from math import ceil
 from typing import Any, Final
 
@@ -167,6 +168,15 @@ class Export:
     """Names in the block that a user fills in."""
     relies_on: tuple[str, ...] = field(default=())
     """Defaults of the framework that the plan takes for granted."""
+
+    def __repr__(self) -> str:
+        files = ", ".join(f"{name} ({text.count(chr(10))} lines)" for name, text in self.files.items())
+        unsaid = f"; not expressed: {len(self.not_expressed)}" if self.not_expressed else ""
+        return f"<Export: {self.framework}: {files}{unsaid}>"
+
+    def _repr_html_(self) -> str:
+        whole = "".join(f"<h4>{escape(name)}</h4><pre>{escape(text)}</pre>" for name, text in self.files.items())
+        return f"<p>{escape(repr(self))}</p>{whole}"
 
 
 _OPTIONS_SAY: Final = ("sequence_length", "global_batch_size", "precision", "optimizer")

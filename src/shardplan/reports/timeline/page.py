@@ -179,11 +179,12 @@ def _note(microbatches: Sequence[int]) -> str:
 def summary(timeline: StepTimeline) -> str:
     """Step time and bubble, behind the schedule where the title is the plan."""
     rates = 100 * timeline.bubble_rates
-    bubble = f"{rates.min():.1f} to {rates.max():.1f} %" if len(rates) > 1 else f"{rates.max(initial=0.0):.1f} %"
+    most = f"; others wait up to {rates.max():.1f} %" if len(rates) > 1 else ""
     once = timeline.step_time - timeline.pipeline_time
     after = f", of which {format_time(once)} after the pipeline" if once > timeline.step_time * 1e-6 else ""
     schedule = f"{timeline.title}. " if timeline.subject else ""
-    return f"{schedule}{format_time(timeline.step_time)} a step{after}. Bubble {bubble} of the time of a rank."
+    bubble = f"Pipeline bubble on the slowest stage {rates.min(initial=100.0):.1f} %{most}."
+    return f"{schedule}{format_time(timeline.step_time)} a step{after}. {bubble}"
 
 
 def _hue_of_kinds() -> Ints:
@@ -214,7 +215,7 @@ def tokens(theme: str) -> dict[str, str]:
     return {TOKENS.get(name, name): colour for name, colour in PAGES[theme]._asdict().items()}
 
 
-TOKENS: Final = {"paper": "panel", "faint": "quiet", "track": "raised", "focus": "accent"}
+TOKENS: Final = {"paper": "panel", "faint": "quiet", "focus": "accent"}
 
 
 def _colours() -> str:

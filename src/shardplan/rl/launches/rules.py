@@ -444,7 +444,7 @@ def _trl(own: Rules) -> None:
     steps = own.number("steps_per_generation") or own.number("accumulation")
     generated = own.number("generation_batch") or batch * steps
     samples = own.needed("samples")
-    if world and (generated % samples or batch == 0 or generated % batch):
+    if world and samples and (generated % samples or batch == 0 or generated % batch):
         raise own.refuse(
             f"{generated:,} answers of a generation, {samples:,} to a prompt, {batch:,} in a batch of all processes",
             "the answers of a generation are whole prompts and whole batches",
@@ -459,7 +459,7 @@ def _trl(own: Rules) -> None:
         )
     each_process = own.number("micro_answers") * steps
     facts.derive("filled_together", each_process, "answers of a generation on a process")
-    if world:
+    if world and samples:
         facts.derive("prompts", generated // samples, "answers of a generation / num_generations")
         facts.derive("mini_batch", per_update, "answers of an optimizer step")
     if mode == "colocate":

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.audit import change_texts, observed_part, what_runs
+from shardplan.answers.audit import change_texts, what_runs
 from shardplan.answers.document import AnswerDocument
+from shardplan.answers.observed import observed_part
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole

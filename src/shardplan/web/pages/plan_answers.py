@@ -20,6 +20,7 @@ from shardplan.reports.texts.explanation import (
     limits_sentences,
     most_helpful,
 )
+from shardplan.reports.truth import truth_of
 from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
 from shardplan.web.filtered import Filtered, filtered
 from shardplan.web.pages.rendering import fragment, parts
@@ -76,10 +77,12 @@ async def answer_context(request: Request, question: PageQuestion) -> dict[str, 
     if found.best is None:
         return {**shared, "verdict": None, **_nothing(question, found)}
     assert found.result.ties is not None
+    put, best = found.put.question, found.best
+    truth = await answer(request, lambda _stop: truth_of(put, best), key=question.key("truth"))
     taken = recommendation(found.result.ties, found.result.estimates)
     return {
         **shared,
-        "verdict": verdict(question, found, found.best),
+        "verdict": verdict(question, found, truth),
         "because": sentence(reason(taken)),
         "fastest_code": "" if taken.is_fastest else plan_code(taken.fastest.plan),
         "table": plan_table(found.result),

@@ -21,11 +21,12 @@ from shardplan.estimation.ranks import layout_of
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.planner.stopping import SearchStopped, Stop, check
-from shardplan.reports.texts.answer import more_or_less, percent
+from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import SCRIPTS, summary, timeline_body, timeline_html
 from shardplan.reports.timeline.picture import timeline_svg
 from shardplan.reports.timeline.trace import trace_text
+from shardplan.reports.truth import Truth
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
@@ -36,6 +37,7 @@ from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, page, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
+from shardplan.web.verdict import truth_shown
 from shardplan.web.workplace import answer as answered
 
 
@@ -63,14 +65,13 @@ def simulated_plan(found: PageAnswer, plan: Plan, schedule: str, stop: Stop) -> 
 def step_texts(shown: Simulated) -> dict[str, Any]:
     """What the template shows."""
     step, timeline, estimate = shown.simulated, shown.timeline, shown.estimate
-    closed = step.closed_form_time
     roofline = step.priced.roofline
     return {
         "plan": ", ".join(plan_words(estimate)),
         "schedule": step.schedule.title,
         "step": format_time(step.step_time),
-        "bubble": percent(step.step.bubble_rate),
-        "closed": "" if closed is None else f"{format_time(closed)}, {more_or_less(closed / step.step_time - 1)}",
+        "bubble": _bubble(step, estimate),
+        "truth": truth_shown(Truth(estimate=estimate, simulation=step)),
         "shown": shown_plan(estimate),
         "num_events": f"{len(timeline.events):,}",
         "subject": timeline.subject,
@@ -100,6 +101,16 @@ def step_texts(shown: Simulated) -> dict[str, Any]:
         ],
         "layout": layout_figure(layout_of(step.priced.question, estimate)),
     }
+
+
+def _bubble(step: SimulatedPlan, estimate: Estimate) -> str:
+    """How long the slowest stage waits: simulated, and as the split of the estimate has it."""
+    if len(step.step.ranks) == 1:
+        return ""
+    time, predicted = step.step.bubble_time, estimate.breakdown.get("bubble", 0.0)
+    told = "" if step.closed_form_time is None else f"; the estimate says {format_time(predicted)}"
+    waits = f"{format_time(time)} ({percent(step.bubble_rate)})"
+    return f"Pipeline bubble: stage {step.step.busiest}, the slowest, waits {waits}{told}."
 
 
 def _words(name: str) -> str:
@@ -151,7 +162,7 @@ def _row(made: Simulated, name: str, plan: Plan) -> dict[str, Any]:
         "vp": step.plan.vp,
         "time": step.step_time,
         "step": format_time(step.step_time),
-        "bubble": percent(step.step.bubble_rate),
+        "bubble": percent(step.bubble_rate),
         "flight": max(rank.peak_in_flight for rank in step.step.ranks),
         "memory": format_bytes(peak),
         "fits": "yes" if peak <= usable else f"no, by {format_bytes(peak - usable)}",

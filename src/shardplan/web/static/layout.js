@@ -68,7 +68,10 @@ class Picture {
     }
     this.listen();
     new ResizeObserver(() => this.fit()).observe(this.canvas.parentElement);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.idle = null;
+      this.draw();
+    });
     this.canvas.hidden = false;
     this.fit();
     this.tell();
@@ -88,6 +91,16 @@ class Picture {
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     this.canvas.style.height = `${this.height}px`;
+    this.idle = null;
+    this.x = new Float32Array(this.data.num_ranks);
+    this.y = new Float32Array(this.data.num_ranks);
+    for (const [node, ranks] of this.ranksOf) {
+      const [x, y] = this.nodes.get(node);
+      ranks.forEach((rank, at) => {
+        this.x[rank] = x + (at % this.columns) * this.cell;
+        this.y[rank] = y + Math.floor(at / this.columns) * this.cell;
+      });
+    }
     this.draw();
   }
 
@@ -117,11 +130,6 @@ class Picture {
     return this.height;
   }
 
-  spot(rank, node, at) {
-    const [x, y] = this.nodes.get(node);
-    return [x + (at % this.columns) * this.cell, y + Math.floor(at / this.columns) * this.cell];
-  }
-
   // The colours of every rank that is lit: of the groups of the rank that one points at, or of all groups of a kind.
   lit() {
     const found = new Map();
@@ -141,43 +149,55 @@ class Picture {
   }
 
   draw() {
-    const style = getComputedStyle(document.documentElement);
-    const known = {};
-    const colour = (name) => (known[name] ??= style.getPropertyValue(name).trim());
     const context = this.canvas.getContext("2d");
-    const ratio = devicePixelRatio || 1;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.height);
+    const known = {};
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => (known[name] ??= style.getPropertyValue(name).trim());
+    this.idle ??= this.drawnIdle(colour);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    context.drawImage(this.idle, 0, 0);
+    this.scale(context);
+    const isOfRank = this.over !== null || !(this.kind ?? this.held);
+    for (const [rank, tones] of this.lit()) {
+      this.cellOf(context, rank, rank === this.shown && isOfRank ? [colour("--text")] : tones.map(colour), colour("--panel"));
+    }
+  }
+
+  // All accelerators without their groups: it is drawn once, and again where the page or its colours change.
+  drawnIdle(colour) {
+    const drawn = document.createElement("canvas");
+    Object.assign(drawn, { width: this.canvas.width, height: this.canvas.height });
+    const context = drawn.getContext("2d");
+    this.scale(context);
     context.strokeStyle = colour("--edge");
     for (const frame of this.frames) context.strokeRect(frame[0] + 0.5, frame[1] + 0.5, frame[2], frame[3]);
-    const lit = this.lit();
-    const side = this.cell > 4 ? this.cell - 1 : this.cell;
-    const isOfRank = this.over !== null || !(this.kind ?? this.held);
+    const [cell, ink] = [[colour("--line")], colour("--text")];
+    for (let rank = 0; rank < this.data.num_ranks; rank += 1) this.cellOf(context, rank, cell, ink);
+    return drawn;
+  }
+
+  scale(context) {
+    const ratio = devicePixelRatio || 1;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
     const widest = number(this.data.num_ranks - 1).length;
-    const letters = Math.min(11, (1.5 * side) / widest); // numbers of ranks, where they can be read [px]
-    context.font = `${letters}px system-ui, sans-serif`;
+    this.letters = Math.min(11, (1.5 * this.cell) / widest); // numbers of ranks, where they can be read [px]
+    context.font = `${this.letters}px system-ui, sans-serif`;
     Object.assign(context, { textAlign: "center", textBaseline: "middle" });
-    const idle = colour("--line");
-    for (const [node, ranks] of this.ranksOf) {
-      ranks.forEach((rank, at) => {
-        const [x, y] = this.spot(rank, node, at);
-        const tones = lit.get(rank) ?? [];
-        context.fillStyle = tones.length ? colour(tones[0]) : idle;
-        context.fillRect(x, y, side, side);
-        const part = side / tones.length;
-        for (let place = 1; place < tones.length; place += 1) {
-          context.fillStyle = colour(tones[place]);
-          context.fillRect(x + place * part, y, part, side);
-        }
-        if (rank === this.shown && isOfRank) {
-          context.fillStyle = colour("--text");
-          context.fillRect(x, y, side, side);
-        }
-        if (letters < 8) return;
-        context.fillStyle = colour(tones.length ? "--panel" : "--text");
-        context.fillText(number(rank), x + side / 2, y + side / 2 + 0.5);
-      });
-    }
+  }
+
+  // The cell of a rank in one colour or several side by side, with its number where there is room.
+  cellOf(context, rank, colours, ink) {
+    const [x, y] = [this.x[rank], this.y[rank]];
+    const side = this.cell > 4 ? this.cell - 1 : this.cell;
+    const part = side / colours.length;
+    colours.forEach((each, place) => {
+      context.fillStyle = each;
+      context.fillRect(x + place * part, y, part, side);
+    });
+    if (this.letters < 8) return;
+    context.fillStyle = ink;
+    context.fillText(number(rank), x + side / 2, y + side / 2 + 0.5);
   }
 
   // The rank in words, and its node as a table.
@@ -186,9 +206,10 @@ class Picture {
     const rank = this.shown;
     const domains = domainsOf(levels, rank);
     const node = domains[this.nodeAt];
+    const accelerator = this.ranksOf.get(node).indexOf(rank);
     const where = levels.map((level, at) => `${level.name} ${number(domains[at])}`).join(", ");
     const parts = kinds.map((kind) => `${kind.name} ${placeIn(kind, rank)}`).join(", ");
-    this.said.textContent = `Rank ${number(rank)}: ${where}${parts ? `; ${parts}` : ""}.`;
+    this.said.textContent = `Rank ${number(rank)}: accelerator ${accelerator} of ${where}${parts ? `; ${parts}` : ""}.`;
     for (const row of this.rows) {
       const kind = kinds.find((each) => each.name === row.dataset.kind);
       row.querySelector("[data-group]").textContent = inWords(groupOf(kind, rank));

@@ -139,7 +139,7 @@ function drawMerged(sheet, step, view, palette, marksCritical) {
   }
   const across = Math.ceil(Math.max(...sheet.merged.map((lane) => lane.columns)));
   const image = new ImageData(across, rows);
-  const pixels = new Uint32Array(image.data.buffer).fill(pixel(palette.page.raised));
+  const pixels = new Uint32Array(image.data.buffer).fill(pixel(palette.page.track));
   for (const lane of sheet.merged) stackShares(step, view, lane, colours, pixels, across);
   if (scratch.canvas.width < across) scratch.canvas.width = across;
   if (scratch.canvas.height < rows) scratch.canvas.height = rows;
@@ -171,7 +171,7 @@ function stackShares(step, view, { begin, end, columns, top, high }, colours, pi
 function partColours(step, palette, dims) {
   return step.parts.map((part) => {
     const colour = palette.shades[part >> 1][0];
-    return pixel(dims && part % 2 ? blend(colour, palette.page.raised, DIM) : colour);
+    return pixel(dims && part % 2 ? blend(colour, palette.page.track, DIM) : colour);
   });
 }
 

@@ -33,7 +33,7 @@ function fillLegend(view) {
     return entry;
   });
   const bubble = made("span");
-  bubble.append(swatch(palette.page.raised), "bubble");
+  bubble.append(swatch(palette.page.track), "bubble");
   element("legend").replaceChildren(...shown, bubble, ...(step.memory?.parts ?? []).map((part) => memoryEntry(palette, part)));
 }
 

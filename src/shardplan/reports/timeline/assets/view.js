@@ -2,7 +2,7 @@
 "use strict";
 
 const LEAST_TICKS = 200; // of the narrowest window
-const TOKENS = ["panel", "text", "quiet", "line", "raised", "bad", "accent"]; // colours that a style sheet gives
+const TOKENS = ["panel", "text", "quiet", "line", "track", "bad", "accent"]; // colours that a style sheet gives
 
 class View {
   constructor(step) {
@@ -173,7 +173,7 @@ class View {
       const half = text.length * 3.4;
       axis.text(text, Math.min(x, left + width - half), 12, page.quiet, { align: "center" });
     }
-    axis.context.fillStyle = page.raised;
+    axis.context.fillStyle = page.track;
     axis.context.fillRect(left, 26, width, 3);
     axis.context.fillStyle = page.quiet;
     axis.context.fillRect(left + (this.from / this.step.last) * width, 26, Math.max(((this.to - this.from) / this.step.last) * width, 3), 3);
@@ -186,7 +186,7 @@ class View {
     const every = Math.ceil(13 / pitch);
     this.rows.forEach(([rank, ...same], row) => {
       const y = 2 + row * pitch;
-      ranks.context.fillStyle = palette.page.raised;
+      ranks.context.fillStyle = palette.page.track;
       ranks.context.fillRect(left, y, frame.width, sizes.work);
       for (const [place, lane] of step.usedLanes.entries()) {
         const top = place ? y + sizes.work + 1 + (place - 1) * (sizes.thin + 1) : y;
@@ -247,7 +247,7 @@ class View {
       const y = 18 + (place ? work + gap + (place - 1) * (thin + gap) : 0);
       const high = place ? thin : work;
       sheet.text(step.lanes[lane], left, y - 8, palette.page.quiet, { size: 11 });
-      sheet.context.fillStyle = palette.page.raised;
+      sheet.context.fillStyle = palette.page.track;
       sheet.context.fillRect(left, y, frame.width, high);
       drawLane(sheet, step, frame, palette, this.rank, lane, y, high, this.marksCritical);
     }
