@@ -81,7 +81,7 @@ def _sections(found: RlValidation) -> Iterator[str]:
         "FSDP2 takes 50 % longer than predicted, passes without gradients 10 %: its backward pass is slower than "
         "overlapped exchanges explain. On 64 accelerators training takes 40 to 55 % longer; batches go from one host "
         "to all others, and freed memory is given back after every update, which is not counted. Transfers of one "
-        "recipe that was run twice differ by factors of 1.5 to 1.9, so that no prediction can be within 20 % of most."
+        "recipe that was run twice differ by factors of 1.5 to 1.9: no prediction is within 20 % of more than half."
     )
     yield "## Families and tiers, with the shipped constants"
     yield _table([*found.step_by("family").items(), *((f"tier {k}", v) for k, v in found.step_by("tier").items())])
