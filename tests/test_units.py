@@ -183,7 +183,7 @@ def test_a_unit_scales_its_number(value: float) -> None:
         (format_bytes(80 * 2**30, unit="GiB"), "80.0 GiB"),
         (format_bytes(math.inf), "inf B"),
         (format_time(0), "0 s"),
-        (format_time(5e-6), "5.00 us"),
+        (format_time(5e-6), "5.00 \u00b5s"),
         (format_time(0.9999), "1.00 s"),
         (format_time(41.94), "41.9 s"),
         (format_time(599.0), "599 s"),

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from shardplan.answers.document import RowTable
-from shardplan.answers.stages import stage_uses, stages_parts, truth_record
+from shardplan.answers.parts.stages import stage_uses, stages_parts, truth_record
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.reports.truth import Truth, truth_of
+from shardplan.reports.truth import TruthLine, truth_of
 
 QUESTION = Question(
     model=load_model("llama-3.1-8b"),
@@ -23,7 +23,7 @@ QUESTION = Question(
 )
 
 
-def truth(**plan: Any) -> Truth:
+def truth(**plan: Any) -> TruthLine:
     """How a plan can be trusted."""
     return truth_of(QUESTION, estimate_plan(QUESTION, Plan(tp=2, sharding="zero1", **plan)))
 

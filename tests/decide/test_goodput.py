@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.decide.goodput import DAY, Recovery, accounts, best_interval, failures_per_second, spares_needed
+from shardplan.decide.goodput import (
+    DAY,
+    LEAST_INTERVAL,
+    Recovery,
+    accounts,
+    best_interval,
+    failures_per_second,
+    recovery_of,
+    spares_needed,
+)
 from shardplan.decide.operations import Operations
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job
+from shardplan.inputs.readers.catalog import load_cluster, load_model
 
 HOUR = 3600.0
 USUAL = Operations()
@@ -150,3 +162,16 @@ def test_spares_are_whole_nodes_and_grow_with_failures() -> None:
     assert 0 < few < many
     mean = 0.78 * 0.01 * DAY
     assert spares_needed(0.01, 8, USUAL) == pytest.approx(8 * (mean + 2.33 * math.sqrt(mean)), rel=0.02)
+
+
+@pytest.mark.parametrize("number", [64, 1024, 131_072])
+def test_checkpoints_are_minutes_apart_unless_an_interval_is_given(number: int) -> None:
+    """On 64 accelerators the best interval is most of an hour; on a thousand and more it is below five minutes."""
+    job = Job(sequence_length=8192, global_batch_size=number)
+    model, cluster = load_model("llama-3.1-8b"), load_cluster("dgx-h100")
+    question = Question(model=model, cluster=cluster, num_accelerators=number, job=job)
+    usual = recovery_of(question, USUAL, 0.0)
+    best = best_interval(usual.write_time, usual.failures_per_second)
+    assert (best < LEAST_INTERVAL) == (number >= 1024)
+    assert usual.interval == max(best, LEAST_INTERVAL)
+    assert recovery_of(question, Operations(checkpoint_interval=60.0), 0.0).interval == 60

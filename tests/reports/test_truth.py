@@ -14,7 +14,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.physics.schedules.registry import load_schedule
 from shardplan.reports.accuracy.known_runs import known_runs
-from shardplan.reports.truth import Truth, truth_of
+from shardplan.reports.truth import TruthLine, truth_of
 from shardplan.simulation.plan import simulate_plan
 
 QUESTION = Question(
@@ -37,13 +37,13 @@ def estimate(*errors: float) -> Estimate:
 @pytest.mark.parametrize(
     ("errors", "sureness", "words"),
     [
-        ((0.0, 0.0, 0.0), "sure", "nearest measured run +0.0 % off"),
+        ((0.0, 0.0, 0.0), "sure", "nearest measured run 0.0 % off"),
         ((1 / 0.91 - 1, 0.05, 0.0), "sure", "nearest measured run +9.9 % off"),
         ((1 / 1.19 - 1,), "sure", "nearest measured run -16.0 % off"),
         ((1 / 0.89 - 1,), "unsure", "nearest measured run +12.4 % off, outside this band"),
         ((1 / 1.21 - 1,), "unsure", "nearest measured run -17.4 % off, outside this band"),
-        ((0.0, 1 / 0.88 - 1), "sure", "nearest measured run +0.0 % off"),
-        ((0.0, 0.69), "unsure", "nearest measured run +0.0 % off, another near one +69.0 %, outside this band"),
+        ((0.0, 1 / 0.88 - 1), "sure", "nearest measured run 0.0 % off"),
+        ((0.0, 0.69), "unsure", "nearest measured run 0.0 % off, another near one +69.0 %, outside this band"),
         ((), "sure", "no measured run is near"),
     ],
 )
@@ -51,7 +51,7 @@ def test_runs_near_to_the_question_that_lie_outside_its_band_make_it_unsure(
     errors: tuple[float, ...], sureness: str, words: str
 ) -> None:
     """A band of -10 to +20 %: a run that took 9 % less than predicted is inside, one that took 21 % more is not."""
-    truth = Truth(estimate=estimate(*errors), simulation=None)
+    truth = TruthLine(estimate=estimate(*errors), simulation=None)
     assert truth.sureness == sureness
     assert words in truth.text
     assert ("outside" in truth.text) == ("outside" in words)

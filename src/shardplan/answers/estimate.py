@@ -22,9 +22,9 @@ from shardplan.answers.document import (
     Tone,
 )
 from shardplan.answers.layout import layout_parts, layout_record
-from shardplan.answers.observed import observed_part, observed_records
+from shardplan.answers.parts.observed import observed_part, observed_records
+from shardplan.answers.parts.stages import stages_parts, truth_record
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
-from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_time
@@ -40,13 +40,14 @@ from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
     note_sentence,
+    percent,
     rates_text,
     run_text,
     sentence,
     training_text,
 )
 from shardplan.reports.texts.plan import plan_flags, variant_flag
-from shardplan.reports.truth import WORDS, Truth, truth_of
+from shardplan.reports.truth import WORDS, TruthLine, truth_of
 
 if TYPE_CHECKING:
     from shardplan.estimation.parts.alive import Alive
@@ -120,7 +121,7 @@ def _record(question: Question, estimate: Estimate, alive: Part | None, layout: 
 
 
 def verdict(
-    question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "", truth: Truth | None = None
+    question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "", truth: TruthLine | None = None
 ) -> list[Block]:
     """Whether it fits and how fast it is, how sure that is, and which plan it is.
 
@@ -145,7 +146,7 @@ def verdict(
     ]
 
 
-def truth_line(truth: Truth) -> Line:
+def truth_line(truth: TruthLine) -> Line:
     """How far the step time can be trusted; in amber where near runs lie outside the band, or none is comparable."""
     is_doubted = truth.sureness != "sure"
     return Line(
@@ -215,7 +216,7 @@ def _alive_columns(stage: int, rows: Sequence[Alive]) -> list[Column]:
         Column("one_bytes", "of one", lambda row: row.one, format_bytes, rank=2),
         Column("copies", "copies", lambda row: row.copies, lambda copies: f"{copies:.4g}", rank=2),
         Column("bytes", "together", lambda row: row.num_bytes, format_bytes),
-        Column("share", "share", lambda row: row.num_bytes / whole, lambda share: f"{share:.1%}"),
+        Column("share", "share", lambda row: row.num_bytes / whole, percent),
     ]
 
 

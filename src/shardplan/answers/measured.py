@@ -10,7 +10,7 @@ from shardplan.answers.timeline import LEAST_SHARE, MOST_RANKS, more_stages, wri
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.parts.terms import term_label
-from shardplan.reports.texts.answer import more_or_less, percent, signed_time
+from shardplan.reports.texts.answer import more_or_less, percent, signed_percent, signed_time
 from shardplan.simulation.measured.answer import SPLIT_AS_PREDICTED, MeasuredAnswer
 from shardplan.simulation.measured.comparison import SUM, PassComparison, PassName, TermComparison
 from shardplan.simulation.measured.passes import IDLE, OFFLOAD, MeasuredStep
@@ -169,7 +169,7 @@ def _against(pair: tuple[float, float]) -> str:
 
 
 def _share(measured: float, predicted: float) -> str:
-    return f"{100 * (measured / predicted - 1):+.0f} %" if predicted else "not predicted"
+    return signed_percent(measured / predicted - 1, 0) if predicted else "not predicted"
 
 
 def _time(time: float | None) -> str:

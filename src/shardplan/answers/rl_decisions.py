@@ -9,8 +9,10 @@ from shardplan.answers.decisions.scale import pays_line
 from shardplan.answers.document import AnswerDocument, Bar, Block, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, rounded, whole_percent
 from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_head, split, task_record, title
-from shardplan.base.units import format_count, format_time
+from shardplan.base.units import format_time
+from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
+from shardplan.reports.texts.answer import money_text, signed_percent
 from shardplan.rl.asked import AskedRl
 from shardplan.rl.decisions import (
     RlBudget,
@@ -71,7 +73,7 @@ STEP: Final = (
     Column("num_rollout", None, of_best(lambda plan: plan.num_rollout)),
     Column("", "accelerators", of_best(split), is_text=True),
     Column("step_time_s", "step", of_best(lambda plan: plan.step_time), format_time),
-    Column("change", "change", lambda variant: variant.change, "{:+.0%}".format),
+    Column("change", "change", lambda variant: variant.change, lambda change: signed_percent(change, 0)),
     Column("generation_s", "generation", of_best(phase_time("generation")), format_time, rank=2),
     Column("training_s", "training", of_best(phase_time("update")), format_time, rank=2),
     Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), rounded, rank=1),
@@ -87,7 +89,7 @@ RUNS: Final = (
     Column("placement", "placement", lambda run: run.plan.placement, title, is_text=True),
     Column("", "accelerators", lambda run: split(run.plan), is_text=True),
     Column("step_time_s", "step", lambda run: run.plan.step_time, format_time),
-    Column("days", "days", lambda run: run.days, "{:,.3g}".format),
+    Column("days", "time", lambda run: run.days, lambda days: format_time(days * DAY)),
     Column("money_usd", "USD", lambda run: run.money, rounded),
 )
 PARAMETERS: Final = (
@@ -121,10 +123,9 @@ def _changes(found: RlChanges) -> Shown:
             f"Nothing fits as it was; after the changes a step takes {format_time(last.best.step_time)}.", "Step"
         )
     else:
+        before, after = format_time(first.step_time), format_time(last.best.step_time)
         more = f"{100 * abs(last.change):.0f} % {'longer' if last.change > 0 else 'shorter'}"
-        line = Line(
-            f"{format_time(first.step_time)} a step becomes {format_time(last.best.step_time)}, {more}.", "Step", "good"
-        )
+        line = Line(f"{before} a step becomes {after}, {more}.", "Change", "good")
     table = RowTable(found.variants, STEP)
     return Shown(
         verdict=[line],
@@ -211,8 +212,8 @@ def _run_lines(found: RlBudget, run: RlRun | None) -> list[Block]:
     """The run that meets the limits, or what comes nearest."""
     if run is None:
         return [Line("No size has a plan that fits.", "Too big", "bad")]
-    cost = "" if run.money is None else f" for {format_count(run.money)} USD"
-    text = f"{run.steps:,} steps on {run.num_accelerators:,} accelerators: {run.days:,.3g} days{cost}"
+    cost = "" if run.money is None else f" for {money_text(run.money)}"
+    text = f"{run.steps:,} steps on {run.num_accelerators:,} accelerators: {format_time(run.wall_time)}{cost}"
     if found.best is None:
         return [Line(f"No size that was looked at is within the limits. Nearest: {text}.", "Run", "bad")]
     several = len(found.runs) + len(found.without_plan) > 1

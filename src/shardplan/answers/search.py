@@ -17,8 +17,8 @@ from shardplan.answers.estimate import (
     step_part,
     verdict,
 )
+from shardplan.answers.parts.stages import stages_parts, truth_record
 from shardplan.answers.plans import plan_line, question_lines
-from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
@@ -46,7 +46,7 @@ from shardplan.reports.texts.explanation import (
     most_helpful,
 )
 from shardplan.reports.texts.plan import field_text, flags_text, short_recompute, short_sharding
-from shardplan.reports.truth import Truth, truth_of
+from shardplan.reports.truth import TruthLine, truth_of
 
 WORTH_A_WORD: Final = 0.005
 """Share of the step by which the fastest plan must be faster to be named in the first lines."""
@@ -96,7 +96,7 @@ def search_document(
     )
 
 
-def _verdict(result: SearchResult, found: Recommendation, truth: Truth, detail: AnswerDetail) -> list[Block]:
+def _verdict(result: SearchResult, found: Recommendation, truth: TruthLine, detail: AnswerDetail) -> list[Block]:
     """The plan to take, and what is to be known of it."""
     blocks = verdict(result.question, found.estimate, is_whole=detail.explains, truth=truth)
     if idle := idle_text(result):
@@ -110,7 +110,7 @@ def _verdict(result: SearchResult, found: Recommendation, truth: Truth, detail: 
 
 
 def _plan_parts(
-    result: SearchResult, found: Recommendation, truth: Truth, detail: AnswerDetail, listed: int | None
+    result: SearchResult, found: Recommendation, truth: TruthLine, detail: AnswerDetail, listed: int | None
 ) -> list[Part]:
     """Memory and time of the plan to take, and the best plans."""
     most = ALL_TERMS if detail.explains else MOST_TERMS

@@ -20,7 +20,7 @@ from shardplan.calibrate.validate import Validation
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.record import StatedAccuracy
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.answer import percent, signed_percent
 
 PUBLISHED: Final = "the published runs"
 """What the runs that ship with the product are called."""
@@ -45,7 +45,7 @@ ERRORS: Final = (
     _of_rows("n", "n"),
     _of_rows("median", "median", percent),
     _of_rows("p90", "90th pct", percent),
-    _of_rows("bias", "bias", lambda bias: f"{100 * bias:+.1f} %"),
+    _of_rows("bias", "bias", signed_percent),
     _of_rows("too_small", "over 10 % too small", percent, rank=1),
 )
 """Columns of errors by the name of a group."""

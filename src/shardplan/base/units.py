@@ -154,12 +154,12 @@ def format_bytes(num_bytes: float, *, unit: str | None = None) -> str:
 
 
 def format_time(time: float) -> str:
-    """``time`` [s] as ns, us, ms, s, min, h or days, to three digits; what is left of sums that cancel is 0."""
+    """``time`` [s] as ns, µs, ms, s, min, h or days, to three digits; what is left of sums that cancel is 0."""
     size = abs(time)
     if not math.isfinite(time) or size < 1e-15:
         return "0 s" if size < 1e-15 else f"{time:.0f} s"
     for limit, factor, unit in (
-        (1e-6, 1e-9, "ns"), (1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (600.0, 1.0, "s"), (7200.0, 60.0, "min"),
+        (1e-6, 1e-9, "ns"), (1e-3, 1e-6, "\u00b5s"), (1.0, 1e-3, "ms"), (600.0, 1.0, "s"), (7200.0, 60.0, "min"),
         (172800.0, 3600.0, "h"),
     ):  # fmt: skip
         if size < limit * 0.9995:

@@ -53,6 +53,11 @@ def failures_per_second(num_accelerators: float, operations: Operations) -> floa
     return low_rate + (num_accelerators - low) * (high_rate - low_rate) / (high - low)
 
 
+LEAST_INTERVAL: Final = 300.0
+"""Training between two checkpoints at least, unless another interval is given: the best one for failures alone is half
+a minute on large clusters, where nobody writes that often, as storage and evaluation do not keep up. Judgement. [s]"""
+
+
 def best_interval(write_time: float, rate: float) -> float:
     r"""Training between two checkpoints that makes the mean cycle cheapest: exact for failures at random. [s]
 
@@ -222,7 +227,7 @@ def recovery_of(question: Question, operations: Operations, step_time: float) ->
     write = checkpoint_bytes(question) / (number * operations.value("checkpoint_bandwidth"))
     interval = operations.checkpoint_interval
     if interval is None:
-        interval = best_interval(write, rate)
+        interval = max(best_interval(write, rate), LEAST_INTERVAL)
     if math.isfinite(interval) and step_time:
         interval = step_time * max(round(interval / step_time), 1)
     return Recovery(

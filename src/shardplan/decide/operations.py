@@ -61,7 +61,7 @@ class Operations:
     )
     """From launch to the first step. [s]"""
     checkpoint_interval: float | None = _default_of_data(
-        "Training between two checkpoints: 30min. Default: the best.", **_TIME
+        "Training between two checkpoints: 30min. Default: the best, 5min at least.", **_TIME
     )
     """Training between two checkpoints. [s]"""
     checkpoint_bandwidth: float | None = _default_of_data(

@@ -48,15 +48,32 @@ class TextColumn:
         return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))
 
 
+MICRO = "µ"
+
+
+def has_character(encoding: str, character: str) -> bool:
+    """Whether a character can be written."""
+    try:
+        character.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 class _Console(Console):
     """Prints what a terminal does not act on, and leaves a reader who has gone to the command line."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich's, with a question mark for control characters of names and cells."""
+        """As rich's, with a question mark for control characters of names and cells, and ``us`` where µ is none."""
         for each in objects:
             if isinstance(each, Text):
-                each.plain = visible(each.plain)
+                each.plain = visible(each.plain) if self._has_micro else visible(each.plain).replace(MICRO, "u")
         super().print(*objects, **options)
+
+    @cached_property
+    def _has_micro(self) -> bool:
+        """Whether the terminal's encoding has the prefix of microseconds."""
+        return has_character(self.encoding, MICRO)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -72,11 +89,7 @@ class Page:
 
     def glyph(self, character: str, instead: str) -> str:
         """``character`` where the terminal's encoding has it."""
-        try:
-            character.encode(self.console.encoding)
-        except (UnicodeEncodeError, LookupError):
-            return instead
-        return character
+        return character if has_character(self.console.encoding, character) else instead
 
     def heading(self, title: str, note: str = "") -> None:
         """A title with a blank line before it and a note next to it."""

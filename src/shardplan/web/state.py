@@ -309,6 +309,12 @@ class PageQuestion:
             found[meant] = tuple(value.strip() for value in values if value.strip())
         return found
 
+    def with_lock(self, name: str, value: str) -> PageQuestion:
+        """The same with a field of the plan locked, or free where ``value`` is empty. ``name``: with ``lock.``."""
+        field = name.removeprefix(LOCK)
+        others = {each: text for each, text in self.locks.items() if each != field}
+        return self.with_values(locks={**others, **({field: value} if value else {})})
+
     def with_values(self, **changes: Any) -> PageQuestion:
         """The same but for some fields."""
         return replace(self, **changes)

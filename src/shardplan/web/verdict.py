@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from shardplan.answers.document import Column, plain_text
+from shardplan.answers.parts.stages import stages_parts
 from shardplan.answers.plans import doubt_lines
-from shardplan.answers.stages import stages_parts
 from shardplan.ask.forms import LISTED
 from shardplan.base.errors import ShardplanError
 from shardplan.base.units import format_bytes, format_count, format_time
@@ -29,8 +29,9 @@ from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
-    how_near,
+    money_text,
     percent,
+    price_text,
     question_parts,
     question_title,
     run_text,
@@ -46,7 +47,7 @@ from shardplan.reports.texts.plan import (
     short_recompute,
     short_sharding,
 )
-from shardplan.reports.truth import WORDS, Truth
+from shardplan.reports.truth import WORDS, TruthLine
 from shardplan.web.answered import PageAnswer
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
@@ -104,7 +105,7 @@ class Chip(NamedTuple):
     is_locked: bool
 
 
-def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str, Any]:
+def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict[str, Any]:
     """Everything that the first panel shows of an estimate, whose line on how sure it is is ``truth``."""
     estimate = truth.estimate
     asked = found.put.question
@@ -127,7 +128,7 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str
         "unsaid": () if options is None else options.unsaid,
         "commands": (plan_command(question), estimate_command(question, asked, estimate)),
         "doubt": _doubt(estimate),
-        "near": how_near(estimate) if estimate.evidence else "",
+        "near": near_words(estimate.evidence[0].distance) if estimate.evidence else "",
         "runs": [
             (run_text(run), f"/trust?{question.query()}&{urlencode({'run': run.id})}") for run in estimate.evidence
         ],
@@ -135,9 +136,17 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str
     }
 
 
-def truth_shown(truth: Truth) -> dict[str, Any]:
+def truth_shown(truth: TruthLine) -> dict[str, Any]:
     """The line on how sure a step time is, and whether it is amber."""
     return {"word": WORDS[truth.sureness], "text": truth.text, "is_doubted": truth.sureness != "sure"}
+
+
+def near_words(distance: float) -> str:
+    """How far a measured run is from a question: one is a doubling of one parallel degree."""
+    number = round(distance)
+    if not number:
+        return "nearly the same plan" if distance else "the same plan"
+    return f"about {'one doubling' if number == 1 else f'{number} doublings'} of a parallel degree away"
 
 
 def _band_ends(estimate: Estimate) -> tuple[float, float]:
@@ -158,15 +167,15 @@ def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
     if time is None or tokens is None:
         return None
     low, high = (time * end / estimate.step_time for end in (estimate.step_time_p10, estimate.step_time_p90))
-    money, price, source = estimate.money, asked.cluster.accelerator_price, first_source(asked.cluster)
+    money, source = estimate.money, first_source(asked.cluster)
     told = "" if source == GIVEN_BY_USER else f", {source}"
     return {
         "time": format_time(time),
         "band": f"{format_time(low)} to {format_time(high)}",
         "tokens": format_count(tokens),
         "hours": format_count(round(time / 3600 * asked.num_given)),
-        "money": "" if money is None else f"USD {format_count(round(money))}",
-        "price": f"USD {price:,.2f} per accelerator-hour{told}" if money else "",
+        "money": "" if money is None else money_text(money),
+        "price": f"{price_text(asked.cluster)} an accelerator-hour{told}" if money else "",
     }
 
 
@@ -269,22 +278,14 @@ WORTH_A_WORD = 0.002
 """Share of the step below which a term is as long."""
 
 
-def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, Any]:
+def side(found: PageAnswer, code: str) -> dict[str, Any]:
     """One plan with its numbers, or the rule that it breaks."""
     try:
         estimate = found.estimate(code)
     except ShardplanError as error:
         return {"code": code, "error": error, "words": code.replace(";", ", ").replace("=", " ")}
     is_best = found.best is not None and estimate.plan == found.best.plan
-    return {**shown_plan(estimate, whole), "code": code, "error": None, "is_best": is_best}
-
-
-def sides(question: PageQuestion, found: PageAnswer) -> list[dict[str, Any]]:
-    """The plan to take and the pinned ones, their times on one scale."""
-    codes = [*([] if found.best is None else [plan_code(found.best.plan)]), *question.pins]
-    each = [side(found, code) for code in dict.fromkeys(codes)]
-    whole = max((one["estimate"].step_time for one in each if one["error"] is None), default=1.0)
-    return [side(found, one["code"], whole) for one in each]
+    return {**shown_plan(estimate), "code": code, "error": None, "is_best": is_best}
 
 
 def why_not(found: PageAnswer, estimate: Estimate) -> list[str]:

@@ -52,7 +52,7 @@ def test_a_large_step_is_merged_into_a_small_picture_that_says_so() -> None:
 
 def test_more_ranks_than_rows() -> None:
     svg = timeline_svg(step_of(pp=160, num_microbatches=4))
-    assert "128 of 160 ranks are shown." in svg
+    assert "128 of 160 stages are shown." in svg
     assert len(svg) < MOST_BYTES
 
 

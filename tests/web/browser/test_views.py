@@ -128,7 +128,7 @@ def test_launch_files_are_shown_and_saved(open_page: Open) -> None:
 def test_a_long_decision_is_stopped_and_asked_again(open_page: Open) -> None:
     page = open_page("/decide")
     answered(page)
-    is_question = re.compile(r"/decide\?.*ticket=")
+    is_question = re.compile(r"/decide/answer\?.*ticket=")
     page.route(is_question, lambda _route: None)  # an answer that takes for ever
     page.get_by_label("Decision").select_option("sensitivity")
     page.get_by_role("button", name="Stop").click()

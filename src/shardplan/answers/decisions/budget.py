@@ -17,7 +17,7 @@ from shardplan.decide.goodput import DAY, Accounts
 from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.texts.answer import percent, sentence
+from shardplan.reports.texts.answer import money_text, percent, sentence
 
 ACCOUNTS: Final = {
     "productive": PALETTE[2],
@@ -88,11 +88,11 @@ def stages(budget: ClusterBudget) -> list[Record]:
     ]
 
 
-def money_text(run: BudgetOption) -> str:
+def paid_text(run: BudgetOption) -> str:
     """What a run costs."""
     if run.money is None or run.price is None:
         return "no price"
-    return f"{format_count(round(run.money))} {run.price.currency}"
+    return money_text(run.money, run.price.currency)
 
 
 def carbon_text(tonnes: float) -> str:
@@ -118,7 +118,7 @@ COLUMNS: Final = (
     Column("goodput", None, option("duration.accounts.goodput")),
     recorded("accounts_s", accounts),
     Column("accelerator_hours", "hours", option("accelerator_hours"), rounded, rank=2),
-    Column("", "money", attrgetter("option"), money_text),
+    Column("", "money", attrgetter("option"), paid_text),
     Column("money", None, option("money")),
     Column("currency", None, known("price", "currency")),
     Column("price_per_accelerator_hour", None, known("price", "per_hour")),

@@ -13,6 +13,7 @@ from shardplan.decide.sensitivity import MATTERS, Parameter, Sensitivity, Sensit
 from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
+from shardplan.reports.texts.answer import signed_percent
 
 
 def columns(found: Sensitivity) -> list[Column]:
@@ -34,8 +35,8 @@ def columns(found: Sensitivity) -> list[Column]:
         Column("lower_reason", None, lambda point: point.lower.reason),
         Column("lower_plan", None, lambda point: taken(point.lower)),
         Column("plan", None, lambda _: taken(base)),
-        Column("", f"change at / {factor}", lambda point: change(point.lower, base), "{:+.1%}".format, is_wide=True),
-        Column("", f"change at x {factor}", lambda point: change(point.upper, base), "{:+.1%}".format, is_wide=True),
+        Column("", f"change at / {factor}", lambda point: change(point.lower, base), signed_percent, is_wide=True),
+        Column("", f"change at x {factor}", lambda point: change(point.upper, base), signed_percent, is_wide=True),
         Column("upper_plan", f"plan at x {factor}", lambda point: taken(point.upper), is_text=True, is_wide=True),
     ]
 

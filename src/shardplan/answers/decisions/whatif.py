@@ -24,6 +24,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
+from shardplan.reports.texts.answer import signed_percent
 
 MOST_TERMS: Final = 8
 """Terms that the table has."""
@@ -56,7 +57,7 @@ def columns(found: WhatIf) -> list[Column]:
         Column("step_time_s", "plan to take", of_plan(estimate, "step_time"), format_time),
         Column("step_time_p10_s", None, of_plan(estimate, "step_time_p10")),
         Column("step_time_p90_s", None, of_plan(estimate, "step_time_p90")),
-        Column("", "against before", against, lambda share: f"{100 * share:+.1f} %"),
+        Column("", "against before", against, signed_percent),
         Column("fastest_step_time_s", None, of_plan(lambda step: step.answered.fastest, "step_time")),
         Column("same_plan_step_time_s", None, of_plan(lambda step: step.same_plan, "step_time")),
         Column("same_plan_fits", None, lambda step: step.same_plan is not None and step.same_plan.feasible),

@@ -23,6 +23,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def signed_percent(share: float, digits: int = 1) -> str:
+    """A relative difference as text; one that rounds to nothing has no sign."""
+    text = f"{100 * share:+.{digits}f}"
+    return f"{text if float(text) else text[1:]} %"
+
+
 def sentence(text: str) -> str:
     """A clause with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
@@ -152,8 +158,18 @@ def cost_text(question: Question, estimate: Estimate, *, is_whole: bool) -> str:
         for end in (estimate.step_time_p10, estimate.step_time_p90)
     )
     source = f" ({first_source(cluster)})" if is_whole else ""
-    price = f"{cluster.accelerator_price:.3g} USD an accelerator-hour"
-    return f"{format_count(round(money))} USD ({low} to {high}) at {price}{source}"
+    price = f"{price_text(cluster)} an accelerator-hour"
+    return f"{money_text(money)} ({low} to {high}) at {price}{source}"
+
+
+def money_text(money: float, currency: str = "USD") -> str:
+    """Money, as everywhere: ``1.20M USD``."""
+    return f"{format_count(round(money))} {currency}"
+
+
+def price_text(cluster: Cluster) -> str:
+    """The price of an hour of an accelerator."""
+    return f"{cluster.accelerator_price:,.2f} USD"
 
 
 def first_source(cluster: Cluster) -> str:
@@ -192,7 +208,7 @@ def why_off(run: NearRun) -> str:
 
 def error_text(run: NearRun) -> str:
     """How far a measured run was from the prediction of constants that have not seen it."""
-    return f"{100 * run.unseen_error:+.1f} %"
+    return signed_percent(run.unseen_error)
 
 
 def signed_time(time: float) -> str:

@@ -55,7 +55,7 @@ def memory_strips(timeline: StepTimeline, bars: Bars, frame: Frame) -> Iterator[
     traces = {timeline.rank_names[rank]: timeline.memory[rank] for rank in bars.ranks}
     top = frame.memory_top + MEMORY_HEAD
     if len(traces) > MOST_STRIPS:
-        yield _title(frame, "Memory: the rank with the highest peak, and the range of all ranks (shaded)")
+        yield _title(frame, "Memory: the stage with the highest peak, and the range of all stages (shaded)")
         most = max(trace.peak_bytes for trace in traces.values())
         least = min(float(trace.allocated.min()) for trace in traces.values())
         low = least if least > ALMOST_ALL * most and least < most else 0.0
@@ -74,9 +74,9 @@ def _what_strips_show(always: Sequence[float], above: float) -> str:
     """``always``: bytes that each rank holds all the time; ``above``: most bytes more."""
     texts = list(dict.fromkeys(format_bytes(each) for each in (min(always), max(always))))
     if not max(always):
-        return f"Memory of each rank, up to {format_bytes(above)}; its peak is at the right"
+        return f"Memory of each stage, up to {format_bytes(above)}; its peak is at the right"
     return (
-        f"Memory of each rank above the {' to '.join(texts)} that it always holds, up to {format_bytes(above)}; "
+        f"Memory of each stage above the {' to '.join(texts)} that it always holds, up to {format_bytes(above)}; "
         "its peak is at the right"
     )
 
@@ -256,7 +256,7 @@ def _whole(timeline: StepTimeline, bars: Bars, frame: Frame, *, marks: Sequence[
 def _hidden(timeline: StepTimeline, bars: Bars) -> str:
     if len(bars.ranks) == timeline.num_ranks:
         return ""
-    return f"{len(bars.ranks)} of {timeline.num_ranks} ranks are shown."
+    return f"{len(bars.ranks)} of {timeline.num_ranks} stages are shown."
 
 
 def _hatching() -> str:

@@ -25,7 +25,7 @@ from shardplan.base.units import format_bytes, format_count, format_rate, format
 from shardplan.base.version import VERSION
 from shardplan.inputs.plan import Plan
 from shardplan.render.html import Address, blocks_html
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.answer import percent, signed_percent
 from shardplan.web.pages import VIEWS, View, static_url
 
 HERE: Final = "here"
@@ -49,6 +49,7 @@ QUANTITIES: Final = {
     "percent": percent,
     "count": format_count,
     "band": band_text,
+    "signed": signed_percent,
 }
 """Filters of templates that write a number, or the band of an estimate, with its unit."""
 UNREADABLE: Final = "The server does not take this request"

@@ -17,6 +17,7 @@ from shardplan.base.units import format_bytes, format_count, format_rate, format
 from shardplan.estimation.evidence import NearRun
 from shardplan.reports.accuracy.causes import Subject
 from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
+from shardplan.reports.texts.answer import signed_percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
@@ -24,6 +25,7 @@ from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in
+from shardplan.web.verdict import near_words
 from shardplan.web.workplace import Cancelled
 from shardplan.web.workplace import answer as answered
 
@@ -193,7 +195,7 @@ def _row(one: Any, quantity: Any, distances: Mapping[str, float]) -> dict[str, A
     share = f"{100 * math.exp(one.fits or 0.0):.0f} %"
     return {
         "id": run.id,
-        "distance": f"{distances[run.id]:.2g}" if run.id in distances else "",
+        "distance": near_words(distances[run.id]) if run.id in distances else "",
         "model": run.model.removeprefix("models/").removesuffix(".json"),
         "where": f"{run.num_accelerators:,} x {run.accelerator}",
         "measured": ("ran" if run.ran else "ran out of memory") if is_verdict else text(one.measured(quantity)),
@@ -205,7 +207,7 @@ def _row(one: Any, quantity: Any, distances: Mapping[str, float]) -> dict[str, A
 
 def factor_text(log_ratio: float) -> str:
     """Predicted over measured, as a share that is too small or too large."""
-    return f"{100 * math.expm1(log_ratio):+.1f} %"
+    return signed_percent(math.expm1(log_ratio))
 
 
 async def run(request: Request) -> HTMLResponse:
@@ -316,6 +318,6 @@ def _run_row(name: str, known: KnownRun, quantity: Any, now: float, text: Any) -
         "measured": text(measured),
         "unseen": "-" if unseen is None else text(unseen),
         "seen": text(now),
-        "unseen_error": "" if unseen is None else f"{100 * (unseen / measured - 1):+.1f} %",
-        "seen_error": f"{100 * (now / measured - 1):+.1f} %",
+        "unseen_error": "" if unseen is None else signed_percent(unseen / measured - 1),
+        "seen_error": signed_percent(now / measured - 1),
     }

@@ -41,7 +41,7 @@ function lastBefore(step, rank, event) {
 function causeOf(step, rank, event) {
   const place = rank * step.lanes.length;
   const [first, end] = [step.bounds[place], step.bounds[place + 1]];
-  if (event >= end) return ["the step ends on another rank", "done"];
+  if (event >= end) return ["the step ends on another stage", "done"];
   if (step.microbatch[event] < 0) return [`drain: before ${step.kinds[step.kind[event]].name}`, "drain"];
   const phase = event === first || step.microbatch[event - 1] < 0 ? "fill" : "";
   const found = lastBefore(step, rank, event);

@@ -151,7 +151,7 @@ function fillChoices(view) {
   element("rank-choice").append(...step.rank_names.map((name, rank) => made("option", name, { value: rank })));
   const folded = step.groups.reduce((sum, group) => sum + group.length - 1, 0);
   element("fold-label").hidden = folded === 0;
-  element("fold-text").textContent = `Fold identical ranks (${folded} hidden)`;
+  element("fold-text").textContent = `Fold identical stages (${folded} hidden)`;
   element("critical").parentElement.hidden = !step.hasCritical;
   element("critical").checked = view.marksCritical;
   element("theme").hidden = !view.isAlone;

@@ -9,7 +9,7 @@ function threeDigits(value) {
 }
 
 function timeText(seconds) {
-  for (const [limit, factor, unit] of [[1e-6, 1e-9, "ns"], [1e-3, 1e-6, "us"], [1, 1e-3, "ms"]]) {
+  for (const [limit, factor, unit] of [[1e-6, 1e-9, "ns"], [1e-3, 1e-6, "µs"], [1, 1e-3, "ms"]]) {
     if (seconds < limit * 0.9995) return `${threeDigits(seconds / factor)} ${unit}`;
   }
   return `${threeDigits(seconds)} s`;
@@ -17,7 +17,7 @@ function timeText(seconds) {
 
 // A moment, to a tenth of a duration.
 function momentText(seconds, duration) {
-  const [factor, unit] = seconds >= 20 ? [1, "s"] : seconds >= 1e-4 ? [1e-3, "ms"] : [1e-6, "us"];
+  const [factor, unit] = seconds >= 20 ? [1, "s"] : seconds >= 1e-4 ? [1e-3, "ms"] : [1e-6, "µs"];
   const digits = duration > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(duration / factor)), 0), 6) : 3;
   return `${(seconds / factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;
 }
@@ -32,7 +32,7 @@ function bytesText(bytes) {
 // Round moments from one to another, in seconds, and their texts in one unit.
 function axisTicks(from, to, most) {
   const length = to - from;
-  const [factor, unit] = to >= 20 && length >= 2 ? [1, "s"] : length >= 1e-4 ? [1e-3, "ms"] : [1e-6, "us"];
+  const [factor, unit] = to >= 20 && length >= 2 ? [1, "s"] : length >= 1e-4 ? [1e-3, "ms"] : [1e-6, "µs"];
   const least = length / factor / most;
   const power = 10 ** Math.floor(Math.log10(least));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= least * (1 - 1e-9));

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from shardplan.answers.document import Column, Part, RowTable, Tone
 from shardplan.base.units import format_bytes, format_time
 from shardplan.reports.texts.answer import percent
-from shardplan.reports.truth import Truth
+from shardplan.reports.truth import TruthLine
 
 
 class StageUse(NamedTuple):
@@ -28,7 +28,7 @@ class StageUse(NamedTuple):
     is_slowest: bool
 
 
-def stage_uses(truth: Truth) -> list[StageUse]:
+def stage_uses(truth: TruthLine) -> list[StageUse]:
     """A row for every stage."""
     estimate, slowest = truth.estimate, truth.estimate.slowest_stage
     busy = None if truth.simulation is None else [rank.busy_time for rank in truth.simulation.step.ranks]
@@ -57,12 +57,12 @@ COLUMNS = (
 )
 
 
-def truth_record(truth: Truth | None) -> dict[str, Any]:
+def truth_record(truth: TruthLine | None) -> dict[str, Any]:
     """How far a step time can be trusted, and every stage; nothing where nothing fits."""
     return {} if truth is None else {"truth": truth.record, "stages": RowTable(stage_uses(truth), COLUMNS)}
 
 
-def stages_parts(truth: Truth) -> list[Part]:
+def stages_parts(truth: TruthLine) -> list[Part]:
     """The table of stages, neighbours with equal rows as one; nothing without a pipeline."""
     if len(truth.estimate.stage_layers) == 1:
         return []

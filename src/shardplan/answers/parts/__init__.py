@@ -1,0 +1,1 @@
+"""Sections that answers about a plan share."""
