@@ -48,6 +48,7 @@ def test_nothing_fits_is_an_answer() -> None:
 def test_wrong_input_is_refused() -> None:
     assert "missing: --prompts 64" in refused("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "8")
     assert "shardplan scale rl.json" in refused(*STEP, "--gpus", "8..16")
+    assert "a node of dgx-h100 has 8" in refused(*STEP, "--gpus", "2x4+8")
     assert "coffee" in refused(*STEP, "--gpus", "8", "--placement", "colocated", "--observed", "coffee 3s")
 
 

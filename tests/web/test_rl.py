@@ -159,6 +159,21 @@ def test_more_is_asked_of_the_page(client: TestClient) -> None:
     assert "8 + 8 accelerators" in apart
 
 
+def test_a_node_moved_to_the_other_pool_is_one_click_away(client: TestClient) -> None:
+    found = client.get(f"/rl/answer?{PAGE.replace('gpus=16', 'gpus=24')}&rl.placement=in-turns").text
+    assert "One node to the other pool" in found
+    assert "Trainer waits" in found
+    assert '"name": "waits"' in found
+    links = [html.unescape(each) for each in re.findall(r'href="(rl\?[^"]*rl\.generating=[^"]*)"', found)]
+    assert links
+    there = client.get(links[0].replace("rl?", "/rl/answer?"))
+    assert there.status_code == 200
+    given = re.search(r"gpus=(\d+).*rl\.generating=(\d+)", links[0])
+    assert given
+    assert int(given[1]) + int(given[2]) == 24
+    assert f"{given[1]} + {given[2]} accelerators" in there.text
+
+
 def test_the_trainer_has_its_step(client: TestClient) -> None:
     link = re.search(r'href="(step[^"]*)"', client.get(f"/rl/answer?{ONE}").text)
     assert link

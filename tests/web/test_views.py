@@ -244,7 +244,7 @@ def test_an_empty_field_is_not_answered_as_something_else(
         ("model=llama-3.1-71b", {"model=llama-3.1-70b", "model=llama-3.2-1b", "model=llama-3.1-8b"}),
         ("cluster=dgx-a100&precision=fp8", {"precision=bf16", "precision=fp16", "precision=fp32"}),
         ("lock.sharding=zero9", {"lock.sharding=zero1", "lock.sharding=zero2", "lock.sharding=zero3"}),
-        ("gpus=many", set()),
+        ("gpus=8x8x8", set()),
     ],
 )
 def test_what_an_error_offers_is_one_click_away(client: TestClient, fields: str, fixes: set[str]) -> None:

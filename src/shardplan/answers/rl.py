@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shardplan.answers.document import (
@@ -17,7 +17,7 @@ from shardplan.answers.document import (
 )
 from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
 from shardplan.base.units import format_bytes, format_time
-from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
+from shardplan.plotting.chart import GREY, IDLE, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
 from shardplan.rl.accuracy import band_of, nearest
 from shardplan.rl.memory import PhaseMemory, phase_memory
@@ -38,6 +38,10 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "switch": ("sleep and wake", GREY),
 }
 """Name and colour of every phase."""
+
+
+LEAST_WAIT: Final = 0.002
+"""Share of a step from which a wait is drawn."""
 
 
 def title(placement: str) -> str:
@@ -332,7 +336,7 @@ def _observed_parts(observed: Sequence[MeasuredPart]) -> list[Part]:
 def rl_chart(result: RlResult) -> Chart:
     """When every phase runs in a step of every placement, on each pool."""
     return phases_chart(
-        [(title(plan.placement), plan) for plan in result.plans],
+        [(plan.placement, plan) for plan in result.plans],
         f"{result.task.question.model.name}: an RL step by placement",
     )
 
@@ -355,8 +359,8 @@ def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
     panel = Panel(
         title="phases of a step",
         x=Axis(title="", scale="names"),
-        y=Axis(title="[s]"),
-        series=tuple(map(series, shown)),
+        y=Axis(title="seconds"),
+        series=(*map(series, shown), *_waits(placed)),
         is_horizontal=True,
         is_stacked=True,
     )
@@ -370,7 +374,23 @@ def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
     )
 
 
+def _waits(placed: Sequence[tuple[str, Phase, RlPlan]]) -> Iterator[Series]:
+    """When a pool waits for the other: the first time of every row, then the second."""
+    steps = {row: plan.step_time for row, _, plan in placed}
+    found: dict[str, list[tuple[float, float]]] = {row: [] for row in steps}
+    free = dict.fromkeys(steps, 0.0)
+    spans = [(plan.cycle.ends[phase.key] - phase.time, phase.time, row) for row, phase, plan in placed]
+    for start, time, row in [*sorted(spans), *((step, 0.0, row) for row, step in steps.items())]:
+        if start - free[row] > LEAST_WAIT * steps[row]:
+            found[row].append((free[row], start - free[row]))
+        free[row] = max(free[row], start + time)
+    for number in range(max(map(len, found.values()), default=0)):
+        waits = [(each[number : number + 1] or [(0.0, 0.0)])[0] for each in found.values()]
+        starts, times = zip(*waits, strict=True)
+        yield Series(name="waits", x=[*found], y=times, starts=starts, kind="bars", colour=IDLE)
+
+
 def _row(name: str, plan: RlPlan, phase: Phase) -> str:
     """On which accelerators a phase runs."""
     where = "all" if plan.cycle.shares_pool else "generation" if phase.pool == "rollout" else "trainer"
-    return f"{name}: {where}"
+    return f"{name}:\n{where}"

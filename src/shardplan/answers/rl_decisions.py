@@ -10,6 +10,7 @@ from shardplan.answers.document import AnswerDocument, Bar, Block, Column, Line,
 from shardplan.answers.plans import asked_record, rounded, whole_percent
 from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_head, split, task_record, title
 from shardplan.base.units import format_count, format_time
+from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.rl.asked import AskedRl
 from shardplan.rl.decisions import (
@@ -87,7 +88,7 @@ RUNS: Final = (
     Column("placement", "placement", lambda run: run.plan.placement, title, is_text=True),
     Column("", "accelerators", lambda run: split(run.plan), is_text=True),
     Column("step_time_s", "step", lambda run: run.plan.step_time, format_time),
-    Column("days", "days", lambda run: run.days, "{:,.3g}".format),
+    Column("days", "time", lambda run: run.days, lambda days: format_time(days * DAY)),
     Column("money_usd", "USD", lambda run: run.money, rounded),
 )
 PARAMETERS: Final = (
@@ -121,10 +122,9 @@ def _changes(found: RlChanges) -> Shown:
             f"Nothing fits as it was; after the changes a step takes {format_time(last.best.step_time)}.", "Step"
         )
     else:
+        before, after = format_time(first.step_time), format_time(last.best.step_time)
         more = f"{100 * abs(last.change):.0f} % {'longer' if last.change > 0 else 'shorter'}"
-        line = Line(
-            f"{format_time(first.step_time)} a step becomes {format_time(last.best.step_time)}, {more}.", "Step", "good"
-        )
+        line = Line(f"{before} a step becomes {after}, {more}.", "Change", "good")
     table = RowTable(found.variants, STEP)
     return Shown(
         verdict=[line],
@@ -212,7 +212,7 @@ def _run_lines(found: RlBudget, run: RlRun | None) -> list[Block]:
     if run is None:
         return [Line("No size has a plan that fits.", "Too big", "bad")]
     cost = "" if run.money is None else f" for {format_count(run.money)} USD"
-    text = f"{run.steps:,} steps on {run.num_accelerators:,} accelerators: {run.days:,.3g} days{cost}"
+    text = f"{run.steps:,} steps on {run.num_accelerators:,} accelerators: {format_time(run.wall_time)}{cost}"
     if found.best is None:
         return [Line(f"No size that was looked at is within the limits. Nearest: {text}.", "Run", "bad")]
     several = len(found.runs) + len(found.without_plan) > 1

@@ -14,8 +14,8 @@ from shardplan.rl.observed import MeasuredPart
 
 Row = tuple[str, Fact]
 COLUMNS = (
-    Column("key", "value", lambda row: row[0], is_text=True),
-    Column("value", "", lambda row: row[1].value, str, is_text=True),
+    Column("key", "key", lambda row: row[0], is_text=True),
+    Column("value", "value", lambda row: row[1].value, str, is_text=True),
     Column("origin", None, lambda row: row[1].origin),
     Column("why", "where", lambda row: row[1].why, is_text=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,7 @@ from shardplan.base.words import FLAGS, folded
 from shardplan.decide.searching import Searches
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.readers.typed import number, pairs_of, whole
+from shardplan.inputs.readers.typed import grid, number, pairs_of, whole
 from shardplan.planner.stopping import Stop
 from shardplan.rl.checks import check_asked, check_sum
 from shardplan.rl.engine import WEIGHT_BYTES
@@ -102,7 +103,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
         engine_stays=bool(rl.get("engine_stays")),
     )
     engine_facts(task.engine)
-    check_asked(task, rl)
+    check_asked(task, rl, record.get("num_accelerators"))
     return AskedRl(
         task,
         Searches(stack=put.stack, stop=stop, **choices),
@@ -187,7 +188,7 @@ def _pools(given: Any) -> tuple[int, int | None]:
     """Accelerators of the trainer and, where they are apart, of generation: ``64+128``. Raises InputError."""
     parts = str(given if given is not None else 1).split("+")
     try:
-        counts = [parse_whole(part.strip()) for part in parts]
+        counts = [math.prod(grid(part) or (parse_whole(part.strip()),)) for part in parts]
     except ValueError:
         counts = []
     if len(counts) not in (1, 2) or min(counts) < 1:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardplan.ask.questions import size_of
 from shardplan.base.errors import InputError, shown
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan_numbers import Setting
+from shardplan.inputs.readers.typed import grid
 from shardplan.rl.search import TENSOR_DEGREES, shares_evenly
 from shardplan.rl.task import PLACEMENTS, RlTask
 
 
-def check_asked(task: RlTask, given: Mapping[str, Any]) -> None:
-    """Raises ``InputError`` for a task that none can run. ``given``: fields of the step as they were asked."""
+def check_asked(task: RlTask, given: Mapping[str, Any], pools: object) -> None:
+    """Raises ``InputError`` for a task that none can run.
+
+    ``given``: fields of the step as they were asked, ``pools``: the numbers of accelerators.
+    """
+    for text, cluster in zip(str(pools).split("+"), (task.question.cluster, task.generating), strict=False):
+        if grid(text):
+            size_of(text, cluster)
     _check_pools(task)
     _check_age(task, given.get("staleness"))
     refusal = next(_refusals(task), None)

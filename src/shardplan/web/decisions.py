@@ -26,13 +26,13 @@ from shardplan.estimation.question import PutQuestion
 from shardplan.estimation.written import filled
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
-from shardplan.inputs.readers.typed import number, whole
+from shardplan.inputs.readers.typed import RANGE, number
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import percent
 from shardplan.web.pages.rendering import markup_of
 from shardplan.web.panels import panel_figure
-from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
+from shardplan.web.state import FieldError, PageQuestion, about_field, named, plan_code, plan_in
 
 Values = Mapping[str, str]
 Shown = dict[str, Any]
@@ -123,7 +123,8 @@ def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: P
 def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PutQuestion]:
     """The sizes that are asked for, and the question at the largest. Raises FieldError."""
     with about_field("sizes"):
-        sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in listed(values["sizes"])])
+        text = values["sizes"]
+        sizes = scales.checked_sizes(text if RANGE.search(text) else ",".join(listed(text)))
     return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
 
 

@@ -33,7 +33,7 @@ from shardplan.inputs.readers.catalog import (
 )
 from shardplan.inputs.readers.names import names_meant, relative_meant
 from shardplan.inputs.readers.overrides import override
-from shardplan.inputs.readers.typed import values_of
+from shardplan.inputs.readers.typed import assigned, values_of
 from shardplan.inputs.words import field_meant
 from shardplan.physics.frameworks.stack import list_stacks
 from shardplan.physics.frameworks.usual_stack import ANY, USUAL
@@ -373,9 +373,10 @@ def named(what: str, text: str) -> str:
 
 
 def switched(name: str, text: str) -> object:
-    """A switch as it is; other values stay text."""
-    is_switch = described(Job)[name].kind.base is bool
-    return text.lower() in ("on", "true", "1", "yes") if is_switch else text
+    """A switch as it is; other values stay text. Raises InputError."""
+    if described(Job)[name].kind.base is not bool:
+        return text
+    return assigned(Job, name, text)[1]
 
 
 def blamed(error: ShardplanError, names: Iterable[str]) -> str:

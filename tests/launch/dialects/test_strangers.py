@@ -9,7 +9,7 @@ import pytest
 from tests.launch.scripts import ask, read, values
 
 from shardplan.base.errors import InputError
-from shardplan.inputs.readers.catalog import load_model
+from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.read import read_launch
 
 pytest.importorskip("tree_sitter_bash")
@@ -96,7 +96,9 @@ def test_processes_of_a_node_that_nothing_sets_are_its_accelerators(
     ],
 )
 def test_models_by_folders_and_what_is_priced_of_those_with_images(tmp_path: Path, name: str, model: str) -> None:
-    assert load_model(name).name == model
+    known = named_model(name)
+    assert known is not None
+    assert known.name == model
     found = read(tmp_path, "run.sh", line(tmp_path, model=f"--model_name_or_path {name}"))
     sees = "vicuna" not in name
     assert any("text model alone is priced" in text for text in found.not_understood) == sees
@@ -184,3 +186,31 @@ dtype: bf16
 def test_the_loss_of_torchtune_says_what_is_not_priced(tmp_path: Path, loss: str, says: str | None) -> None:
     found = read(tmp_path, "dpo.yaml", PAIRS.format(loss=loss)).not_understood
     assert any(text.partition(says or loss)[1] for text in found) == (says is not None)
+
+
+VEOMNI = """
+model: {model_path: Qwen/Qwen3-8B}
+data: {max_seq_len: 4096, train_path: x}
+train: {data_parallel_mode: fsdp2, enable_full_shard: true, micro_batch_size: 1, global_batch_size: 64}
+"""
+OVER_FILE = """
+#SBATCH --nodes=2
+#SBATCH --gres=gpu:6
+N=$(nvidia-smi -L 2>/dev/null | wc -l)
+srun torchrun --nproc_per_node=$N --nnodes=$SLURM_JOB_NUM_NODES tasks/train_torch.py veomni.yaml \\
+    --train.micro_batch_size=4 --model.model_path Qwen/Qwen3-0.6B --train.global_batch_size=48
+"""
+
+
+def test_options_of_a_line_stand_over_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "veomni.yaml").write_text(VEOMNI)
+    found = read(tmp_path, "run.sh", OVER_FILE)
+    assert values(found, "model", "micro_batch_size", "global_batch_size") == ("Qwen/Qwen3-0.6B", 4, 48)
+    assert found.value("num_accelerators") == 12  # a node has what the job asks for, not what the cluster has
+
+
+def test_arguments_of_trl_stand_over_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "sft.yaml").write_text("model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_train_epochs: 1\n"
+                                       "max_length: 4096\ngradient_accumulation_steps: 2\n")  # fmt: skip
+    found = read(tmp_path, "run.sh", "trl sft --config sft.yaml --max_length 1024 --per_device_train_batch_size 3\n")
+    assert values(found, "sequence_length", "micro_batch_size", "gradient_accumulation") == (1024, 3, 2)

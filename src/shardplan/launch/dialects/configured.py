@@ -44,7 +44,7 @@ def task_of(launch: Launch) -> str:
 def configuration_of(launch: Launch) -> Word | None:
     """The configuration that a line names, by an option or as a word of its own."""
     options = launch.parsed()
-    for name in ("config", "c", "config-file", "config_file", "config-path"):
+    for name in _OF_FILE:
         option = options.first(name)
         if option is not None and option.words and _FILE.fullmatch(option.words[0].shown):
             return option.words[0]
@@ -75,13 +75,25 @@ def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
             ask.path, f"a script whose configuration {named.shown or name} is not at hand: give it too, or --root"
         )
     pairs = Settings.of_options({key.removeprefix("--"): each for key, each in launch.pairs().items()})
-    facts = settings_facts(inner, pairs.over(Settings.of(document)))
+    settings = Settings.of(document)
+    facts = settings_facts(inner, pairs.over(_options(launch, settings)).over(settings))
     take_notes(facts, document)
     for note in (*notes.notes, f"{ask.path.name} starts {launch.program} with {Path(named.shown or str(name)).name}"):
         facts.note(note)
     facts.names |= notes.names
     facts.asked |= notes.asked
     return facts
+
+
+def _options(launch: Launch, settings: Settings) -> Settings:
+    """Options of a line that stand over its configuration: ``--train.micro_batch_size 4``, or keys that it has too."""
+    takes_all = not {"trl", "axolotl"}.isdisjoint(launch.launchers)
+    given = {name.replace("-", "_"): each for name, each in launch.parsed().given.items() if name not in _OF_FILE}
+    return Settings.of_options({n: each for n, each in given.items() if takes_all or "." in n or settings.has(n)})
+
+
+_OF_FILE: Final = ("config", "c", "config-file", "config_file", "config-path")
+"""Options that name a configuration."""
 
 
 def _world(facts: Facts, ask: Ask, script: Script, launch: Launch) -> None:

@@ -13,16 +13,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
+from shardplan.answers.plans import rounded, whole_percent
 from shardplan.api.rl import RlAnswer, planned
 from shardplan.ask.questions import choices
 from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import Described, dataclass, described
+from shardplan.base.units import format_time
 from shardplan.decide.scale import checked_sizes
 from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
+from shardplan.rl.accuracy import band_of
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
 from shardplan.rl.question import RlQuestion
 from shardplan.rl.search import RlPlan
@@ -252,7 +255,35 @@ def answer_of(asked: PageRlQuestion, stop: Stop, progress: Progress) -> Shown:
     document = found.document()
     best = found.best
     link = "" if best is None else trainer_address(asked.question, best)
-    return {**shown(document), "title": document.head[0].words, "subject": document.head[1:], "link": link}
+    more = {"tiles": [] if best is None else tiles_of(best), "moves": [*_moves(asked, found)], "link": link}
+    return {**shown(document), "title": document.head[0].words, "subject": document.head[1:], **more}
+
+
+def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
+    """What matters most of a step: name, value and note."""
+    cycle, band = plan.cycle, band_of(plan)
+    span = f"{format_time(plan.step_time * band.low)} to {format_time(plan.step_time * band.high)}"
+    if cycle.shares_pool:
+        share = cycle.time_of("generation") / plan.step_time
+        pools = [("Generation", whole_percent(share), "of the step, then all train")]
+    else:
+        pools = [
+            ("Trainer waits", whole_percent(cycle.idle("trainer")), f"of the step, on {plan.num_train:,}"),
+            ("Generation waits", whole_percent(cycle.idle("rollout")), f"of the step, on {plan.num_rollout:,}"),
+        ]
+    rate = ("Throughput", rounded(plan.tokens_per_second), "tokens per second")
+    return [("Step", format_time(plan.step_time), span), rate, *pools]
+
+
+def _moves(asked: PageRlQuestion, found: RlAnswer) -> Iterator[tuple[str, str, str, str]]:
+    """A node moved to the other pool, each way: the split, its step, the change and the page of it."""
+    for move in found.moves:
+        question = asked.question.with_values(gpus=str(move.num_train))
+        values = {**asked.values, "generating": str(move.num_rollout), "sizes": ""}
+        change = move.step_time / found.plans[0].step_time - 1
+        split = f"{move.num_train:,} + {move.num_rollout:,}"
+        there = PageRlQuestion(question=question, values=values).address()
+        yield split, format_time(move.step_time), f"{change:+.0%}", there
 
 
 def trainer_address(question: PageQuestion, best: RlPlan) -> str:
