@@ -94,7 +94,8 @@ def test_a_file_is_chosen_and_audited(open_page: Open) -> None:
     content = b"train_micro_batch_size_per_gpu: 1\n"
     page.locator("#f-file").set_input_files({"name": "ds.yaml", "mimeType": "text/yaml", "buffer": content})
     expect(page.locator("#f-name")).to_have_value("ds.yaml")
-    expect(page.locator("#answer")).not_to_contain_text("70.6B")
+    expect(page.locator("#problem")).to_contain_text("Below is still the last answer")
+    expect(page.get_by_role("button", name="Undo this change")).to_have_count(0)
 
 
 def test_the_timeline_draws_and_the_trace_is_saved(open_page: Open) -> None:

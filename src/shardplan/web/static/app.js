@@ -122,7 +122,7 @@ function besides() {
     const undo = document.createElement("button");
     Object.assign(undo, { type: "button", className: "small", textContent: "Undo this change" });
     undo.dataset.undo = "";
-    note.append(undo);
+    if (history.state?.fields) note.append(undo); // a page whose question has no address has nothing to go back to
     panel.append(note);
   }
 }
