@@ -14,10 +14,12 @@ from pathlib import Path
 from generate_accuracy import is_current
 
 from shardplan.base.files import DATA, shipped_document
+from shardplan.base.units import format_bytes
 from shardplan.calibrate.errors import Errors, errors_of, grouped
 from shardplan.reports.texts.answer import percent
-from shardplan.rl.accuracy import RlValidation, left_out, left_out_errors, validate_rl
+from shardplan.rl.accuracy import RlValidation, left_out, left_out_errors, seen_steps, validate_rl
 from shardplan.rl.measured import shipped_steps
+from shardplan.rl.memory import MeasuredMemory, measured_memory, with_one_length
 
 PAGE = "rl-accuracy.md"
 CAUSES = DATA / "measured_runs" / "rl_causes.yaml"
@@ -30,7 +32,20 @@ terminal, and `shardplan validate rl-runs.csv` for a file with the columns of `d
 The error of a row is exp|ln(predicted / measured)| - 1. Constants of decoding and of the transfer of weights are fitted
 (`python -m shardplan.rl.fit`); nothing else of an RL step is. The values around which they are fitted were chosen by
 hand with these rows known, so that errors of rows from other teams can be larger.
+
+Expect this of a step of your own: errors as *with each family left out* where it runs with NeMo RL, the framework of
+all steps on which constants of decoding and bands rest, and larger ones with another. Leaving a family out shows what
+another model, size or release does to the error, and not what another team's software does. Bands of other frameworks,
+and of answers for which none is named, are therefore 1.3 times as wide (in logarithm).
 """
+PHASES = ("run", "training", "generation", "weights sent", "measured", "fullest, error")
+TRIALS = ("run", "micro-batch that ran", "failed", "full at", "with one length")
+BY_PHASE = """Of an accelerator in each phase. One run states what it took, so that the phase in which weights are
+sent was counted with that number known. The other one states that it ran, and not how its engine was laid out."""
+BY_TRIAL = """Of other runs trials found the largest micro-batch, of answers whose lengths are not stated. *Full at*:
+mean tokens of a sequence with which the memory of training is predicted to be full. The runs with a limit are on one
+dataset. *With one length*, {tokens:,} tokens for all of them (the geometric mean): how far the predicted memory at
+the limit is from what there is. Which phase failed is not stated."""
 COLUMNS = ("", "n", "median", "90th percentile", "bias")
 
 
@@ -53,8 +68,10 @@ def _sections(found: RlValidation) -> Iterator[str]:
     if inside is not None:
         yield (
             f"{percent(inside.share)} of the {inside.n} measured times lie inside the band that the other families "
-            f"give (95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %."
+            f"give (95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %. "
+            f"By family: {_inside(found)}."
         )
+    yield _others(found)
     yield "## Parts of a step, with the shipped constants"
     yield "Whole steps of tiers A and A-; parts of all rows that state them."
     yield _table(found.parts().items())
@@ -63,6 +80,8 @@ def _sections(found: RlValidation) -> Iterator[str]:
     yield "Tier A: all that matters is stated. A-: one minor thing is inferred. B: one thing that matters is missing."
     yield "## Transfers of weights, each family left out"
     yield _table(_transfers().items())
+    yield "## Memory of accelerators that both share"
+    yield from _memory()
     yield "## Rows more than 20 % off, and why"
     yield _rows(found)
     yield "## Rows without a price"
@@ -70,11 +89,57 @@ def _sections(found: RlValidation) -> Iterator[str]:
     yield "\n".join(f"- {len(rows)} ({rows[0].step.family}): {reason}" for reason, rows in groups.items())
 
 
+def _inside(found: RlValidation) -> str:
+    families = found.inside_by("family").items()
+    return ", ".join(
+        f"{round(each.share * each.n)} of {each.n} ({name})" for name, each in families if each is not None
+    )
+
+
+def _others(found: RlValidation) -> str:
+    """How far off the steps of frameworks are that no constant was fitted to."""
+    used = {row.step.software for row in seen_steps()}
+    errors = [
+        f"{each.step.id} ({each.step.software}, tier {each.step.tier}) {100 * math.expm1(each.error):+.0f} %"
+        for each in found.priced
+        if each.step.software not in used
+    ]
+    return f"Published steps of other frameworks that have a price: {', '.join(errors) or 'none'}; causes are below."
+
+
 def _transfers() -> Mapping[str, Errors]:
     from shardplan.rl.fit import measured_transfers
 
     groups = grouped(measured_transfers(), lambda row: row.method)
     return {name: errors_of([left_out_errors()[row.id] for row in rows]) for name, rows in groups.items()}
+
+
+def _memory() -> Iterator[str]:
+    """Bytes by phase where a run states what it took, and the largest micro-batches that ran."""
+    rows, one = measured_memory(), with_one_length()
+    yield BY_PHASE
+    yield _aligned(PHASES, (_phases_of(row) for row in rows if row.tokens is not None))
+    yield BY_TRIAL.format(tokens=one.tokens)
+    yield _aligned(TRIALS, (_trial(row, one.errors.get(row.id)) for row in rows if row.tokens is None))
+
+
+def _phases_of(row: MeasuredMemory) -> tuple[str, ...]:
+    if row.phases is None or row.peak is None:
+        return row.id, format_bytes(row.training(row.tokens or 1)), "", "", "ran", ""
+    off = f"{100 * (row.phases.fullest / row.peak - 1):+.1f} %"
+    return row.id, *map(format_bytes, (*row.phases, row.peak)), off
+
+
+def _trial(row: MeasuredMemory, error: float | None) -> tuple[str, ...]:
+    off = "" if error is None else f"{100 * math.expm1(error):+.0f} %"
+    return row.id, str(row.plan.micro_batch_size), str(row.failed or ""), f"{row.full_at:,}", off
+
+
+def _aligned(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table, its numbers to the right."""
+    named = tuple(columns)
+    lines = [f"| {' | '.join(named)} |", f"|---|{'--:|' * (len(named) - 1)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _rows(found: RlValidation) -> str:
@@ -92,13 +157,12 @@ def _rows(found: RlValidation) -> str:
 
 
 def _table(rows: Iterable[tuple[str, Errors]]) -> str:
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---|--:|--:|--:|--:|"]
-    for name, errors in rows:
-        bias = "" if errors.bias is None else f"{100 * errors.bias:+.1f} %"
-        lines.append(
-            f"| {name} | {errors.n} | {percent(errors.median or 0.0)} | {percent(errors.p90 or 0.0)} | {bias} |"
-        )
-    return "\n".join(lines)
+    return _aligned(COLUMNS, (_errors(name, errors) for name, errors in rows))
+
+
+def _errors(name: str, errors: Errors) -> tuple[str, ...]:
+    bias = "" if errors.bias is None else f"{100 * errors.bias:+.1f} %"
+    return name, str(errors.n), percent(errors.median or 0.0), percent(errors.p90 or 0.0), bias
 
 
 def main(arguments: list[str]) -> int:

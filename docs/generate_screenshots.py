@@ -1,6 +1,7 @@
 """Takes the pictures of the web app in ``docs/howto/web-app.md``: a real server, a real browser.
 
-python docs/generate_screenshots.py
+python docs/generate_screenshots.py              all of them
+python docs/generate_screenshots.py step layout  those whose names begin so
 
 Needs the extras ui and test, and chromium. Browsers and fonts differ, so that no check compares the pictures.
 """
@@ -25,6 +26,7 @@ FOLDER = Path(__file__).parent / "assets" / "web"
 PORT = 8392
 QUESTION = "/?model=llama-3.1-70b&cluster=dgx-h100&gpus=512&tokens=15T&price=2.5"
 PINS = "&pin=tp=8;pp=4;vp=5;recompute=full&pin=tp=2;cp=4;pp=4;vp=14&show=tp=8;pp=2;vp=5"
+LAYOUT = "model=deepseek-v3&cluster=gb200-nvl72&gpus=1152&lock.pp=8&lock.tp=1&lock.cp=1&lock.ep=32"
 SHARES = {"quality": 75, "method": 6}
 
 
@@ -56,6 +58,7 @@ SHOTS = (
     Shot("space", QUESTION, width=1680, part=".columns"),
     Shot("nothing-fits", "/?model=llama-3.1-405b&cluster=dgx-h100&gpus=8", height=640),
     *of_view("step", f"/step{QUESTION[1:]}", "#roofline-chart .main-svg", height=1000),
+    Shot("layout", f"/step?{LAYOUT}", part="[data-layout]", ready="[data-layout] canvas:not([hidden])"),
     *of_view("decide", f"/decide{QUESTION[1:]}&decide=whatif&change.1=precision&to.1=fp8", "#decide-chart-2 .main-svg"),
     *of_view("trust", f"/trust{QUESTION[1:]}&run=mlm-r0.8-weak-70b", "#trust-chart .main-svg", height=1000),
     *of_view("audit", "/audit", "#answer [data-said]", height=1000),
@@ -89,7 +92,7 @@ def taken(browser: Browser, shot: Shot) -> bytes:
     return found.getvalue()
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
     """Writes the pictures."""
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -99,11 +102,11 @@ def main() -> int:
     server = served()
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for shot in SHOTS:
+        for shot in (each for each in SHOTS if not names or each.name.startswith(tuple(names))):
             (FOLDER / f"{shot.name}.webp").write_bytes(taken(browser, shot))
     server.should_exit = True
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -38,6 +38,7 @@ from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.physics.schedules.base import PipelineSchedule
 from shardplan.physics.schedules.registry import SCHEDULES
 from shardplan.physics.workload.passes import TRAFFIC, Traffic
+from shardplan.rl.measured import ALLOWED, KINDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -332,11 +333,22 @@ def columns_of_runs() -> str:
     return _rows(["column", "unit, values", "meaning"], rows)
 
 
+def columns_of_rl_steps() -> str:
+    """Markdown table of the columns of a file of measured RL steps."""
+    texts = _package()["rl.measured.MeasuredRlStep"].attributes
+    rows = [[f"`{name}`", ALLOWED[read], _one_line(texts[name].docstring)] for name, read in KINDS.items()]
+    return _rows(["column", "values", "meaning"], rows)
+
+
 def names_of_devices() -> str:
-    """Markdown table of the names of accelerators in which no part of ours stands."""
-    with (ROOT / "src/shardplan/data/accelerators/names.csv").open(encoding="utf-8", newline="") as file:
+    """Markdown table of the names of accelerators in which no part of ours stands, and of clusters in clouds."""
+    return f"{_written('accelerator')}\n\n{_written('cluster')}"
+
+
+def _written(what: str) -> str:
+    with (ROOT / f"src/shardplan/data/{what}s/names.csv").open(encoding="utf-8", newline="") as file:
         rows = [[f"`{row['written']}`", f"`{row['name']}`", row["source"]] for row in csv.DictReader(file)]
-    return _rows(["written", "accelerator", "why"], rows)
+    return _rows(["written", what, "why"], rows)
 
 
 def names_of_stacks() -> str:
@@ -364,6 +376,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "capabilities": capabilities,
     "clusters": clusters,
     "columns": columns_of_runs,
+    "rlcolumns": columns_of_rl_steps,
     "conditions": conditions,
     "values": values,
     "constants": constants,

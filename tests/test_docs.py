@@ -182,6 +182,17 @@ def test_every_field_of_an_input_says_what_it_is() -> None:
         assert {field.name for field in dataclasses.fields(record)} <= described
 
 
+def test_every_page_of_the_navigation_has_a_title_of_its_own() -> None:
+    def titles(nav: list[Any]) -> list[str]:
+        found = [(title, under) for each in nav if isinstance(each, dict) for title, under in each.items()]
+        below = [title for _, under in found if isinstance(under, list) for title in titles(under)]
+        return [*(title for title, _ in found), *below]
+
+    every = titles(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    assert len(every) > 40
+    assert [title for title in every if every.count(title) > 1] == []
+
+
 @pytest.mark.parametrize("name", ["docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"])
 def test_files_that_a_change_goes_to_are_where_the_page_says(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

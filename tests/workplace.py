@@ -130,7 +130,7 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ("published", "searcher", "--cluster", "cluster.json", "--model", "model.json"), ("cluster.json", "model.json"),
     ),
     "check": (("published", "check", "reference.json"), ("reference.json",)),
-    "methods": (("methods", "calculator"), ()),
+    "methods": (("published", "methods", "calculator"), ()),
 }  # fmt: skip
 """Commands by a name of ours: their arguments in the folder, and the files that they read there."""
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.api.resuming import ResumeAnswer, will_resume
-    from shardplan.api.rl import RlAnswer, rl
-    from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
+    from shardplan.api.rl import RlAnswer, load_rl, rl
+    from shardplan.api.rl_audits import RlAuditAnswer
     from shardplan.base.errors import (
         InputError,
         NotRunnableError,
@@ -119,7 +119,6 @@ __all__ = [
     "UnknownNameError",
     "WhatIfAnswer",
     "audit",
-    "audit_rl",
     "budget",
     "cluster_of_accelerator",
     "default_job",
@@ -134,6 +133,7 @@ __all__ = [
     "load_cluster",
     "load_model",
     "load_profile",
+    "load_rl",
     "pareto",
     "pareto_sizes",
     "question",
@@ -153,7 +153,7 @@ _MODULES = {
     "base.errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.audits": ("AuditAnswer", "audit"),
-    "api.rl_audits": ("RlAuditAnswer", "audit_rl"),
+    "api.rl_audits": ("RlAuditAnswer",),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": (
         "FitAnswer",
@@ -173,7 +173,7 @@ _MODULES = {
     "api.many": ("search_many",),
     "api.questions": ("question",),
     "api.resuming": ("ResumeAnswer", "will_resume"),
-    "api.rl": ("RlAnswer", "rl"),
+    "api.rl": ("RlAnswer", "load_rl", "rl"),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
     "estimation.question": ("Question",),

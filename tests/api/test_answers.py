@@ -254,3 +254,26 @@ def test_every_public_field_says_what_it_is(file: str) -> None:
 def test_a_record_is_what_the_file_holds(tmp_path: Path) -> None:
     path = found().save(tmp_path / "plans.json")
     assert plan_file_record(read_plan_file(path)) == json.loads(path.read_text())
+
+
+def test_what_is_no_document_is_short_and_has_html() -> None:
+    frameworks = shardplan.search_frameworks("llama-3.2-1b", "dgx-h100", 8, stacks=["torchtitan"], limit={"pp": [1]})
+    export = shardplan.export(found(), "megatron-lm")
+    for each in (frameworks, frameworks[0], export, shardplan.load_accelerator("h100-sxm-80gb")):
+        assert len(repr(each)) < 300
+        assert "\n" not in repr(each)
+    assert "torchtitan" in frameworks._repr_html_()
+    assert "--micro-batch-size" in export._repr_html_()
+
+
+def test_a_variant_is_the_plan_with_other_fields() -> None:
+    answer = found()
+    assert answer.recommended is not None
+    same = answer.variant()
+    assert (same.plan, same.step_time) == (answer.recommended.plan, answer.recommended.step_time)
+    full = answer.variant(recompute="full")
+    assert full.plan == replace(answer.recommended.plan, recompute="full")
+    assert full.step_time > answer.recommended.step_time
+    assert full.variant(recompute=answer.recommended.plan.recompute).step_time == same.step_time
+    with pytest.raises(shardplan.InputError, match="did you mean tp"):
+        answer.variant(tpp=2)

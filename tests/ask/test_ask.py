@@ -107,6 +107,27 @@ def test_a_question_asked_again_keeps_what_is_not_given() -> None:
     assert ask_again(before, {"num_accelerators": 8}, None).question.num_accelerators == 8
 
 
+@pytest.mark.parametrize("size", ["64", "8x8", "8 X 8", "8\u00d78"])
+def test_a_size_as_people_write_it(size: str) -> None:
+    put = ask({"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": size})
+    assert (put.question.num_accelerators, put.warnings) == (64, ())
+
+
+@pytest.mark.parametrize("size", ["8x4", "0x8", "8x", "8x8x8", "-8", "8.5", ""])
+def test_what_is_no_size_is_refused(size: str) -> None:
+    """A node of eight: 8x4 contradicts the cluster, and is neither 32 nor 64."""
+    with pytest.raises(InputError, match=r"gpus is|num_accelerators is") as refused:
+        ask({"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": size})
+    assert repr(size) in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(60, "4 of the 8 places in the last node"), (4, "4 of the 8 places in a node")]
+)
+def test_a_node_that_is_partly_empty_is_said(size: int, said: str) -> None:
+    assert said in str(ask({"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": size}).warnings)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "all": ({"stack": "ALL"}, "stack is all"),
     "a field": ({"sequence_len": 3}, "unknown keyword 'sequence_len'"),

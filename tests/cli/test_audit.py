@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import answer, run, unwrapped
+from tests.launch.audit.audits import audited
 from tests.launch.scripts import MEGATRON
 
 import shardplan
@@ -112,7 +114,7 @@ def test_bad_input_exits_with_two(script: Path, arguments: list[str]) -> None:
 
 
 def test_python(script: Path) -> None:
-    found = shardplan.audit(script, cluster="dgx-h100", env={"SLURM_NNODES": "8"}, observed="step 30s")
+    found = audited(script, cluster="dgx-h100", env={"SLURM_NNODES": "8"}, observed="step 30s")
     assert found.runs
     assert found.reading.value("num_accelerators") == 64
     assert found.observed[0].causes
@@ -120,8 +122,10 @@ def test_python(script: Path) -> None:
 
 
 def test_the_plan_has_its_degrees_first(script: Path) -> None:
-    text = unwrapped(run("audit", script, "--cluster", "dgx-h100").stdout)
+    """As the file states it where nothing can be priced; else once, as it is priced."""
+    text = unwrapped(run("audit", script).stdout)
     assert text.index("tp 4, cp 1, pp 2") < text.index("micro batch size 1, sequence parallel on, sharding zero1")
+    assert len(re.findall(r"^Plan ", run("audit", script, "--cluster", "dgx-h100").stdout, re.MULTILINE)) == 1
 
 
 def test_what_is_needed_is_together_by_what_decides_it(tmp_path: Path) -> None:

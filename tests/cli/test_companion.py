@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import FEW, SMALL, answer, refused, run, unwrapped
 
 import shardplan
+from shardplan.base.files import DATA
 
 PLAN = ("--tp", 2, "--sharding", "zero1")
 
@@ -34,12 +36,26 @@ def test_a_plan_file_keeps_its_companion(tmp_path: Path) -> None:
     assert "companion" in again.stdout.partition("Step")[2]
 
 
+def test_a_plan_file_holds_a_companion_that_was_read_from_a_file(tmp_path: Path) -> None:
+    config, path = tmp_path / "config.json", tmp_path / "plan.json"
+    config.write_bytes((DATA / "models" / "llama-3.1-8b.json").read_bytes())
+    made = run("estimate", *SMALL, *PLAN, "--companion", f"teacher={tmp_path}:top-k=64", "--json", path)
+    assert made.exit_code == 0, made.output
+    config.unlink()
+    again = answer("estimate", "--from", path)
+    assert again["plans"][0]["breakdown_s"] == json.loads(path.read_text())["plans"][0]["breakdown_s"]
+    other = answer("estimate", "--from", path, "--companion", "teacher=llama-3.1-8b:top-k=64")
+    assert other["plans"][0]["step_time_s"] == again["plans"][0]["step_time_s"]
+    assert "companions" not in other
+
+
 @pytest.mark.parametrize(
     ("companion", "said"),
     [
         ("teacher=qwen3-8b", "teacher qwen3-8b has a vocabulary of 151,936, llama-3.2-1b one of 128,256"),
         ("judge=llama-3.1-8b", "unknown companion 'judge'"),
         ("teacher=no-such-model", "unknown model 'no-such-model'"),
+        ("teacher=./no/config.json", "model file './no/config.json' does not exist"),
         ("teacher", "it must be none, or a comma list of ROLE=MODEL"),
     ],
 )

@@ -129,3 +129,19 @@ def test_the_cluster_of_a_file_can_be_replaced_or_changed(plan_file: Path) -> No
     other = answer("estimate", "--from", plan_file, "--cluster", "dgx-a100")
     assert other["cluster"]["accelerator"]["name"] == "a100-sxm-80gb"
     assert other["profile"]["name"] == "ampere"
+
+
+def test_a_measurement_is_explained_next_to_the_plan(tmp_path: Path) -> None:
+    """As an audit explains one of a script; the record has the causes, the best explanation first."""
+    file = tmp_path / "plan.json"
+    asked = ("llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 16, "--tp", 2)
+    assert run("estimate", *asked, "--json", file).exit_code == 0
+    time = json.loads(file.read_text())["plans"][0]["step_time_s"]
+    text = unwrapped(run("estimate", "--from", file, "--observed", f"{1.5 * time:.4f} s").stdout)
+    assert "1.50 times the predicted step time" in text
+    assert "of the gap. Check:" in text
+    (observed,) = answer("estimate", "--from", file, "--observed", f"{1.5 * time:.4f} s")["observed"]
+    shares = [cause["explains"] for cause in observed["causes"]]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < shares[0] <= 1
+    assert run("estimate", "--from", file, "--observed", "slow").exit_code == 2

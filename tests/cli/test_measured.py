@@ -58,8 +58,8 @@ def test_a_measured_dump_next_to_a_plan(plan: Path, tmp_path: Path) -> None:
     assert slow["time_s"] == pytest.approx(0.749853 - 0.409849)
     assert record["passes"]["ranks"][7]["peak_memory_bytes"]["measured"] == pytest.approx(52.203 * 2**30)
     text = unwrapped(run("timeline", "--measured", *paths, "--against", plan).stdout)
-    assert "Every rank ran its passes in the order of schedule 1f1b." in text
-    assert "forward pass of micro-batch 7 in chunk 0 on rank 0: 340 ms" in text
+    assert "Every stage ran its passes in the order of schedule 1f1b." in text
+    assert "forward pass of micro-batch 7 in chunk 0 on stage 0: 340 ms" in text
 
 
 def test_another_order_is_named(plan: Path, tmp_path: Path) -> None:

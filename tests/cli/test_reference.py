@@ -14,6 +14,7 @@ import typer
 from tests.calibrate import published
 from tests.cli.commands import FEW, SMALL, answer, run
 
+from shardplan.base.files import DATA
 from shardplan.cli.main import COMMANDS, app
 from shardplan.reports.plan_file import read_plan_file
 
@@ -43,11 +44,13 @@ IDLE = ("llama-3.2-1b", "--cluster", "gb200-nvl72", "--gpus", 72, "--global-batc
 """A question whose answer leaves some accelerators idle."""
 
 
-def test_the_page_on_output_names_no_other_key() -> None:
+def test_the_page_on_output_names_no_other_key(tmp_path: Path) -> None:
     idle = answer("plan", *IDLE)
     assert idle["num_idle"] > 0
     known = set(answer("plan", *SMALL, *FEW, "--simulate-top", "3")) | set(idle)
-    known |= set(answer("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--stage", 0))
+    known |= set(answer("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--stage", 0, "--layout"))
+    (tmp_path / "config.json").write_bytes((DATA / "models" / "llama-3.2-1b.json").read_bytes())
+    known |= set(answer("estimate", *SMALL, "--companion", f"reference={tmp_path}"))
     table = OUTPUT.split("## Plan file")[1].split("### One element")[0]
     assert {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)

@@ -131,7 +131,7 @@ def test_a_part_that_no_run_covers_has_a_guess_with_the_reason_beside_it() -> No
     assert "80 % band" not in text
     first = unwrapped(text[: text.index("Memory")])
     assert re.search(r"Fits .* Outside the measured runs: no measured run covers Intel .*\. Plan ", first)
-    assert re.search(r"a guess from [0-9,]+ runs of other accelerators\)", first)
+    assert re.search(r"a guess from [0-9,]+ runs of other accelerators, with your own runs", first)
 
 
 def test_the_nearest_measured_runs_take_three_lines_at_most() -> None:

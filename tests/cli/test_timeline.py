@@ -53,8 +53,8 @@ def test_jitter_and_another_schedule(plan: Path) -> None:
     calm = answer("timeline", plan)
     first, again = (answer("timeline", plan, "--jitter", "0.1", "--seed", 1) for _ in range(2))
     assert first == again != calm
-    slow = answer("timeline", plan, "--slow-rank", "1=1.5")
-    assert slow["slowest_rank"] == calm["slowest_rank"] == 0  # the first rank starts first and ends last
+    slow = answer("timeline", plan, "--slow-rank", "1=3")
+    assert slow["slowest_rank"] == 1  # it works longest, and waits least
     assert slow["ranks"][1]["bubble_rate"] < calm["ranks"][1]["bubble_rate"]
     assert "ZB-H1" in answer("timeline", plan, "--schedule", "zb-h1")["title"]
 

@@ -9,8 +9,12 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer, refused, run, unwrapped
 from typer.testing import CliRunner
 
+from shardplan.ask.forms import QuestionForm
+from shardplan.base.errors import InputError
 from shardplan.base.files import DATA
+from shardplan.cli.decisions.sizes import sizes_of
 from shardplan.cli.main import app
+from shardplan.cli.question import given_by_user
 
 CONFIG = DATA / "models" / "llama-3.2-1b.json"
 SMALL_JOB = ("--global-batch-size", "64", "--sequence-length", "2048")
@@ -125,3 +129,25 @@ def test_unknown_names_list_few_and_say_where_all_are(arguments: tuple[str, ...]
     text = refused(*arguments)
     assert text.count(", ") <= 8
     assert "`shardplan" in text
+
+
+@pytest.mark.parametrize("text", ["8-32", "8..32", "8 to 32", "8\u201332", "8 - 32"])
+def test_ranges_of_sizes_as_people_write_them(text: str) -> None:
+    assert sizes_of(text, "--gpus") == [8, 16, 32]
+
+
+@pytest.mark.parametrize("text", ["8-", "-8", "8-16-32", "8--32", "32-8"])
+def test_what_is_no_range_of_sizes_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        sizes_of(text, "--gpus")
+
+
+def test_quantities_are_shown_with_the_unit_that_they_are_read_in() -> None:
+    flags = QuestionForm(overrides={"inter_node_bandwidth": "100", "memory": "70GB", "price": "2", "node_size": "4"})
+    assert given_by_user(flags) == (
+        "inter node bandwidth 100 GB/s", "memory 70GB", "price 2 USD/h", "node size 4",
+    )  # fmt: skip
+
+
+def test_seq_is_suggested() -> None:
+    assert "did you mean --sequence-length?" in refused("plan", "llama-3.2-1b", "--seq", 2048)

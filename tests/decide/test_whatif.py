@@ -12,8 +12,9 @@ from tests.cli.commands import answer, run
 from tests.few import few
 
 import shardplan
+from shardplan.answers.decisions.whatif import whatif_chart
 from shardplan.base.errors import InputError, UnknownNameError
-from shardplan.decide.whatif import CHANGEABLE
+from shardplan.decide.whatif import CHANGEABLE, changed
 
 SPACE: dict[str, Any] = {"limit": {"pp": [1, 2], "cp": [1]}}
 
@@ -55,6 +56,53 @@ def test_better_hardware_is_never_later(before: shardplan.SearchAnswer, name: st
     assert last.answered.fastest.step_time <= first.answered.fastest.step_time * (1 + 1e-9)
     assert last.answered.fastest.step_time <= last.same_plan.step_time * (1 + 1e-9)
     assert last.same_plan.step_time <= found.plan.step_time * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "now"),
+    [
+        ("inter_node_bandwidth", "2x", 100e9), ("memory", "+50%", 1.5 * 85e9), ("memory_bandwidth", "x2", 6.7e12),
+        ("intra_node_latency", "0.5x", 0.5), ("num_accelerators", "+50%", 24), ("sequence_length", "4X", 8192),
+        ("global_batch_size", "-25 %", 48), ("peak_flops", "2x", 1979e12), ("peak_flops.bf16", "2x", 1979e12),
+    ],
+)  # fmt: skip
+def test_a_multiple_of_what_is_there(before: shardplan.SearchAnswer, name: str, text: str, now: float) -> None:
+    """Of 16 H100 SXM (85.0 GB, 3.35 TB/s, 989 TFLOP/s) with 50 GB/s between nodes."""
+    question = changed(before.question, name, text)
+    part, tiers = question.cluster.accelerator, question.cluster.tiers
+    values = {
+        "inter_node_bandwidth": tiers[1].bandwidth,
+        "memory": part.memory_bytes,
+        "memory_bandwidth": part.memory_bandwidth,
+        "intra_node_latency": tiers[0].latency / before.question.cluster.tiers[0].latency,
+        "num_accelerators": question.num_accelerators,
+        "sequence_length": question.job.sequence_length,
+        "global_batch_size": question.job.global_batch_size,
+        "peak_flops": part.peak_flops["bf16"],
+        "peak_flops.bf16": part.peak_flops["bf16"],
+    }
+    assert values[name] == pytest.approx(now, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("precision", "2x"), ("num_accelerators", "+5%"), ("dropout", "2x"), ("memory", "-100%")],
+)
+def test_a_multiple_of_what_has_no_such_number_is_refused(before: shardplan.SearchAnswer, name: str, text: str) -> None:
+    with pytest.raises(InputError, match=name):
+        changed(before.question, name, text)
+
+
+@pytest.mark.parametrize("change", ["+1%", "+20%", "10x"])
+def test_the_picture_shows_the_change(before: shardplan.SearchAnswer, change: str) -> None:
+    """However small it is, the change takes a third of the axis or more, and both steps are on it."""
+    found = shardplan.whatif(before, {"memory_bandwidth": change}, **SPACE)
+    left, right = whatif_chart(found).placed[0][0], whatif_chart(found).placed[1][0]
+    first, last = (step.answered.estimate.step_time for step in found.steps if step.answered.estimate is not None)
+    low, high = left.y.limits or (0.0, 0.0)
+    assert low <= last < first <= high
+    assert first - last >= (high - low) / 3 or low == 0
+    assert right.series[-1].y == pytest.approx([100 * (last / first - 1)])
 
 
 def test_terms_add_up_to_the_difference(before: shardplan.SearchAnswer) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +13,16 @@ from tests.examples import cluster, gpt, ideal_profile
 
 import shardplan
 from shardplan import InputError, PlanError
+from shardplan.ask.questions import ask
+from shardplan.base.files import DATA
 from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.gaps import COMPANION, gap_of_companions
 from shardplan.estimation.question import Question
 from shardplan.inputs.companions import Companion, companions_of
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Degrees
+from shardplan.inputs.readers.catalog import load_model
 from shardplan.physics.frameworks.runnable import untested
 from shardplan.physics.frameworks.stack import load_stack
 from shardplan.physics.schedules.registry import load_schedule
@@ -161,14 +168,84 @@ def test_bad_companions_are_refused_with_a_rule(companion: object, rule: str) ->
     assert raised.value.hint
 
 
-@pytest.mark.parametrize("companion", ["judge=self", "teacher=no-such-model", "teacher=/etc/passwd"])
+@pytest.mark.parametrize("companion", ["judge=self", "teacher=no-such-model"])
 def test_unknown_roles_and_models_are_refused(companion: str) -> None:
     with pytest.raises(shardplan.UnknownNameError):
         estimated(companion)
 
 
 def test_a_reward_model_may_have_another_vocabulary() -> None:
-    assert estimated("reward=qwen3-8b").breakdown["companion"] > 0
+    found = estimated("reward=qwen3-8b")
+    assert found.breakdown["companion"] > 0
+    assert any("reward qwen3-8b" in each and "as many as those of the model" in each for each in found.assumptions)
+
+
+def config_of(name: str, **changes: Any) -> dict[str, Any]:
+    """The ``config.json`` of a built-in model, changed."""
+    shipped: dict[str, Any] = json.loads((DATA / "models" / f"{name}.json").read_text())
+    return shipped | changes
+
+
+def test_a_teacher_in_a_file_costs_what_the_built_in_one_does(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config_of(TEACHER)))
+    expected = estimated({"teacher": TEACHER})
+    for given in (f"teacher={file}", {"teacher": tmp_path}, {"teacher": load_model(file)}, {"teacher": str(file)}):
+        found = estimated(given)
+        assert found.step_time == expected.step_time
+        assert found.memory == expected.memory
+    assert estimated(f"teacher={file}:top-k=8").step_time == expected.step_time
+
+
+def test_a_model_of_which_only_the_padding_differs_can_be_given_with_the_same_rows() -> None:
+    padded = config_of(TEACHER, vocab_size=VOCABULARY + 1024)
+    with pytest.raises(InputError, match="129,280") as raised:
+        estimated({"teacher": padded})
+    assert f"vocab_size {VOCABULARY}" in str(raised.value.hint)
+    assert estimated({"teacher": config_of(TEACHER)}).breakdown["companion"] > 0
+
+
+def test_files_are_read_for_those_alone_who_may_name_them(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config_of(TEACHER)))
+    record = {"model": STUDENT, "cluster": "dgx-h100", "num_accelerators": 64, "companion": f"teacher={file}"}
+    assert ask(record).question.companions[0][1].model.num_parameters == pytest.approx(PARAMETERS[TEACHER], rel=1e-3)
+    with pytest.raises(shardplan.UnknownNameError):
+        ask(record, reads_files=False)
+
+
+def test_a_tiny_companion_costs_next_to_nothing() -> None:
+    small = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "head_dim": 16}
+    tiny = config_of(STUDENT, **small, num_attention_heads=4, num_key_value_heads=4)
+    plan = PLAN | {"pp": 1}
+    alone, both = (estimated(each, plan) for each in ("none", {"reward": tiny}))
+    assert both.step_time == pytest.approx(alone.step_time, rel=0.005)
+    assert both.peak_memory_bytes == pytest.approx(alone.peak_memory_bytes, rel=0.001)
+    assert band(both) == pytest.approx(band(alone), rel=0.001)
+
+
+def band(found: shardplan.PlanAnswer) -> tuple[float, float]:
+    """Its ends over the step time."""
+    return found.step_time_p10 / found.step_time, found.step_time_p90 / found.step_time
+
+
+def test_the_band_is_the_wider_the_more_of_the_step_a_companion_takes() -> None:
+    rows = [estimated(each) for each in ("none", "reference=self", {"reference": TEACHER})]
+    lows, highs = zip(*map(band, rows), strict=True)
+    assert lows[0] > lows[1] > lows[2]
+    assert highs[0] < highs[1] < highs[2]
+    memory = [each.peak_memory_p90_bytes / each.peak_memory_bytes for each in rows]
+    assert memory[0] < memory[1] < memory[2]
+    assert "companion" not in (rows[0].step_time_note or "")
+    assert all("no measured run has a frozen companion" in (each.step_time_note or "") for each in rows[1:])
+
+
+def test_the_gap_of_a_companion_is_that_of_independent_errors() -> None:
+    question = estimated("reference=self").question
+    for share, factor in ((0.0, 1.0), (1.0, math.hypot(1, COMPANION))):
+        (gap,) = gap_of_companions(question, "time", share)
+        assert gap.factor == pytest.approx(factor)
+    assert gap_of_companions(estimated().question, "time", 0.0) == ()
 
 
 @pytest.mark.parametrize(

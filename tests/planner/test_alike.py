@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, llama, mixtral, tier
 from tests.few import few
+from tests.launch.audit.audits import audited
 from tests.planner.brute_force import estimates
 from tests.planner.small import alike, families_of, limits, spaces
 from tests.planner.test_brute_force import tight
@@ -368,6 +369,6 @@ def test_an_audit_is_stopped_while_it_looks_for_what_is_better(tmp_path: Path) -
     script.write_text("torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 4 --bf16\n")
     asked = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": 8}
     given = {"micro_batch_size": 1, "global_batch_size": 8, "sequence_length": 4096}
-    assert shardplan.audit(script, **asked, given=given).estimate is not None  # type: ignore[arg-type]
+    assert audited(script, **asked, given=given).estimate is not None
     with pytest.raises(SearchStopped):
-        shardplan.audit(script, **asked, given=given, stop=Deadline(0))  # type: ignore[arg-type]
+        audited(script, **asked, given=given, stop=Deadline(0))

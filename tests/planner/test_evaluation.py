@@ -25,7 +25,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
-from shardplan.physics.validity import check_plan
+from shardplan.physics.validity import check_plans
 from shardplan.physics.workload.stage import Stage, kinds_of_stage, stages
 from shardplan.planner.evaluation import Table, evaluate, evaluated
 from shardplan.planner.family import Family
@@ -348,7 +348,7 @@ def test_plans_are_valid_different_and_no_more_than_asked_for(result: SearchResu
     plans = [sample.plan(index) for index in range(len(sample))]
     assert 0.9 * MOST <= len(set(plans)) == len(plans) <= MOST + len(sample.parts)
     for plan in plans:
-        check_plan(plan, asked.model, asked.cluster, asked.num_accelerators, asked.job)
+        check_plans((plan,), asked.setting)
 
 
 def test_numbers_are_those_of_the_estimate(result: SearchResult) -> None:

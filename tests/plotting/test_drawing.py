@@ -41,6 +41,13 @@ def test_a_page_needs_nothing_else_and_uploads_nothing() -> None:
     assert "<title>A &lt;title&gt; &amp; more</title>" in page
 
 
+def test_a_page_is_below_a_megabyte_and_as_wide_as_the_window() -> None:
+    page = html_page(chart(panel(Series(name="s", x=[1], y=[2])), panel(Series(name="t", x=[1], y=[2])), num_columns=2))
+    assert len(page) < 1e6
+    assert re.search(r'"width":\d{3}', data_of(page)) is None
+    assert '"responsive": true' in data_of(page)
+
+
 def test_notes_are_escaped() -> None:
     one = panel(Series(name="s", x=[1], y=[2]))
     assert "a &lt;b&gt; &amp; c</p>" in html_page(chart(one, note="a <b> & c"))

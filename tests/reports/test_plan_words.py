@@ -56,7 +56,7 @@ def test_flags_name_every_changed_field() -> None:
 def test_words_leave_degrees_of_one_out() -> None:
     plan = Plan(tp=2, recompute="full", recompute_num_layers=1, offload="optimizer")
     assert plan_words(estimate_plan(QUESTION, plan)) == [
-        "tp 2", "pp 1", "dp 8", "micro-batch 1 x 8", "zero1", "recompute full in 1 layers", "offload optimizer",
+        "tp 2", "pp 1", "dp 8", "micro-batch 1 x 8", "zero1", "recompute full in 1 of 8 layers", "offload optimizer",
     ]  # fmt: skip
 
 

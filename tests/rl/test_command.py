@@ -18,7 +18,7 @@ def test_the_answer_is_a_page_of_text() -> None:
 
 
 def test_the_record_has_every_placement() -> None:
-    record = answer(*STEP, "--gpus", "16", "--steps", "100", "--observed", "step 100s")
+    record = answer(*STEP, "--gpus", "16", "--observed", "step 100s")
     assert record["schema"] == "shardplan/rl/1"
     assert len(record["plans"]) == 5
     best = record["plans"][0]
@@ -28,10 +28,15 @@ def test_the_record_has_every_placement() -> None:
     assert record["rl"]["response_tokens_mean"] == 500
 
 
-def test_sizes_are_compared() -> None:
-    record = answer(*STEP, "--gpus", "8..16", "--placement", "colocated", "--steps", "10", "--days", "1")
-    assert [row["variant"] for row in record["sizes"]] == ["8", "16"]
-    assert record["sizes"][0]["days"] > record["sizes"][1]["days"]
+@pytest.mark.parametrize("placement", ["colocated", "in-turns"])
+def test_memory_is_shown_by_phase_where_both_share_accelerators(placement: str) -> None:
+    is_shared = placement == "colocated"
+    asked = (*STEP, "--gpus", "16", "--placement", placement, "--limit", "sharding=zero1")
+    phases = answer(*asked)["memory_by_phase_bytes"]
+    assert (phases is not None) == is_shared
+    assert ("while weights are sent" in unwrapped(run(*asked).stdout)) == is_shared
+    if phases is not None:
+        assert phases["training"] > phases["transfer"] > 0
 
 
 def test_nothing_fits_is_an_answer() -> None:
@@ -42,8 +47,9 @@ def test_nothing_fits_is_an_answer() -> None:
 
 def test_wrong_input_is_refused() -> None:
     assert "missing: --prompts 64" in refused("rl", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", "8")
+    assert "shardplan scale rl.json" in refused(*STEP, "--gpus", "8..16")
+    assert "a node of dgx-h100 has 8" in refused(*STEP, "--gpus", "2x4+8")
     assert "coffee" in refused(*STEP, "--gpus", "8", "--placement", "colocated", "--observed", "coffee 3s")
-    assert "change" in refused(*STEP, "--gpus", "8", "--change", "moon=full")
 
 
 def test_the_figure_shows_when_phases_run(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.cli.commands import answer, refused, run
 
-from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
+import shardplan
+from shardplan import RlAuditAnswer
 
 FIXED = (
     *("--fix", "train.micro_batch_size=1", "--fix", "train.sharding=zero1"),
@@ -48,7 +49,7 @@ def test_read_back_it_is_the_same(tmp_path: Path, record: dict[str, Any], to: st
     out = tmp_path / ("grpo.yaml" if to == "nemo-rl" else "grpo.sh")
     pick = place(record, placement)
     run("export", str(tmp_path / "rl.json"), "--to", to, "--pick", pick, "--out", str(out))
-    found = audit_rl(out, cluster="dgx-h100", given={"response_mean": 500, "prompt_mean": 200})
+    found = shardplan.audit(out, cluster="dgx-h100", given={"response_mean": 500, "prompt_mean": 200})
     assert isinstance(found, RlAuditAnswer)
     planned = record["plans"][int(pick) - 1]
     own = found.plan.trained.priced.plan

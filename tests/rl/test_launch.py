@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import refused, run, unwrapped
 
-from shardplan.api.rl_audits import RlAuditAnswer, audit_rl
+import shardplan
+from shardplan import RlAuditAnswer
 from shardplan.base.errors import InputError
 
 OWN = "actor_rollout_ref"
@@ -61,7 +62,7 @@ FILES = {
 def read(folder: Path, name: str, text: str, given: dict[str, int] | None = None) -> RlAuditAnswer:
     path = folder / name
     path.write_text(text)
-    found = audit_rl(path, cluster="dgx-h100", given={"response_mean": 400, **(given or {})})
+    found = shardplan.audit(path, cluster="dgx-h100", given={"response_mean": 400, **(given or {})})
     assert isinstance(found, RlAuditAnswer)
     return found
 
@@ -210,3 +211,58 @@ def test_the_command_shows_the_phases(tmp_path: Path) -> None:
 def test_steps_of_other_frameworks_are_not_priced_as_updates(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="reinforcement learning"):
         read(tmp_path, "a.yaml", text)
+
+
+COPY = """
+algorithm: {adv_estimator: gae}
+actor_rollout_ref:
+  model: {enable_gradient_checkpointing: false, use_remove_padding: true}
+  actor: {use_kl_loss: false}
+"""
+
+
+def of_copy(folder: Path, text: str, copy: str = COPY) -> RlAuditAnswer:
+    (folder / "LICENSE").touch()
+    config = folder / "verl" / "trainer" / "config"
+    config.mkdir(parents=True)
+    (config / "ppo_trainer.yaml").write_text(copy)
+    (folder / "scripts").mkdir()
+    return read(folder / "scripts", "run.sh", text)
+
+
+def test_what_a_line_leaves_out_is_that_of_the_verl_in_its_repository(tmp_path: Path) -> None:
+    """Before ``use_kl_in_reward`` the penalty was in the reward unless it was in the loss."""
+    left_out = ("algorithm.use_kl_in_reward=False", f"{OWN}.model.use_remove_padding=True",
+                f"{OWN}.actor.use_kl_loss=True", f"{OWN}.model.enable_gradient_checkpointing=True")  # fmt: skip
+    text = VERL
+    for each in left_out:
+        text = text.replace(each, "")
+    found = of_copy(tmp_path, text)
+    assert found.result.task.reference is True
+    assert found.plan.trained.priced.plan.recompute == "none"
+    (tmp_path / "verl").rename(tmp_path / "other")
+    with pytest.raises(InputError, match="kl_reward"):
+        read(tmp_path, "run.sh", text)
+
+
+def test_forks_of_verl_repeat_prompts_by_agents_and_turns(tmp_path: Path) -> None:
+    forked = VERL.replace(f"{OWN}.rollout.n=8", f"{OWN}.rollout.n=1 {OWN}.rollout.n_agent=5 max_turns=1")
+    assert read(tmp_path, "run.sh", forked).result.task.answers.samples == 5
+    with pytest.raises(InputError, match="several turns"):
+        read(tmp_path, "run.sh", forked.replace("max_turns=1", "max_turns=4"))
+
+
+def test_only_values_are_open_where_keys_are_known(tmp_path: Path) -> None:
+    """A line of ``key=value`` asks for what is open in it, and accelerators that are counted are those of a node."""
+    counted = "N=$(nvidia-smi -L | wc -l)\n" + VERL.replace("n_gpus_per_node=8", "n_gpus_per_node=$N")
+    assert read(tmp_path, "run.sh", counted).plan.num_train == 16
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "run.sh", VERL.replace("model.path=Qwen/Qwen3-8B", "model.path=$BASE"))
+    assert "BASE" in caught.value.message
+    assert "rollout_tp" not in caught.value.message
+
+
+def test_a_configuration_with_an_open_accumulation_asks_for_it(tmp_path: Path) -> None:
+    text = TRL.replace("--gradient_accumulation_steps 4", "--gradient_accumulation_steps $STEPS")
+    with pytest.raises(InputError, match="accumulation"):
+        read(tmp_path, "run.sh", text)

@@ -12,11 +12,12 @@ from shardplan.ask.questions import ask
 from shardplan.base.fields import replace
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.rl.engine import Engine, Replica
+from shardplan.rl.engine import Adapters, Engine, Replica, rates_of
 from shardplan.rl.generation import Responses, RolloutPool
 from shardplan.rl.lengths import Lengths
 from shardplan.rl.steps import PhaseTimes, cycle_of
 from shardplan.rl.trainer import Packing, Trained
+from shardplan.rl.transfer import engine_facts, sent_adapters, transfer_methods, transfer_time
 
 TIMES = PhaseTimes(
     generation=50.0, steady=40.0, reward=0.0, log_probs=10.0, critic=0.0, update=20.0, transfer=0.0, switch=0.0
@@ -108,3 +109,45 @@ def test_packs_hold_their_answers() -> None:
         lengths = Lengths(mean=tokens, cap=1000, spread=0.0, endless=0.0)
         answers = Responses(prompts=40, samples=1, prompt_tokens=0, lengths=lengths)
         assert Packing(answers=answers, pack_tokens=1000, updates=1).filled == pytest.approx(filled, abs=0.01)
+
+
+METHODS = transfer_methods()
+
+
+def adapters(rank: int = 16, targets: str = "q,v", model: str = "llama-3.1-8b") -> Adapters:
+    """Those that a job sends."""
+    record = {"model": model, "cluster": "dgx-h100", "num_accelerators": 8, "train": "lora", "lora_rank": rank}
+    found = sent_adapters(ask({**record, "lora_targets": targets}).question, engine_facts("vllm"))
+    assert found is not None
+    return found
+
+
+def sent(method: str, what: Adapters | None, **replica: int) -> float:
+    asked, laid_out = question(), Replica(**replica)
+    return transfer_time(method, Engine(model=asked.model, cluster=asked.cluster, replica=laid_out, adapters=what))
+
+
+def test_adapters_are_counted_in_bytes_and_tensors() -> None:
+    """Llama-3.1-8B: q is 4,096 x 4,096 and v 4,096 x 1,024, each with two factors of the rank, in 32 layers."""
+    parameters = 32 * 16 * ((4096 + 4096) + (4096 + 1024))
+    assert adapters() == Adapters(2 * parameters, 32 * 2 * 2)
+    assert adapters(rank=32).bytes == 2 * adapters().bytes
+    assert adapters(targets="all").num_tensors == 32 * 7 * 2
+    assert adapters(targets="q,gate", model="qwen3-30b-a3b").num_tensors == 48 * 2 * (1 + 128)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_adapters_take_the_fixed_time_and_more_of_them_longer(method: str) -> None:
+    nothing, some, more = (sent(method, Adapters(size, 0)) for size in (0.0, 1e9, 2e9))
+    assert nothing == pytest.approx(rates_of(method)["fixed"])
+    assert more - some == pytest.approx(some - nothing)
+    assert sent(method, adapters()) < sent(method, None)
+    assert sent(method, adapters(), tp=8) == sent(method, adapters())  # all of them on every accelerator
+
+
+@pytest.mark.parametrize(("engine", "train"), [("vllm", "lora"), ("sglang", "lora"), ("vllm", "full")])
+def test_an_engine_without_adapters_and_full_training_get_all_weights(engine: str, train: str) -> None:
+    asked = ask({"model": "llama-3.1-8b", "cluster": "dgx-h100", "num_accelerators": 8, "train": train}).question
+    facts = engine_facts(engine)
+    assert (sent_adapters(asked, facts) is not None) == ((engine, train) == ("vllm", "lora"))
+    assert "verl" in facts.adapters_source

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import generate_rl_accuracy
 import pytest
 from generate_accuracy import is_current
 
 from shardplan.base.errors import InputError
-from shardplan.rl.accuracy import band_of, in_order, left_out, left_out_errors, nearest, validate_rl
+from shardplan.base.fields import replace
+from shardplan.inputs.plan import Plan
+from shardplan.rl.accuracy import WIDER, band_of, in_order, left_out, left_out_errors, nearest, validate_rl
 from shardplan.rl.fit import measured_transfers
 from shardplan.rl.measured import is_rl, price, repriced, shipped_steps, steps_of
+from shardplan.rl.trainer import Trained
 
 HEAD = "id,model,cluster,num_train,num_rollout,placement,step_time_s,tier"
 ROW = "one,llama-3.1-8b,dgx-h100,8,8,colocated,112,A"
@@ -74,6 +78,31 @@ def test_a_part_that_is_stated_has_an_error_of_its_own() -> None:
     assert {row.seen.step.model for row in nearest(priced.plan)} == {"llama-3.1-8b"}
     band = band_of(priced.plan)
     assert band.low < 1 < band.high
+
+
+def test_bands_are_wider_in_every_respect_that_no_measured_step_has() -> None:
+    (step,) = [step for step in shipped_steps() if step.id == "nemo-959-00"]
+    plan = price(step).plan
+
+    def width(software: str, **of_plan: Any) -> float:
+        band = band_of(replace(plan, **of_plan), software)
+        return math.log(band.high / band.low)
+
+    usual = width("nemo-rl")
+    assert width("verl") == width("") == pytest.approx(WIDER * usual)
+    asked = plan.trained.priced.question
+    lora = Trained.of(replace(asked, job=replace(asked.job, train="lora")), Plan(), plan.trained.packing)
+    assert width("nemo-rl", trained=lora) == pytest.approx(WIDER * usual)
+    assert "wider" not in band_of(plan, "nemo-rl").text
+    assert "none has another framework" in band_of(plan).text
+    assert "none has verl" in band_of(plan, "verl").text
+
+
+def test_bands_without_the_family_hold_eight_of_ten() -> None:
+    inside = validate_rl(shipped_steps()).coverage
+    assert inside is not None
+    assert inside.low < 0.8 < inside.high
+    assert inside.share > 0.78
 
 
 def test_left_out_errors_are_those_of_the_aim() -> None:

@@ -244,6 +244,9 @@ def test_memory_starts_and_ends_with_the_states(name: str, size: tuple[int, int,
         assert np.all(trace.allocated >= trace.baseline_bytes * (1 - 1e-12))
         assert trace.allocated[-1] == pytest.approx(trace.baseline_bytes, rel=1e-12)
         assert np.all(np.diff(trace.times) > 0)
+        np.testing.assert_allclose(sum(trace.by_part.values()), trace.allocated, rtol=1e-12)
+        assert trace.by_part["weights"].max() == pytest.approx(100.1)
+        assert trace.by_part["optimizer"].min() == pytest.approx(50.7)
         assert sum(part.num_bytes for part in trace.at_peak) == pytest.approx(trace.peak_bytes, rel=1e-9)
 
 

@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "stacks-fields": "stacks --fields",
     "profiles": "profiles",
     "validate": "validate examples/my-runs.csv",
-    "methods": "methods",
+    "methods": "published methods",
     "error-unknown": "plan llama-3.1-71b --cluster dgx-h100 --gpus 8",
     "error-rule": "estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 3",
 }

@@ -13,11 +13,13 @@ from starlette.testclient import TestClient
 
 from shardplan import load
 from shardplan.base.fields import described
+from shardplan.base.files import DATA
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.planner.stopping import SearchStopped
 from shardplan.web.json.bodies import CompareBody, SimulateBody
 from shardplan.web.json.routes import CATALOGUES, TASKS
+from shardplan.web.state import FieldError, PageQuestion
 
 QUESTION: dict[str, Any] = {"model": "llama-3.1-8b", "cluster": "dgx-h100", "num_accelerators": 16}
 JOB = {"global_batch_size": 64}
@@ -182,6 +184,27 @@ def test_a_script_names_no_file_of_the_server(api: TestClient, tmp_path: Path, m
         response = api.post("/api/audit", json={"text": text, "name": "train.yaml", "cluster": "dgx-h100"})
         assert '"num_hidden_layers": 7' not in response.text, named
         assert str(tmp_path / "inside") not in response.text.replace(str(named), "")
+
+
+@pytest.mark.parametrize("file", ["config.json", "secret.json", ""])
+def test_a_companion_is_no_file_of_the_server(api: TestClient, tmp_path: Path, file: str) -> None:
+    shipped = (DATA / "models" / "llama-3.1-70b.json").read_text()
+    (tmp_path / "config.json").write_text(shipped)
+    job = JOB | {"companion": f"teacher={tmp_path / file}"}
+    asked: dict[str, Any] = QUESTION | {"job": job}
+    run: dict[str, Any] = {"model": "llama-3.1-8b", "clusters": ["dgx-h100"], "num_accelerators": 16}
+    run["job"] = job | {"tokens": 1e9}
+    step: dict[str, Any] = {"prompts": 8, "samples": 8, "response_tokens": "mean=1k,max=2k"}
+    errors = [
+        _refused(api, "plan", **asked),
+        _refused(api, "estimate", **asked, plan={}),
+        _refused(api, "budget", **run),
+        _refused(api, "rl", **QUESTION, **step, job={"companion": job["companion"]}),
+    ]
+    assert {error["rule"] for error in errors} == {errors[0]["rule"]}
+    assert all("unknown model" in error["message"] for error in errors)
+    with pytest.raises(FieldError, match="unknown model"):
+        PageQuestion(model="llama-3.1-8b", gpus="16", job={"companion": str(job["companion"])}).put()
 
 
 WRONG: list[tuple[dict[str, object], str]] = [

@@ -57,9 +57,10 @@ def test_pools_of_their_own_and_what_was_measured(api: TestClient) -> None:
 
 
 def test_where_nothing_fits_the_answer_says_why(api: TestClient) -> None:
-    found = api.post("/api/rl", json={**QUESTION, **STEP, "fix": {"rollout.tp": 3}}).json()
+    asked = {**QUESTION, **STEP, "model": "deepseek-v3", "num_accelerators": 8, "placement": "colocated"}
+    found = api.post("/api/rl", json=asked).json()
     assert found["plans"] == []
-    assert "no layout of generation" in found["refused"]["in-turns"]
+    assert "fits in memory" in found["refused"]["colocated"]
 
 
 def test_lengths_are_numbers_or_texts(api: TestClient) -> None:
@@ -72,8 +73,8 @@ def test_sizes_changes_and_the_whole_run(api: TestClient) -> None:
     asked = {**QUESTION, **STEP, "num_accelerators": [16, 8], "change": ["samples=16"], "steps": 100}
     found = api.post("/api/rl", json=asked).json()
     assert [each["variant"] for each in found["sizes"]] == ["8", "16"]
-    assert found["changes"][0]["change"] > 0
-    assert found["changes"][0]["days"] > 0
+    assert found["changes"][1]["change"] > 0
+    assert found["run"]["best"]["days"] > 0
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,21 @@ def test_more_is_asked_of_the_page(client: TestClient) -> None:
         assert text in found
     apart = client.get(f"/rl/answer?{PAGE}&gpus=8&rl.generating=8&rl.rollout_cluster=dgx-h100").text
     assert "8 + 8 accelerators" in apart
+
+
+def test_a_node_moved_to_the_other_pool_is_one_click_away(client: TestClient) -> None:
+    found = client.get(f"/rl/answer?{PAGE.replace('gpus=16', 'gpus=24')}&rl.placement=in-turns").text
+    assert "One node to the other pool" in found
+    assert "Trainer waits" in found
+    assert '"name": "waits"' in found
+    links = [html.unescape(each) for each in re.findall(r'href="(rl\?[^"]*rl\.generating=[^"]*)"', found)]
+    assert links
+    there = client.get(links[0].replace("rl?", "/rl/answer?"))
+    assert there.status_code == 200
+    given = re.search(r"gpus=(\d+).*rl\.generating=(\d+)", links[0])
+    assert given
+    assert int(given[1]) + int(given[2]) == 24
+    assert f"{given[1]} + {given[2]} accelerators" in there.text
 
 
 def test_the_trainer_has_its_step(client: TestClient) -> None:

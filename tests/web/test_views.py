@@ -153,14 +153,17 @@ def test_a_file_name_with_a_path_is_none(client: TestClient) -> None:
     assert "cron" not in found
 
 
-def test_the_timeline_runs_its_own_script_alone(client: TestClient) -> None:
-    timeline = client.get(f"/step/timeline?{SMALL}")
-    rule = timeline.headers["Content-Security-Policy"]
-    assert "script-src 'sha256-" in rule
-    assert "unsafe" not in rule
-    assert "frame-ancestors 'self'" in rule
-    page = client.get(f"/step?{SMALL}").headers["Content-Security-Policy"]
-    assert "frame-src 'self'" in page
+def test_the_timeline_is_part_of_the_page_and_a_file_to_keep(client: TestClient) -> None:
+    answer = client.get(f"/step/answer?{SMALL}").text
+    assert 'id="t-data"' in answer
+    page = client.get(f"/step?{SMALL}")
+    assert "unsafe" not in page.headers["Content-Security-Policy"]
+    for file in re.findall(r'(?:src|href)="(static/[0-9a-f]+/timeline/[a-z]+\.(?:js|css))"', page.text):
+        assert client.get(f"/{file}").status_code == 200
+    kept = client.get(f"/step/timeline?{SMALL}")
+    assert kept.headers["Content-Disposition"] == 'attachment; filename="timeline.html"'
+    assert 'id="t-data"' in kept.text
+    assert client.get(f"/step/timeline.svg?{SMALL}").headers["Content-Type"] == "image/svg+xml"
 
 
 def test_the_trace_is_a_file_of_events(client: TestClient) -> None:
@@ -193,6 +196,70 @@ def test_trust_marks_the_runs_nearest_to_the_question(client: TestClient) -> Non
     assert "nearest to your question" in found  # the stars of the figure
     assert found.count('<span class="badge">near</span>') <= 3
     assert "Nearest to your question" not in client.get("/trust/answer").text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/healthz", {"GET", "HEAD"}),
+        ("POST", "/api/models", {"GET", "HEAD"}),
+        ("GET", "/api/plan", {"POST"}),
+        ("POST", "/plotly.min.js", {"GET", "HEAD"}),
+        ("DELETE", "/step", {"GET", "HEAD"}),
+        ("GET", "/open", {"POST"}),
+    ],
+)
+def test_an_address_that_does_not_take_a_method_says_which_it_takes(
+    client: TestClient, method: str, path: str, allowed: set[str]
+) -> None:
+    refused = client.request(method, path)
+    assert refused.status_code == 405
+    assert set(refused.headers["Allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ("model=&cluster=dgx-h100&gpus=8", "model", "No model is named"),
+        ("model=llama-3.1-8b&cluster=&gpus=8", "cluster", "No cluster is named"),
+        ("model=llama-3.1-8b&cluster=dgx-h100&gpus=", "gpus", "No number of accelerators is given"),
+        ("model=config.json&cluster=dgx-h100&gpus=8&config=", "config", "The config.json is empty"),
+    ],
+)
+def test_an_empty_field_is_not_answered_as_something_else(
+    client: TestClient, fields: str, field: str, said: str
+) -> None:
+    refused = client.get(f"/answer?{fields}", headers={"HX-Request": "true"})
+    assert refused.status_code == 422
+    assert f'data-wrong="{field}"' in refused.text
+    assert said in refused.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "fixes"),
+    [
+        ("model=llama-3.1-71b", {"model=llama-3.1-70b", "model=llama-3.2-1b", "model=llama-3.1-8b"}),
+        ("cluster=dgx-a100&precision=fp8", {"precision=bf16", "precision=fp16", "precision=fp32"}),
+        ("lock.sharding=zero9", {"lock.sharding=zero1", "lock.sharding=zero2", "lock.sharding=zero3"}),
+        ("gpus=8y8", set()),
+    ],
+)
+def test_what_an_error_offers_is_one_click_away(client: TestClient, fields: str, fixes: set[str]) -> None:
+    refused = client.get(f"/answer?{fields}", headers={"HX-Request": "true"})
+    assert refused.status_code == 422
+    offered = {*re.findall('data-set="([^"]+)"', refused.text)}
+    assert fixes <= offered
+    assert bool(fixes) == bool(offered)
+    assert not offered & {*fields.split("&")}
+
+
+@pytest.mark.parametrize(("cluster", "has_fp8"), [("dgx-h100", True), ("dgx-a100", False)])
+def test_the_form_offers_the_precisions_that_the_accelerator_has(
+    client: TestClient, cluster: str, *, has_fp8: bool
+) -> None:
+    page = client.get(f"/?cluster={cluster}").text
+    assert ('<option value="fp8">' in page) == has_fp8
+    assert '<option value="fp8" selected>' in client.get(f"/?cluster={cluster}&precision=fp8").text
 
 
 def test_what_is_missing_has_a_page_of_its_own(client: TestClient) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
+from shardplan.answers.observed import observed_part, observed_record
 from shardplan.answers.plans import question_lines
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_count, format_time
@@ -20,7 +21,6 @@ from shardplan.reports.texts.plan import field_name, field_text
 if TYPE_CHECKING:
     from shardplan.launch.audit.answer import Audit
     from shardplan.launch.audit.improve import Improvement
-    from shardplan.launch.audit.observed import GapExplanation
     from shardplan.launch.dialects.reading import Break
 
 LABELS: Final[dict[str, tuple[str, Tone]]] = {
@@ -83,6 +83,8 @@ def what_runs(audit: Audit) -> list[Block]:
     total = reading.value("num_accelerators")
     text = f"{total} accelerators" if total is not None else "number of accelerators not stated"
     world = Line("; ".join([text, *world_products(audit)]), "World", "strong")
+    if audit.estimate is not None:  # whose verdict has the plan
+        return [*lines, world]
     return [*lines, Line(_listed(plan) or "not stated", "Plan", "strong"), world]
 
 
@@ -147,20 +149,6 @@ def _improvement(each: Improvement) -> Iterable[Line]:
         yield Line(text, tone=tone, indent=4)
 
 
-def observed_part(each: GapExplanation) -> Part:
-    """A measurement, and what explains it."""
-    blocks: list[Block] = []
-    if each.ratio is not None:
-        place = "within" if each.is_in_band else "outside"
-        blocks.append(Line(f"{each.ratio:.2f} times the predicted step time, {place} its band."))
-    if not each.causes:
-        blocks.append(Line("No known cause is needed, or none bridges the gap."))
-    for cause in each.causes:
-        share = f"explains {100 * cause.explains:.0f} % of the gap" if cause.explains else "nearby"
-        blocks.append(Bullets([f"{cause.cause}: {share}. Check: {cause.check}."]))
-    return Part("Observed", blocks, f"{each.observed.text}: {each.meaning}")
-
-
 def _notes(audit: Audit, *, is_whole: bool) -> list[Part]:
     """What was not understood, and what a reader should know."""
     texts = [f"not understood: {each}" for each in audit.reading.not_understood] + list(audit.reading.notes)
@@ -202,11 +190,7 @@ def _record(audit: Audit) -> dict[str, Any]:
         "violations": plain(audit.violations),
         "estimate": None if audit.estimate is None else estimate_record(audit.estimate),
         "improvements": [_improvement_record(each) for each in audit.improvements],
-        "observed": [
-            {"text": each.observed.text, "kind": each.observed.kind}
-            | {key: value for key, value in plain(each).items() if key != "observed"}
-            for each in audit.observed
-        ],
+        "observed": [observed_record(each) for each in audit.observed],
     }
 
 

@@ -211,8 +211,7 @@ def _next_steps(found: UserFit, profile: str) -> Part:
     return Part(
         "Next steps",
         [
-            Line(f"Saved in {profile}:"),
-            CommandLine(f"shardplan plan MODEL ... --profile {shlex.quote(profile)}"),
+            Line(f"Saved in {profile}; every question takes it with --profile {shlex.quote(profile)}."),
             CommandLine(f"shardplan profiles {named}"),
             Line(better),
         ],
@@ -239,8 +238,8 @@ def microbench_document(measured: Measurements, outcome: Outcome, profile: str) 
     ]
     raw = measurements_path(profile)
     steps: list[Block] = [
-        Line(f"Saved in {profile}, every timing in {raw}:"),
-        CommandLine(f"shardplan plan MODEL ... --profile {shlex.quote(profile)}"),
+        Line(f"Saved in {profile}, every timing in {raw}."),
+        Line(f"Every question takes it with --profile {shlex.quote(profile)}."),
     ]
     if measured.device.kind == "cpu":
         steps.append(Line("These are constants of a processor: they hold for clusters of it, not of accelerators."))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shardplan.answers.document import (
@@ -21,7 +21,10 @@ from shardplan.answers.document import (
     Span,
     Tone,
 )
+from shardplan.answers.layout import layout_parts, layout_record
+from shardplan.answers.observed import observed_part, observed_records
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
+from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_time
@@ -30,27 +33,28 @@ from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS, term_label
 from shardplan.estimation.question import Question
+from shardplan.estimation.ranks import RankLayout, layout_of
 from shardplan.reports.breakdown import Share, memory_bar, memory_use, step_split
 from shardplan.reports.forms import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
     cost_text,
     how_near,
-    narrowed_text,
     note_sentence,
     rates_text,
     run_text,
     sentence,
-    step_band,
     training_text,
 )
-from shardplan.reports.texts.plan import flags_text, plan_flags, variant_flag
+from shardplan.reports.texts.plan import plan_flags, variant_flag
+from shardplan.reports.truth import WORDS, Truth, truth_of
 
 if TYPE_CHECKING:
     from shardplan.estimation.parts.alive import Alive
+    from shardplan.launch.audit.observed import GapExplanation
 
 LEAST_SHARE: Final = 0.004
 """Terms below this share of the step are summed up in one line."""
-MOST_TERMS: Final = 5
+MOST_TERMS: Final = 4
 """Terms of the step that are shown unless all are asked for."""
 ALL_TERMS: Final = 100
 MOST_LINES_OF_RUNS: Final = 3
@@ -68,6 +72,8 @@ class AnswerDetail(NamedTuple):
     states_assumptions: bool = False
     stage: int | None = None
     """Pipeline stage whose memory is shown tensor by tensor; None: the fullest, where reasons are asked for."""
+    has_layout: bool = False
+    """Whether it is shown which ranks form the groups, and where they lie."""
 
 
 def estimate_document(
@@ -77,39 +83,50 @@ def estimate_document(
     *,
     detail: AnswerDetail = AnswerDetail(),  # noqa: B008  # immutable
     target: JsonTarget | None = None,
+    asked: str = "",
+    observed: Sequence[GapExplanation] = (),
 ) -> AnswerDocument:
-    """The whole answer. ``given``: what the user set; ``target``: where the record goes, for what to type next."""
-    alive = alive_part(question, estimate, detail)
-    parts = [memory_part(estimate, is_whole=detail.explains), *([] if alive is None else [alive])]
-    parts += [step_part(estimate), *traffic_parts(estimate)]
+    """The whole answer. ``given``: what the user set.
+
+    ``target``: where the record goes, and ``asked``: the question in words, for what to type next. ``observed``: what
+    was measured, next to the prediction.
+    """
+    alive, truth = alive_part(question, estimate, detail), truth_of(question, estimate)
+    layout = layout_of(question, estimate) if detail.has_layout else None
+    parts = [*map(observed_part, observed), memory_part(estimate, is_whole=detail.explains)]
+    parts += [*([] if alive is None else [alive]), step_part(estimate), *stages_parts(truth)]
+    parts += traffic_parts(estimate) if layout is None else layout_parts(layout)
     parts += evidence_parts(estimate) if detail.explains else []
     parts += [assumptions_part(estimate)] if detail.states_assumptions else []
-    parts += [] if target is None else [next_steps(target, question, (estimate,), detail, is_search=False)]
+    parts += [] if target is None else [next_steps(target, question, (estimate,), detail, asked=asked, is_search=False)]
     return AnswerDocument(
         name="plan-file",
         head=question_lines(question, given),
-        verdict=verdict(question, estimate, is_whole=detail.explains),
+        verdict=verdict(question, estimate, is_whole=detail.explains, truth=truth),
         parts=parts,
         assumptions=estimate.assumptions,
-        record=lambda: _record(question, estimate, alive),
+        record=lambda: _record(question, estimate, alive, layout) | truth_record(truth) | observed_records(observed),
         is_yes=estimate.feasible,
     )
 
 
-def _record(question: Question, estimate: Estimate, alive: Part | None) -> Record:
-    """The plan file of a plan, and the table of what is alive at the peak, where it is shown."""
+def _record(question: Question, estimate: Estimate, alive: Part | None, layout: RankLayout | None) -> Record:
+    """The plan file of a plan, with the table of what is alive at the peak and the layout, where these are shown."""
     from shardplan.reports.plan_file import PlanFile, plan_file_record  # takes time to import
 
     record = plan_file_record(PlanFile(question=question, estimates=(estimate,)))
+    record |= {} if layout is None else {"layout": layout_record(layout)}
     return record if alive is None else record | {"alive_at_peak": alive.blocks[0]}
 
 
-def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "") -> list[Block]:
-    """Whether it fits and how fast it is, what is not sure about that, and which plan it is.
+def verdict(
+    question: Question, estimate: Estimate, *, is_whole: bool = False, runs_on: str = "", truth: Truth | None = None
+) -> list[Block]:
+    """Whether it fits and how fast it is, how sure that is, and which plan it is.
 
     ``runs_on``: in place of the framework's record, where a file is of a framework without one of its own.
     """
-    time = (Span(f"{format_time(estimate.step_time)} a step", "strong"), Span(f" ({step_band(estimate)})"))
+    time = (Span(f"{format_time(estimate.step_time)} a step", "strong"),)
     if estimate.feasible:
         fits = [Line(time, "Fits", "good")]
     else:
@@ -118,7 +135,7 @@ def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, r
     return [
         *_refusals(estimate),
         *fits,
-        *([] if (narrowed := narrowed_text(estimate)) is None else [Line(narrowed, "", "quiet")]),
+        truth_line(truth or truth_of(question, estimate)),
         *doubt_lines(estimate),
         plan_line(estimate),
         *([Line(runs_on, "Runs on", "strong")] if runs_on else _framework(question, estimate, is_whole=is_whole)),
@@ -126,6 +143,14 @@ def verdict(question: Question, estimate: Estimate, *, is_whole: bool = False, r
         *([] if estimate.time_to_train is None else [Line(training_text(question, estimate), "Training", "strong")]),
         *([] if estimate.money is None else [Line(cost_text(question, estimate, is_whole=is_whole), "Cost", "strong")]),
     ]
+
+
+def truth_line(truth: Truth) -> Line:
+    """How far the step time can be trusted; in amber where near runs lie outside the band, or none is comparable."""
+    is_doubted = truth.sureness != "sure"
+    return Line(
+        (Span(truth.text, "doubt" if is_doubted else ""),), WORDS[truth.sureness], "warning" if is_doubted else "strong"
+    )
 
 
 def _refusals(estimate: Estimate) -> list[Line]:
@@ -237,29 +262,37 @@ def assumptions_part(estimate: Estimate) -> Part:
 
 
 def next_steps(
-    target: JsonTarget, question: Question, estimates: Sequence[Estimate], detail: AnswerDetail, *, is_search: bool
+    target: JsonTarget,
+    question: Question,
+    estimates: Sequence[Estimate],
+    detail: AnswerDetail,
+    *,
+    asked: str,
+    is_search: bool,
 ) -> Part:
     """What to type next: ``estimates`` are the plan to take and, of a search, the fastest where it is another.
 
-    In three lines, or all there is where reasons were asked for.
+    ``asked``: the question as words of a command; empty where they do not say it. Only what works as it stands is
+    offered: a plan file where it is written. In three lines, or all there is where reasons were asked for.
     """
-    file = str(target.where) if target.path is not None else "plans.json" if is_search else "plan.json"
-    keep = f"{file} has everything" if target.path is not None else f"--json {file} keeps everything"
-    name, best = shlex.quote(file), estimates[0]
-    picked = " --pick recommended" if len(estimates) > 1 else ""
-    other = CommandLine(f"shardplan estimate --from {name}{picked} {variant_flag(question, best.plan)}")
+    keep = f"{target.where} has everything" if target.path is not None else "--json FILE keeps everything"
+    best, is_kept = estimates[0], target.path is not None
+    commands = [*_of_file(target, question, estimates, is_search=is_search)] if is_kept else []
+    if asked:
+        commands.append(CommandLine(" ".join(["shardplan estimate", asked, *plan_flags(question, best)])))
     if not detail.explains:
         more = "--explain adds reasons" if detail.states_assumptions else "--all adds reasons and assumptions"
-        again = CommandLine(" ".join(["shardplan estimate ...", *plan_flags(question, best)]))
-        return Part("", [Line(f"{more}; {keep}", "Next", "strong"), other, again])
-    picks = " --pick 1,recommended" if len(estimates) > 1 else " --pick 1,2" if is_search else " other.json"
-    return Part(
-        "Next steps",
-        [
-            Line(f"{'' if detail.states_assumptions else '--assumptions says what was assumed; '}{keep}."),
-            other,
-            CommandLine(f"shardplan compare {name}{picks}"),
-            Line("The plan as flags of `shardplan estimate`:"),
-            CommandLine(flags_text(question, best)),
-        ],
-    )
+        return Part("", [Line(f"{more}; {keep}", "Next", "strong"), *commands])
+    said = "" if detail.states_assumptions else "--assumptions says what was assumed; "
+    return Part("Next steps", [Line(f"{said}{keep}."), *commands])
+
+
+def _of_file(
+    target: JsonTarget, question: Question, estimates: Sequence[Estimate], *, is_search: bool
+) -> Iterator[CommandLine]:
+    """What to do with the plan file that was written."""
+    name, is_two = shlex.quote(str(target.where)), len(estimates) > 1
+    picked = " --pick recommended" if is_two else ""
+    yield CommandLine(f"shardplan estimate --from {name}{picked} {variant_flag(question, estimates[0].plan)}")
+    if is_search and is_two:
+        yield CommandLine(f"shardplan compare {name} --pick 1,recommended")

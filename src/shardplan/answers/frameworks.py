@@ -49,10 +49,11 @@ def frameworks_document(
     answers: Sequence[FrameworkAnswer],
     given: Sequence[str] = (),
     *,
+    asked: str = "",
     explains: bool = False,
     states_assumptions: bool = False,
 ) -> AnswerDocument:
-    """The whole answer. ``given``: what the user set in place of usual values.
+    """The whole answer. ``given``: what the user set in place of usual values; ``asked``: the question in words.
 
     ``explains``: with the reason for every plan; ``states_assumptions``: with what was assumed. In its record
     ``plans`` are the plans to take, the fastest first, and ``frameworks`` all that were asked; ``place`` of a framework
@@ -75,8 +76,8 @@ def frameworks_document(
             yield Part("Why these plans", [Bullets([f"{each.stack.label}: {choice_text(each)}" for each in taken])])
         if taken and states_assumptions:
             yield from _assumptions(taken)
-        if taken:
-            yield _next_steps(taken[0], is_all=explains and states_assumptions)
+        if taken and asked:
+            yield _next_steps(taken[0], asked, is_all=explains and states_assumptions)
 
     return AnswerDocument(
         name="frameworks",
@@ -104,9 +105,9 @@ def _assumptions(answers: Sequence[FrameworkAnswer]) -> Iterator[Part]:
         yield Part(label, [Bullets([text for text in own if text not in shared], "quiet")])
 
 
-def _next_steps(first: FrameworkAnswer, *, is_all: bool) -> Part:
+def _next_steps(first: FrameworkAnswer, asked: str, *, is_all: bool) -> Part:
     more = Line("--explain says why each plan is the one to take, --assumptions what was assumed.")
-    whole = CommandLine(f"shardplan plan ... --stack {first.stack.versioned_name}")
+    whole = CommandLine(f"shardplan plan {asked} --stack {first.stack.versioned_name}")
     return Part("Next steps", [*([] if is_all else [more]), Line("The whole answer for one of them:"), whole])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable, Tone
-from shardplan.answers.timeline import LEAST_SHARE, MOST_RANKS, more_ranks, written_lines
+from shardplan.answers.timeline import LEAST_SHARE, MOST_RANKS, more_stages, written_lines
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.parts.terms import term_label
@@ -38,7 +38,7 @@ def measured_document(
         parts += _compared_parts(answer.passes)
     elif measurement.passes is not None:
         time = format_time(measurement.passes.pipeline_time)
-        blocks.append(Line(f"{time} from a rank's first pass to its last.", indent=2))
+        blocks.append(Line(f"{time} from a stage's first pass to its last.", indent=2))
         parts.append(_measured_ranks(measurement.passes))
     if answer.profile is not None:
         # behind passes, too, the time of the profile comes before its terms
@@ -62,14 +62,14 @@ def _measured_ranks(step: MeasuredStep) -> Part:
     """Of a step without a prediction."""
     memory, rates = step.memory_bytes, step.timeline.bubble_rates
     columns = [
-        Column("", "rank"),
+        Column("", "stage"),
         Column("", "busy", lambda rank: step.busy_times[rank], format_time),
-        Column("", "bubble", lambda rank: rates[rank], percent),
+        Column("", "waits", lambda rank: rates[rank], percent),
     ]
     if memory is not None:
         columns.append(Column("", "peak memory", lambda rank: memory[rank], format_bytes))
     table = RowTable(range(min(step.num_ranks, MOST_RANKS)), columns)
-    return Part("Ranks", [table, *more_ranks(step.num_ranks, MOST_RANKS)])
+    return Part("Stages", [table, *more_stages(step.num_ranks, MOST_RANKS)])
 
 
 def _differences(compared: PassComparison) -> list[str]:
@@ -77,15 +77,15 @@ def _differences(compared: PassComparison) -> list[str]:
     measured, predicted = compared.times
     name = compared.predicted.schedule.name
     if compared.first_other is None:
-        order = f"Every rank ran its passes in the order of schedule {name}."
+        order = f"Every stage ran its passes in the order of schedule {name}."
     else:
         first, planned = compared.first_other
         order = (
-            f"The order is not that of schedule {name}: rank {first.rank} ran the {_pass(first)} "
+            f"The order is not that of schedule {name}: stage {first.rank} ran the {_pass(first)} "
             f"where the {_pass(planned)} was planned."
         )
     times = (
-        f"{format_time(measured)} from a rank's first pass to its last; predicted {format_time(predicted)}, "
+        f"{format_time(measured)} from a stage's first pass to its last; predicted {format_time(predicted)}, "
         f"{more_or_less(predicted / measured - 1)}."
     )
     reason = (
@@ -99,10 +99,10 @@ def _compared_parts(compared: PassComparison) -> list[Part]:
     """Measured values of ranks, each with its distance from the prediction, and slow passes."""
     shown = compared.ranks[:MOST_RANKS]
     columns = [
-        Column("", "rank", lambda rank: rank.rank),
+        Column("", "stage", lambda rank: rank.rank),
         Column("", "forward", lambda rank: rank.forward, _against),
         Column("", "backward", lambda rank: rank.backward, _against),
-        Column("", "bubble", lambda rank: rank.bubble, lambda pair: f"{percent(pair[0])} ({percent(pair[1])})"),
+        Column("", "waits", lambda rank: rank.bubble, lambda pair: f"{percent(pair[0])} ({percent(pair[1])})"),
     ]
     if any(rank.memory_bytes is not None for rank in shown):
         columns.append(
@@ -117,11 +117,11 @@ def _compared_parts(compared: PassComparison) -> list[Part]:
     table = RowTable(shown, columns)
     note = "measured, and how much more or less than predicted; passes of one micro-batch"
     slow = [
-        f"{_pass(one.name)} on rank {one.name.rank}: {format_time(one.time)}, usually {format_time(one.usual_time)}"
+        f"{_pass(one.name)} on stage {one.name.rank}: {format_time(one.time)}, usually {format_time(one.usual_time)}"
         for one in compared.slow
     ]
     worst = Part("Slow passes", [Bullets(slow)], "those that lost most time against the median of their chunk")
-    return [Part("Ranks", [table, *more_ranks(len(compared.ranks), MOST_RANKS)], note), *([worst] if slow else [])]
+    return [Part("Stages", [table, *more_stages(len(compared.ranks), MOST_RANKS)], note), *([worst] if slow else [])]
 
 
 def _profile_times(answer: MeasuredAnswer, profile: ProfiledStep) -> list[str]:
@@ -203,7 +203,7 @@ def _passes_record(step: MeasuredStep, compared: PassComparison | None) -> dict[
         "pipeline_time_s": step.pipeline_time,
         "call_time_s": None if step.total_times is None else max(step.total_times),
         "ranks": [{"busy_s": busy} for busy in step.busy_times.tolist()],
-        "bubble_rate": float(step.timeline.bubble_rates.max()),
+        "bubble_rate": float(step.timeline.bubble_rates.min()),
     }
     if compared is None:
         return record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shardplan.answers.document import (
@@ -16,16 +16,17 @@ from shardplan.answers.document import (
     RowTable,
 )
 from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
-from shardplan.base.units import format_bytes, format_count, format_time
-from shardplan.decide.goodput import DAY
-from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
+from shardplan.base.units import format_bytes, format_time
+from shardplan.plotting.chart import GREY, IDLE, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence
 from shardplan.rl.accuracy import band_of, nearest
+from shardplan.rl.memory import PhaseMemory, phase_memory
 from shardplan.rl.observed import MeasuredPart
+from shardplan.rl.question import RlQuestion, inputs_of
 from shardplan.rl.search import Move, RlPlan, RlResult
 from shardplan.rl.steps import Phase
 from shardplan.rl.task import PLACEMENTS, RlTask
-from shardplan.rl.variants import RlRun, RlVariant, StepParameter
+from shardplan.rl.transfer import engine_facts
 
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("generation", PALETTE[0]),
@@ -37,6 +38,10 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "switch": ("sleep and wake", GREY),
 }
 """Name and colour of every phase."""
+
+
+LEAST_WAIT: Final = 0.002
+"""Share of a step from which a wait is drawn."""
 
 
 def title(placement: str) -> str:
@@ -85,52 +90,54 @@ COLUMNS: Final = (
 )
 
 
-class More(NamedTuple):
-    """What was asked beside the best plan."""
+class Shown(NamedTuple):
+    """What a decision about an RL step says."""
 
-    sizes: Sequence[RlVariant] = ()
-    """Several numbers of accelerators."""
-    changed: Sequence[RlVariant] = ()
-    """The step after each change."""
-    parameters: Sequence[StepParameter] = ()
-    """How the step follows hardware and answers."""
-    run: RlRun | None = None
-    """All steps, for days and money."""
-    observed: Sequence[MeasuredPart] = ()
-    """What was measured."""
-
-
-NOTHING_MORE: Final = More()
+    verdict: Sequence[Block] = ()
+    parts: Sequence[Part] = ()
+    record: Mapping[str, Any] = {}
+    table: RowTable | None = None
+    chart: Callable[[], Chart] | None = None
+    is_yes: bool = True
 
 
 def rl_document(
-    result: RlResult, given: Sequence[str] = (), assumptions: Sequence[str] = (), more: More = NOTHING_MORE
+    result: RlResult,
+    given: Sequence[str] = (),
+    assumptions: Sequence[str] = (),
+    *,
+    asked: RlQuestion | None = None,
+    observed: Sequence[MeasuredPart] = (),
+    decisions: Sequence[Shown] = (),
 ) -> AnswerDocument:
-    """The whole answer. ``given``: what the user set in place of usual values."""
+    """The whole answer.
+
+    ``given``: what the user set in place of usual values; ``decisions``: what was asked besides.
+    """
     table, best = RowTable(result.plans, COLUMNS), result.best
     parts = [] if best is None else _parts(result, best, table)
-    parts = [*_more_parts(more), *parts]
+    parts = [*_observed_parts(observed), *(part for each in decisions for part in each.parts), *parts]
     if result.refused:
         lines = [f"{title(name)}: {reason}" for name, reason in result.refused.items()]
         parts.append(Part("Placements without a plan", [Bullets(lines)]))
     return AnswerDocument(
         name="rl",
-        head=_head(result.task, given),
-        verdict=[*_verdict(result, best), *_run_lines(result, best, more)],
+        head=rl_head(result.task, given),
+        verdict=[*_verdict(result, best), *(line for each in decisions for line in each.verdict)],
         parts=parts,
         assumptions=assumptions,
         table=table,
         record=lambda: {
             **asked_record(result.task.question, assumptions),
             "rl": task_record(result.task),
+            **({} if asked is None else {"asked": asked.as_record(result.task)}),
             "inputs": inputs_of(result.task),
             "num_searches": result.num_searches,
             "refused": dict(result.refused),
             "moves": [plain_move(each) for each in result.moves],
-            "sizes": RowTable(more.sizes, variant_columns(more.run)),
-            "changes": RowTable(more.changed, variant_columns(more.run)),
-            "sensitivity": RowTable(more.parameters, PARAMETERS),
-            "observed": RowTable(more.observed, OBSERVED),
+            **{key: value for each in decisions for key, value in each.record.items()},
+            "observed": RowTable(observed, OBSERVED),
+            "memory_by_phase_bytes": None if best is None else _plain_memory(memory_by_phase(result.task, best)),
             "nearest": [] if best is None else [each.text for each in nearest(best)],
             "plans": table,
         },
@@ -139,16 +146,13 @@ def rl_document(
     )
 
 
+def _plain_memory(phases: PhaseMemory | None) -> dict[str, float] | None:
+    return None if phases is None else phases._asdict()
+
+
 def plain_move(move: Move) -> dict[str, Any]:
     """A split next to that of the best plan."""
     return {"num_train": move.num_train, "num_rollout": move.num_rollout, "step_time_s": move.step_time}
-
-
-def inputs_of(task: RlTask) -> dict[str, Any]:
-    """Model and cluster in full, for whoever writes launch files of the plans."""
-    from shardplan.reports.plan_file import inputs_record  # takes time to import
-
-    return inputs_record(model=task.question.model, cluster=task.question.cluster, profile=None)
 
 
 def task_record(task: RlTask) -> dict[str, Any]:
@@ -185,7 +189,8 @@ def task_record(task: RlTask) -> dict[str, Any]:
     }
 
 
-def _head(task: RlTask, given: Sequence[str]) -> list[Line]:
+def rl_head(task: RlTask, given: Sequence[str]) -> list[Line]:
+    """What was asked."""
     question, answers = task.question, task.answers
     where = f"{question.num_accelerators:,} x {question.cluster.accelerator.name} ({question.cluster.name})"
     if task.rollout_cluster is not None:
@@ -250,11 +255,7 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
             [
                 Line(plan_text(best.trained.estimate), "Plan", "strong"),
                 Line(_packing(task, best), "Packed"),
-                Line(
-                    f"{format_bytes(best.trainer_memory)} of {format_bytes(best.usable_memory)} usable"
-                    + (", with the sleeping engine" if best.cycle.shares_pool else ""),
-                    "Memory",
-                ),
+                Line(_memory(task, best), "Memory"),
             ],
         ),
         Part(
@@ -269,6 +270,24 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
         ),
         _measured(best),
     ]
+
+
+def memory_by_phase(task: RlTask, best: RlPlan) -> PhaseMemory | None:
+    """Of accelerators that both share; None where each pool has its own."""
+    stay = {"states_stay": task.states_stay, "engine_stays": task.engine_stays}
+    if not best.cycle.shares_pool:
+        return None
+    return phase_memory(best.trained.priced, best.pool.engine, best.pool.memory, engine_facts(task.engine), **stay)
+
+
+def _memory(task: RlTask, best: RlPlan) -> str:
+    """Of the trainer's accelerators; where the engine is on them, in each phase."""
+    usable, phases = f"of {format_bytes(best.usable_memory)} usable", memory_by_phase(task, best)
+    if phases is None:
+        return f"{format_bytes(best.trainer_memory)} {usable}"
+    training, generation, transfer = map(format_bytes, phases)
+    engine = "the engine awake" if task.engine_stays else "the engine asleep"
+    return f"{training} {usable}, with {engine}; in generation {generation}, while weights are sent {transfer}"
 
 
 def _measured(best: RlPlan) -> Part:
@@ -308,76 +327,23 @@ OBSERVED: Final = (
 )
 
 
-PARAMETERS: Final = (
-    Column("parameter", "parameter", lambda each: each.name, is_text=True),
-    Column("elasticity", "elasticity", lambda each: each.elasticity, "{:+.2f}".format),
-    Column("", "", lambda each: each.elasticity, bar=Bar(12, is_centred=True)),
-)
-
-
-def variant_columns(run: RlRun | None) -> list[Column]:
-    """Columns of steps that differ in one respect: the best plan of each, and the run of it."""
-
-    def of_best(value: Callable[[RlPlan], Any]) -> Callable[[RlVariant], Any]:
-        return lambda variant: None if variant.best is None else value(variant.best)
-
-    columns = [
-        Column("variant", "", lambda variant: variant.label, is_text=True),
-        Column("placement", "placement", of_best(lambda plan: plan.placement), title, is_text=True),
-        Column("", "accelerators", of_best(split), is_text=True),
-        Column("step_time_s", "step", of_best(lambda plan: plan.step_time), format_time),
-        Column("change", "change", lambda variant: variant.change, "{:+.0%}".format),
-        Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), rounded, rank=1),
-        Column("efficiency", "efficiency", lambda variant: variant.efficiency, whole_percent),
-    ]
-    if run is not None:
-        columns += [
-            Column("days", "days", of_best(lambda plan: run.duration(plan) / DAY), "{:,.1f}".format),
-            Column("money_usd", "USD", lambda each: each.best and run.money(each.result, each.best), rounded),
-        ]
-    return columns
-
-
-def _more_parts(more: More) -> list[Part]:
-    """What was asked beside the best plan, with what was measured first."""
-    parts = []
-    if more.observed:
-        parts.append(Part("What was measured", [RowTable(more.observed, OBSERVED), *_says(more.observed)]))
-    if more.sizes:
-        note = "efficiency: tokens a second of an accelerator, against the smallest"
-        parts.append(Part("Sizes", [RowTable(more.sizes, variant_columns(more.run))], note))
-    if more.changed:
-        parts.append(Part("After each change", [RowTable(more.changed, variant_columns(more.run))]))
-    if more.parameters:
-        note = "-0.4: one per cent more makes the step 0.4 % shorter"
-        parts.append(Part("What the step follows", [RowTable(more.parameters, PARAMETERS)], note))
-    return parts
-
-
-def _run_lines(result: RlResult, best: RlPlan | None, more: More) -> list[Block]:
-    """What the whole run takes, and the fewest accelerators that are done in time."""
-    run = more.run
-    if run is None or best is None:
-        return []
-    if run.days is None or not more.sizes:
-        days, money = run.duration(best) / DAY, run.money(result, best)
-        cost = "" if money is None else f", {format_count(money)} USD"
-        late = f" More than the {run.days:g} days wanted." if run.days is not None and days > run.days else ""
-        return [Line(f"{run.steps:,} steps take {days:,.1f} days{cost}.{late}", "Run")]
-    for variant in more.sizes:
-        if variant.best is not None and run.duration(variant.best) <= run.days * DAY:
-            text = f"{variant.label} accelerators are done in {run.duration(variant.best) / DAY:,.1f} days."
-            return [Line(f"{text} They are the fewest of these sizes.", "Run", "good")]
-    return [Line(f"No size is done in {run.days:g} days.", "Run", "bad")]
-
-
-def _says(observed: Sequence[MeasuredPart]) -> list[Block]:
-    return [Bullets([f"{each.part}, {each.says}" for each in observed])]
+def _observed_parts(observed: Sequence[MeasuredPart]) -> list[Part]:
+    """What was measured."""
+    says = Bullets([f"{each.part}, {each.says}" for each in observed])
+    return [Part("What was measured", [RowTable(observed, OBSERVED), says])] if observed else []
 
 
 def rl_chart(result: RlResult) -> Chart:
     """When every phase runs in a step of every placement, on each pool."""
-    placed = [(_row(plan, phase), phase, plan) for plan in result.plans for phase in plan.cycle.phases]
+    return phases_chart(
+        [(plan.placement, plan) for plan in result.plans],
+        f"{result.task.question.model.name}: an RL step by placement",
+    )
+
+
+def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
+    """When every phase runs in a step of every plan, on each pool; plans have names."""
+    placed = [(_row(name, plan, phase), phase, plan) for name, plan in plans for phase in plan.cycle.phases]
     rows = list(dict.fromkeys(row for row, _, _ in placed))
 
     def series(key: str) -> Series:
@@ -393,14 +359,14 @@ def rl_chart(result: RlResult) -> Chart:
     panel = Panel(
         title="phases of a step",
         x=Axis(title="", scale="names"),
-        y=Axis(title="[s]"),
-        series=tuple(map(series, shown)),
+        y=Axis(title="seconds"),
+        series=(*map(series, shown), *_waits(placed)),
         is_horizontal=True,
         is_stacked=True,
     )
     return Chart(
         name="rl",
-        title=f"{result.task.question.model.name}: an RL step by placement",
+        title=heading,
         panels=(panel,),
         num_columns=1,
         note="A pool that works on answers of an earlier step begins with the other. Predicted by shardplan.",
@@ -408,7 +374,23 @@ def rl_chart(result: RlResult) -> Chart:
     )
 
 
-def _row(plan: RlPlan, phase: Phase) -> str:
-    """On which accelerators a phase runs, under which placement."""
+def _waits(placed: Sequence[tuple[str, Phase, RlPlan]]) -> Iterator[Series]:
+    """When a pool waits for the other: the first time of every row, then the second."""
+    steps = {row: plan.step_time for row, _, plan in placed}
+    found: dict[str, list[tuple[float, float]]] = {row: [] for row in steps}
+    free = dict.fromkeys(steps, 0.0)
+    spans = [(plan.cycle.ends[phase.key] - phase.time, phase.time, row) for row, phase, plan in placed]
+    for start, time, row in [*sorted(spans), *((step, 0.0, row) for row, step in steps.items())]:
+        if start - free[row] > LEAST_WAIT * steps[row]:
+            found[row].append((free[row], start - free[row]))
+        free[row] = max(free[row], start + time)
+    for number in range(max(map(len, found.values()), default=0)):
+        waits = [(each[number : number + 1] or [(0.0, 0.0)])[0] for each in found.values()]
+        starts, times = zip(*waits, strict=True)
+        yield Series(name="waits", x=[*found], y=times, starts=starts, kind="bars", colour=IDLE)
+
+
+def _row(name: str, plan: RlPlan, phase: Phase) -> str:
+    """On which accelerators a phase runs."""
     where = "all" if plan.cycle.shares_pool else "generation" if phase.pool == "rollout" else "trainer"
-    return f"{title(plan.placement)}: {where}"
+    return f"{name}:\n{where}"

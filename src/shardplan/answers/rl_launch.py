@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable
@@ -9,19 +10,23 @@ from shardplan.answers.rl import rl_document
 from shardplan.base.units import format_bytes
 from shardplan.launch.dialects.reading import Fact
 from shardplan.rl.launches.audit import RlAudit
+from shardplan.rl.observed import MeasuredPart
 
 Row = tuple[str, Fact]
 COLUMNS = (
-    Column("key", "value", lambda row: row[0], is_text=True),
-    Column("value", "", lambda row: row[1].value, str, is_text=True),
+    Column("key", "key", lambda row: row[0], is_text=True),
+    Column("value", "value", lambda row: row[1].value, str, is_text=True),
     Column("origin", None, lambda row: row[1].origin),
     Column("why", "where", lambda row: row[1].why, is_text=True),
 )
 
 
-def rl_launch_document(found: RlAudit, *, is_whole: bool = False) -> AnswerDocument:
+def rl_launch_document(
+    found: RlAudit, observed: Sequence[MeasuredPart] = (), *, is_whole: bool = False
+) -> AnswerDocument:
     """The step of ``shardplan rl`` with the file's own plans, and what the file says. ``is_whole``: defaults too."""
-    step, facts, plan = rl_document(found.result, (), found.assumptions), found.launch.facts, found.plan
+    step = rl_document(found.result, (), found.assumptions, observed=observed)
+    facts, plan = found.launch.facts, found.plan
     rows = [row for row in facts.facts.items() if row[1].value is not None]
     said = [row for row in rows if is_whole or row[1].origin != "assumed"]
     parts = [*step.parts, Part("What the file says", [RowTable(said, COLUMNS)])]

@@ -18,6 +18,7 @@ from shardplan.answers.estimate import (
     verdict,
 )
 from shardplan.answers.plans import plan_line, question_lines
+from shardplan.answers.stages import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
@@ -28,9 +29,9 @@ from shardplan.reports.explanation import Explanation, explained_record
 from shardplan.reports.recommendation import (
     Recommendation,
     against_fastest,
+    against_text,
     faster_by,
     listed_plans,
-    lost_text,
     num_that_fit,
     reason,
     recommendation,
@@ -45,6 +46,7 @@ from shardplan.reports.texts.explanation import (
     most_helpful,
 )
 from shardplan.reports.texts.plan import field_text, flags_text, short_recompute, short_sharding
+from shardplan.reports.truth import Truth, truth_of
 
 WORTH_A_WORD: Final = 0.005
 """Share of the step by which the fastest plan must be faster to be named in the first lines."""
@@ -65,20 +67,23 @@ def search_document(
     detail: AnswerDetail = AnswerDetail(),  # noqa: B008  # immutable
     listed: int | None = None,
     target: JsonTarget | None = None,
+    asked: str = "",
 ) -> AnswerDocument:
     """The whole answer, with ``reasons`` where there are some.
 
-    ``given``: what the user set; ``listed``: plans of the table; ``target``: where the record goes.
+    ``given``: what the user set; ``listed``: plans of the table; ``target``: where the record goes; ``asked``: the
+    question in words.
     """
     found = None if result.ties is None else recommendation(result.ties, result.estimates)
     if found is None:
-        blocks, parts = _nothing_fits(result), _parts_of_nothing(result, detail)
+        blocks, parts, truth = _nothing_fits(result), _parts_of_nothing(result, detail), None
     else:
-        blocks = _verdict(result, found, detail)
-        parts = [*_plan_parts(result, found, detail, listed), *_reason_parts(result, found, reasons, detail)]
+        truth = truth_of(result.question, found.estimate)
+        blocks = _verdict(result, found, truth, detail)
+        parts = [*_plan_parts(result, found, truth, detail, listed), *_reason_parts(result, found, reasons, detail)]
         if target is not None:
             plans = (found.estimate,) if found.is_fastest else (found.estimate, found.fastest)
-            steps = next_steps(target, result.question, plans, detail, is_search=True)
+            steps = next_steps(target, result.question, plans, detail, asked=asked, is_search=True)
             is_short = detail == AnswerDetail()  # it follows what would help most, without a blank line
             parts = [*parts[:-1], Part("", [*parts[-1].blocks, *steps.blocks])] if is_short else [*parts, steps]
     return AnswerDocument(
@@ -86,14 +91,14 @@ def search_document(
         head=question_lines(result.question, given),
         verdict=blocks,
         parts=parts,
-        record=lambda: explained_record(result, reasons),
+        record=lambda: explained_record(result, reasons) | truth_record(truth),
         is_yes=found is not None,
     )
 
 
-def _verdict(result: SearchResult, found: Recommendation, detail: AnswerDetail) -> list[Block]:
+def _verdict(result: SearchResult, found: Recommendation, truth: Truth, detail: AnswerDetail) -> list[Block]:
     """The plan to take, and what is to be known of it."""
-    blocks = verdict(result.question, found.estimate, is_whole=detail.explains)
+    blocks = verdict(result.question, found.estimate, is_whole=detail.explains, truth=truth)
     if idle := idle_text(result):
         blocks.append(Line(idle, "Idle", "strong"))
     if not found.is_fastest and found.time_lost >= WORTH_A_WORD:
@@ -101,18 +106,17 @@ def _verdict(result: SearchResult, found: Recommendation, detail: AnswerDetail) 
         blocks.append(Line(text, "Fastest", "strong"))
     if texts := library_texts(result):
         blocks.append(Line("; ".join(texts), "Needs", "strong"))
-    ties = result.ties
-    if ties is not None and ties.retimed is not None and found.estimate.plan in ties.retimed.step_time:
-        text = f"{format_time(ties.time_of(found.estimate))} a step, simulated event by event"
-        blocks.append(Line(text, "Events", "strong"))
     return blocks
 
 
-def _plan_parts(result: SearchResult, found: Recommendation, detail: AnswerDetail, listed: int | None) -> list[Part]:
+def _plan_parts(
+    result: SearchResult, found: Recommendation, truth: Truth, detail: AnswerDetail, listed: int | None
+) -> list[Part]:
     """Memory and time of the plan to take, and the best plans."""
     most = ALL_TERMS if detail.explains else MOST_TERMS
     memory = memory_part(found.estimate, is_whole=detail.explains)
-    return [memory, step_part(found.estimate, most), plans_part(result, found, listed)]
+    stages = stages_parts(truth) if detail.explains else []
+    return [memory, step_part(found.estimate, most), *stages, plans_part(result, found, listed)]
 
 
 def _reason_parts(
@@ -150,7 +154,10 @@ def plans_part(result: SearchResult, found: Recommendation, most: int | None = N
 def plan_columns(result: SearchResult, ties: Ties, most: int | None) -> list[Column]:
     """What tells the listed plans apart."""
     best, shown = result.estimates[0], listed_plans(result, most)
-    retimed, least = ties.retimed, ties.time_of(best)
+    retimed, taken, recommended = ties.retimed, ties.time_of(ties.recommended), ties.recommended.plan
+
+    def against(estimate: Estimate) -> str:
+        return "" if estimate.plan == recommended else against_text(ties.time_of(estimate) - taken, taken)
 
     def of_plan(name: str) -> Any:
         return lambda estimate: getattr(estimate.plan, name)
@@ -164,7 +171,7 @@ def plan_columns(result: SearchResult, ties: Ties, most: int | None) -> list[Col
         Column("", "", lambda e: _mark(e, ties, best), is_text=True),
         Column("", "step", lambda e: e.step_time, format_time),
         *([] if retimed is None else [Column("", "simulated", lambda e: _simulated_text(retimed, e))]),
-        Column("", "lost", lambda e: "" if e is best else lost_text(ties.time_of(e) - least, least), rank=3),
+        Column("", f"vs {RECOMMENDED}", against, rank=3),
         Column("", WORST, worst, rank=5),
         Column("", "MFU", lambda e: e.mfu, percent, rank=2),
         Column("", "memory", memory_text),

@@ -37,13 +37,13 @@ def simulated_plan_document(simulated: SimulatedPlan) -> AnswerDocument:
     def record() -> dict[str, Any]:
         entries = _simulation(simulated.step, simulated.closed_form_time)
         whole = {"step_time_s": step_time, "pipeline_time_s": simulated.step.step_time}
-        named = {"schedule": simulated.schedule.name, **entries, **whole}
+        named = {"schedule": simulated.schedule.name, **entries, **whole, "bubble_rate": simulated.bubble_rate}
         return {**named, **_replicas(steps), "plan": plain(simulated.plan)}
 
     return AnswerDocument(
         name="simulation",
         verdict=_verdict(simulated.schedule, steps, step_time, simulated.closed_form_time),
-        parts=[_activity(steps.step)],
+        parts=[_activity(steps.step, step_time)],
         record=record,
     )
 
@@ -57,7 +57,7 @@ def simulated_case_document(
         verdict=_verdict(
             schedule, steps, steps.step.step_time, closed_form_time, leaves_out=", without transfers," * has_transfers
         ),
-        parts=[_activity(steps.step)],
+        parts=[_activity(steps.step, steps.step.step_time)],
         record=lambda: _simulation(steps.step, closed_form_time) | _replicas(steps),
     )
 
@@ -66,18 +66,19 @@ def _verdict(
     schedule: Schedule, steps: ReplicaSteps, step_time: float, closed_form_time: float | None, *, leaves_out: str = ""
 ) -> list[Block]:
     """Step time next to the closed form."""
-    step = steps.step
-    texts = []
+    step, texts = steps.step, []
     if step_time > step.step_time:
         texts.append(
-            f"{format_time(step.step_time)} from the first pass of a rank to its last; the rest comes once a step."
+            f"{format_time(step.step_time)} from the first pass of a stage to its last; the rest comes once a step."
         )
     if steps.count > 1:
         texts.append(
             f"Replica {steps.slowest} of {steps.count} (from 0) takes longest; "
             f"others wait for it up to {format_time(steps.longest_wait)} at the reduction of gradients."
         )
-    texts.append(f"{percent(step.bubble_rate)} of that time is bubble, on the rank that takes longest.")
+    if len(step.ranks) > 1:
+        waits = f"{format_time(step.bubble_time)} ({percent(step.bubble_time / step_time if step_time else 0.0)})"
+        texts.append(f"Pipeline bubble: stage {step.busiest}, the slowest, waits {waits}.")
     if closed_form_time is not None:
         texts.append(
             f"The closed form{leaves_out} says {format_time(closed_form_time)}, "
@@ -87,29 +88,23 @@ def _verdict(
     return [headline, *(Line(text, indent=2) for text in texts)]
 
 
-def _activity(step: SimulatedStep) -> Part:
-    """A row for every rank."""
+def _activity(step: SimulatedStep, step_time: float) -> Part:
+    """A row for every stage; shares are of the whole step."""
     columns = (
-        Column("", "rank", lambda row: row[0]),
-        Column("", "busy", lambda row: row[1].busy_time, format_time),
-        Column("", "idle", lambda row: row[1].idle_time, format_time),
-        Column(
-            "",
-            "idle share",
-            lambda row: row[1].idle_time / step.step_time if step.step_time else 0.0,
-            percent,
-            rank=1,
-        ),
+        Column("", "stage", lambda row: row[0]),
+        Column("", "passes", lambda row: row[1].busy_time, format_time),
+        Column("", "waits", lambda row: row[1].idle_time, format_time),
+        Column("", "share", lambda row: row[1].idle_time / (step_time or 1.0), percent, rank=1),
         Column("", "in flight", lambda row: row[1].peak_in_flight),
     )
     table = RowTable([*enumerate(step.ranks[:MOST_SIMULATED])], columns)
-    note = "in flight: passes through a chunk whose activations are kept"
-    return Part("Ranks", [table, *more_ranks(len(step.ranks), MOST_SIMULATED)], note)
+    note = "share: of the step that a stage waits; in flight: passes through a chunk whose activations are kept"
+    return Part("Stages", [table, *more_stages(len(step.ranks), MOST_SIMULATED)], note)
 
 
-def more_ranks(number: int, shown: int) -> list[Line]:
-    """How many of the ranks are not in the table."""
-    return [Line(f"{number - shown} more ranks: --json - lists all.", tone="quiet")] if number > shown else []
+def more_stages(number: int, shown: int) -> list[Line]:
+    """How many of the stages are not in the table."""
+    return [Line(f"{number - shown} more stages: --json - lists all.", tone="quiet")] if number > shown else []
 
 
 def _simulation(step: SimulatedStep, closed_form_time: float | None) -> dict[str, Any]:
@@ -151,13 +146,13 @@ def written_lines(files: Sequence[str]) -> list[Line]:
 
 def _step(timeline: StepTimeline) -> Part:
     """A bar for every kind of event, and the largest parts of the critical path."""
-    whole, split = timeline.step_time, timeline.split(timeline.slowest)
+    whole, split = timeline.step_time, timeline.split(timeline.busiest)
     shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
     shown = sorted((each for each in shares if each.share >= LEAST_SHARE), key=lambda each: -each.value)
     blocks: list[Block] = [ShareBars(shown, str, _tone, ROOM_FOR_SHARES, margin=1)]
     if timeline.num_ranks > 1:
         blocks.append(_path(timeline.critical_split))
-    slowest = f" on {timeline.rank_names[timeline.slowest]}, the slowest" if timeline.num_ranks > 1 else ""
+    slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
     return Part("Step", blocks, f"where the time goes{slowest}")
 
 
@@ -173,17 +168,17 @@ def _path(path: Mapping[str, float]) -> Line:
 
 
 def _ranks(timeline: StepTimeline) -> Part:
-    """Bubble and peak memory of every rank."""
+    """Waiting and peak memory of every stage."""
     rates = timeline.bubble_rates.tolist()
-    columns = [Column("", "rank"), Column("", "bubble", lambda rank: rates[rank], percent)]
+    columns = [Column("", "stage"), Column("", "waits", lambda rank: rates[rank], percent)]
     if timeline.memory:
         columns += [
             Column("", "peak memory", lambda rank: timeline.memory[rank].peak_bytes, format_bytes),
             Column("", "at", lambda rank: timeline.memory[rank].peak_time, format_time, rank=1),
         ]
     table = RowTable(range(min(timeline.num_ranks, MOST_RANKS)), columns)
-    note = "bubble: share of the time from a rank's first pass to its last in which it waits"
-    return Part("Ranks", [table, *more_ranks(timeline.num_ranks, MOST_RANKS)], note)
+    note = "waits: share of the step; on the slowest stage it is the pipeline bubble"
+    return Part("Stages", [table, *more_stages(timeline.num_ranks, MOST_RANKS)], note)
 
 
 def _peak_parts(timeline: StepTimeline) -> list[Part]:
@@ -239,8 +234,8 @@ def _record(timeline: StepTimeline) -> dict[str, Any]:
         "title": timeline.title,
         "step_time_s": timeline.step_time,
         "pipeline_time_s": timeline.pipeline_time,
-        "slowest_rank": timeline.slowest,
-        "breakdown_s": timeline.split(timeline.slowest),
+        "slowest_rank": timeline.busiest,
+        "breakdown_s": timeline.split(timeline.busiest),
         "critical_path_s": timeline.critical_split,
         "num_events": len(timeline.events),
         "ranks": ranks,

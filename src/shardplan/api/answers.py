@@ -5,18 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import field
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from shardplan.answers.estimate import estimate_document
+from shardplan.answers.frameworks import frameworks_document
 from shardplan.answers.search import search_document
 from shardplan.api.saving import AsTable
-from shardplan.base.fields import dataclass
+from shardplan.ask.questions import known_fields
+from shardplan.base.errors import InputError
+from shardplan.base.fields import dataclass, described, in_our_words, replace
 from shardplan.base.records import field_values
+from shardplan.base.units import format_time
 from shardplan.estimation import estimate as priced
 from shardplan.estimation.question import Question
-from shardplan.inputs.plan import StatedPlan
+from shardplan.estimation.written import estimate_written
+from shardplan.inputs.plan import Plan, StatedPlan
+from shardplan.physics.frameworks.usual_stack import stack_of_label
 from shardplan.planner import result as searched
+from shardplan.planner.related.frameworks import FrameworkAnswer
 from shardplan.render.html import notebook_html
 from shardplan.reports.forms import estimate_line, plan_rows, search_line
 from shardplan.reports.plan_file import PlanFile, SearchAccount, plan_file_record, read_plan_file
@@ -49,6 +57,19 @@ class PlanAnswer(priced.Estimate, AsTable):
     def _repr_html_(self) -> str:
         return notebook_html(estimate_document(self.question, self))
 
+    def variant(self, **fields: Any) -> PlanAnswer:
+        """The same question with other fields of the plan: ``answer.variant(tp=2, recompute="full")``.
+
+        What is not given stays, as with ``shardplan estimate --from``. Raises ``InputError`` for a field that a plan
+        has not, ``PlanError`` where the plan breaks a rule.
+        """
+        stack, given = (
+            stack_of_label(self.framework),
+            in_our_words(Plan, known_fields(fields, Plan, "field of the plan")),
+        )
+        plan = replace(self.plan, **given)
+        return PlanAnswer.of(estimate_written(self.question, plan, stack, {*described(Plan)}), self.question)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAnswer(searched.SearchResult, AsTable):
@@ -76,6 +97,13 @@ class SearchAnswer(searched.SearchResult, AsTable):
         first = self.estimates[0] if self.estimates else None
         return first if first is None or isinstance(first, PlanAnswer) else PlanAnswer.of(first, self.question)
 
+    def variant(self, **fields: Any) -> PlanAnswer:
+        """The plan to take with other fields: see :meth:`PlanAnswer.variant`. Raises ``InputError`` where none fits."""
+        taken = self.recommended or self.fastest
+        if taken is None:
+            raise InputError("no plan of the search fits", rule="a plan is changed", hint="see its suggestions")
+        return PlanAnswer.of(taken, self.question).variant(**fields)
+
     def to_dict(self) -> dict[str, Any]:
         """The plan file, which :func:`shardplan.load` and the command line read, as a mapping."""
         return plan_file_record(PlanFile.of(self))
@@ -89,6 +117,23 @@ class SearchAnswer(searched.SearchResult, AsTable):
 
     def _repr_html_(self) -> str:
         return notebook_html(search_document(self, None))
+
+
+class FrameworkAnswers(tuple[FrameworkAnswer, ...]):
+    """The plan to take of each framework, fastest first; those that have none come last."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<FrameworkAnswers: {', '.join(f'{each.stack.label} {_step_of(each)}' for each in self)}>"
+
+    def _repr_html_(self) -> str:
+        known = next((each.result.question for each in self if each.result is not None), None)
+        return f"<p>{escape(repr(self))}</p>" if known is None else notebook_html(frameworks_document(known, self))
+
+
+def _step_of(answer: FrameworkAnswer) -> str:
+    return "has none" if answer.best is None else format_time(answer.best.step_time)
 
 
 def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:

@@ -6,16 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
 from shardplan.api.saving import AsRecord
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
-from shardplan.base.errors import InputError
 from shardplan.base.records import field_values
-from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.model import ModelConfig
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.read.places import Places
@@ -23,6 +20,9 @@ from shardplan.planner.stopping import Stop
 from shardplan.render.html import notebook_html
 from shardplan.render.record import document_record
 from shardplan.rl.launches.reading import read_rl_launch
+
+if TYPE_CHECKING:
+    from shardplan.api.rl_audits import RlAuditAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +45,6 @@ class AuditAnswer(answer.Audit, AsRecord):
         return f"<AuditAnswer: {self.reading.framework}, {state}>"
 
 
-class PostTrainingFileError(InputError):
-    """A launch file of post-training, of which :func:`shardplan.audit_rl` answers."""
-
-
 def audit(
     file: str | os.PathLike[str],
     *companions: str | os.PathLike[str],
@@ -63,38 +59,38 @@ def audit(
     observed: Sequence[str] | str = (),
     keep: Sequence[str] = (),
     stop: Stop | None = None,
-) -> AuditAnswer:
+) -> AuditAnswer | RlAuditAnswer:
     """Reads a launch file without running it: ``audit("launch.sh", cluster="dgx-h100", num_accelerators=512)``.
 
     ``companions``: files that it names, and configurations that hold with it; ``root``: the folder that it is launched
     from. ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in
     Python; ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements
     such as ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
-    improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises
-    ``InputError`` for a file that is not read, for one of post-training (:func:`shardplan.audit_rl`) and for wrong
-    arguments; a plan that breaks a rule is an answer.
+    improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Of a launch file
+    of post-training the answer is its RL step, with both pools as the file has them. Raises ``InputError`` for a file
+    that is not read, and for wrong arguments; a plan that breaks a rule is an answer.
     """
     ask = ask_of_file((file, *companions), root, num_accelerators, env, arguments, entry, given)
-    of_model, of_cluster = named_inputs(model, cluster)
+    of_model = None if model is None else model_of(model)
+    of_cluster = None if cluster is None else cluster_of(cluster)
+    measured = (observed,) if isinstance(observed, str) else tuple(observed)
     step = read_rl_launch(ask)
     if step is not None:
-        raise PostTrainingFileError(
-            f"{Path(file).name} launches post-training ({step.title})",
-            rule="an answer about training has one program; post-training has a trainer and an engine",
-            hint="call shardplan.audit_rl, or `shardplan audit` on the command line",
-        )
+        from shardplan.api.rl_audits import audited_rl  # which an audit of training does not need
+
+        return audited_rl(step, ask, model=of_model, cluster=of_cluster, observed=measured, keep=tuple(keep))
     found = answer.audit_launch(
         ask,
         model=of_model,
         cluster=of_cluster,
         keep=tuple(keep),
-        observed=(observed,) if isinstance(observed, str) else tuple(observed),
+        observed=measured,
         stop=stop,
     )
     return AuditAnswer(**field_values(answer.Audit, found))
 
 
-def ask_of_file(  # noqa: PLR0917  # as the two functions above take them
+def ask_of_file(  # noqa: PLR0917  # as the function above takes them
     files: Sequence[str | os.PathLike[str]],
     root: str | os.PathLike[str] | None,
     num_accelerators: int | None,
@@ -110,8 +106,3 @@ def ask_of_file(  # noqa: PLR0917  # as the two functions above take them
     first, *others = map(Path, files)
     places = Places(root=None if root is None else Path(root), companions=tuple(others))
     return Ask(path=first, env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated, places=places)
-
-
-def named_inputs(model: ModelLike | None, cluster: ClusterLike | None) -> tuple[ModelConfig | None, Cluster | None]:
-    """The model and the cluster, where they are given."""
-    return None if model is None else model_of(model), None if cluster is None else cluster_of(cluster)

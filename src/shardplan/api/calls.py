@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from shardplan.api.answers import PlanAnswer, SearchAnswer
+from shardplan.api.answers import FrameworkAnswers, PlanAnswer, SearchAnswer
 from shardplan.api.questions import JobFields, PlanLike, ask, plan_of
 from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of
 from shardplan.ask.questions import choices_in, estimated, searched
@@ -19,7 +19,7 @@ from shardplan.launch.export.targets import export_estimate
 from shardplan.launch.export.written import Export
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.frameworks.usual_stack import USUAL, published_stacks, stack_for
-from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
+from shardplan.planner.related.frameworks import answers_of
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
@@ -135,7 +135,7 @@ def search_frameworks(
     profile: ProfileLike | None = None,
     stop: Stop | None = None,
     **fields: Unpack[JobFields],
-) -> tuple[FrameworkAnswer, ...]:
+) -> FrameworkAnswers:
     """The plan to take of each framework that runs on the accelerator, fastest first; those that have none come last.
 
     ``stacks``: the frameworks; without it those that are published. Other arguments are those of :func:`search`. Raises
@@ -151,7 +151,8 @@ def search_frameworks(
 
     named = published_stacks(vendor) if stacks is None else [_framework(each, vendor) for each in stacks]
     found = answers_of(named, put, use_all=use_all, stop=stop, **choices)
-    return tuple(each if each.result is None else replace(each, result=SearchAnswer.of(each.result)) for each in found)
+    lifted = (each if each.result is None else replace(each, result=SearchAnswer.of(each.result)) for each in found)
+    return FrameworkAnswers(lifted)
 
 
 def _framework(stack: Stack | str, vendor: str) -> Stack:

@@ -43,7 +43,7 @@ class JobFields(TypedDict, total=False):
     lora_targets: str
     base_weights: str
     freeze: str
-    companion: str | Mapping[str, str]
+    companion: str | Mapping[str, ModelLike]
     software: Software | Mapping[str, Any]
 
 

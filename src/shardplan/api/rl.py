@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.rl import NOTHING_MORE, More, rl_document
+from shardplan.answers.rl import rl_document
+from shardplan.answers.rl_decisions import rl_decision_document, shown_decision
 from shardplan.api.questions import SearchFields
 from shardplan.api.saving import AsDocument
 from shardplan.ask.names import ClusterLike, ModelLike
 from shardplan.ask.rl_forms import RlForm
-from shardplan.base.fields import check, dataclass, described
+from shardplan.base.fields import dataclass, described
 from shardplan.base.records import field_values
-from shardplan.decide.scale import checked_sizes
+from shardplan.decide.scale import LEAST_GAIN
 from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import pairs_of
 from shardplan.planner import stopping
-from shardplan.planner.stopping import Stop
-from shardplan.rl.asked import ask_rl
+from shardplan.rl.asked import AskedRl
+from shardplan.rl.decisions import (
+    FACTOR,
+    RlDecision,
+    RlLimits,
+    after_changes,
+    at_sizes,
+    elasticities,
+    run_within,
+)
 from shardplan.rl.lengths import Lengths
-from shardplan.rl.observed import differences
+from shardplan.rl.observed import MeasuredPart, differences
+from shardplan.rl.question import RlQuestion, checked_step, read_rl_question
 from shardplan.rl.search import RlResult, search_rl
-from shardplan.rl.variants import changed, run_of, sensitivities, sizes, with_change
-
-OBJECTS: Final = ("critic", "rollout_cluster", "response_tokens")
-"""Fields that are texts of a form and may be objects in Python."""
-TEXTS: Final = ("change", "observed")
-"""Fields that are lists of texts, of which one may stand alone."""
 
 
 class RlFields(SearchFields, total=False):
@@ -51,32 +55,104 @@ class RlFields(SearchFields, total=False):
     speculative: str
     prefix_shared: bool
     transfer: str
-    steps: int
-    days: float
-    change: str | Sequence[str]
-    sensitivity: bool
     observed: str | Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RlAnswer(RlResult, AsDocument):
+class RlDecisionAnswer(AsDocument):
+    """What a decision about an RL step says. Rows: sizes, changes, parameters or runs."""
+
+    asked: AskedRl
+    """The step that was asked."""
+    decision: RlDecision
+    given: tuple[str, ...] = ()
+
+    def document(self) -> AnswerDocument:
+        """What the command of that name prints."""
+        return rl_decision_document(self.asked, self.decision, (*self.given, *self.asked.warnings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedAgain:
+    """A question of an RL step, which can be asked again: on other sizes, after changes, and for a whole run."""
+
+    question: RlQuestion
+    """What was asked."""
+
+    def scale(
+        self, sizes: Sequence[int], *, least_gain: float = LEAST_GAIN, progress: Progress | None = None
+    ) -> RlDecisionAnswer:
+        """The step on several numbers of accelerators, and where more stop paying. Raises ``InputError``."""
+        return self._decided(at_sizes(self.question, sizes, least_gain=least_gain, progress=progress))
+
+    def whatif(
+        self, changes: Mapping[str, Any] | Sequence[tuple[str, Any]], *, progress: Progress | None = None
+    ) -> RlDecisionAnswer:
+        """The step after each change, one after the other: ``whatif({"samples": 16, "memory_bandwidth": "4.8TB/s"})``.
+
+        Names are those of :func:`rl` and of values of the cluster. Raises ``InputError``.
+        """
+        pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
+        return self._decided(after_changes(self.question, pairs, progress=progress))
+
+    def sensitivity(self, *, factor: float = FACTOR, progress: Progress | None = None) -> RlDecisionAnswer:
+        """How the step follows hardware and answers, each divided and multiplied by ``factor``."""
+        return self._decided(elasticities(self.question, factor=factor, progress=progress))
+
+    def budget(
+        self,
+        steps: int | None = None,
+        *,
+        days: float | None = None,
+        num_accelerators: int | None = None,
+        money: float | None = None,
+        progress: Progress | None = None,
+    ) -> RlDecisionAnswer:
+        """The fewest accelerators on which ``steps`` are done within ``days``, or soonest for ``money``.
+
+        Raises ``InputError``.
+        """
+        limits = RlLimits(steps=steps, days=days, money=money)
+        sizes = () if num_accelerators is None else (num_accelerators,)
+        return self._decided(run_within(self.question, limits, sizes, progress=progress))
+
+    def _decided(self, decision: RlDecision) -> RlDecisionAnswer:
+        return RlDecisionAnswer(asked=self.question.put(), decision=decision)
+
+
+def load_rl(path: str | os.PathLike[str]) -> AskedAgain:
+    """The question of a file that :func:`rl` or ``shardplan rl ... --json`` wrote. Raises ``InputError``."""
+    return AskedAgain(question=read_rl_question(os.fspath(path)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlAnswer(RlResult, AskedAgain, AsDocument):
     """The best plan of every placement: :class:`shardplan.rl.search.RlResult`. Rows: the placements."""
 
     given: tuple[str, ...] = ()
     """What was set in place of usual values, and what is said of it."""
     assumptions: tuple[str, ...] = ()
-    more: More = NOTHING_MORE
-    """Other sizes, what changes, and what was measured."""
+    observed: tuple[MeasuredPart, ...] = ()
+    """What was measured."""
+    decisions: tuple[RlDecision, ...] = ()
+    """What was asked besides."""
 
     def document(self) -> AnswerDocument:
         """What ``shardplan rl`` prints."""
-        return rl_document(self, self.given, self.assumptions, self.more)
+        return rl_document(
+            self,
+            self.given,
+            self.assumptions,
+            asked=self.question,
+            observed=self.observed,
+            decisions=[shown_decision(each) for each in self.decisions],
+        )
 
 
 def rl(
     model: ModelLike,
     cluster: ClusterLike,
-    num_accelerators: int | str | Sequence[int],
+    num_accelerators: int | str,
     *,
     prompts: int,
     samples: int,
@@ -88,9 +164,11 @@ def rl(
 
     ``rl("qwen3-30b-a3b", "dgx-h100", 32, prompts=64, samples=32, response_tokens="mean=2k,max=4k")``. The trainer's
     plans, the layouts of the engine, the split of the accelerators and their placement are searched.
-    ``num_accelerators`` may be ``"64+128"``, trainer and generation, or a list of sizes to compare. Fields are fixed
-    by pool: ``fix={"train.pp": 16, "rollout.tp": 32}``. Fields of the step have the names of the flags of ``shardplan
-    rl``; other arguments are those of :func:`search`, without batch and sequence length, which follow from the answers.
+    ``num_accelerators`` may be ``"64+128"``, trainer and generation. Fields are fixed by pool:
+    ``fix={"train.pp": 16, "rollout.tp": 32}``. Fields of the step have the names of the flags of ``shardplan rl``;
+    other arguments are those of :func:`search`, without batch and sequence length, which follow from the answers. The
+    answer can be asked again: ``answer.scale([16, 32])``, ``answer.budget(1000, days=2)``,
+    ``answer.whatif({"samples": 16})``, ``answer.sensitivity()``.
 
     Raises ``InputError`` for what is unknown or malformed, and for what no placement can run.
     """
@@ -99,61 +177,57 @@ def rl(
     step |= {"prompts": prompts, "samples": samples, "response_tokens": response_tokens}
     stop = known.pop("stop", None)
     record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **known}
-    return planned(record, checked(step), progress=progress, stop=stop)
-
-
-def checked(step: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an RL step, each of its type and within its bounds. Raises InputError."""
-    found = {name: value for name, value in step.items() if value is not None}
-    for name in ("reference", "old_pass"):
-        if isinstance(found.get(name), bool):
-            found[name] = "yes" if found[name] else "no"
-    for name in TEXTS:
-        if name in found:
-            found[name] = [found[name]] if isinstance(found[name], str) else [*found[name]]
-    objects: dict[str, Any] = {
-        name: found.pop(name) for name in OBJECTS if not isinstance(found.get(name), str) and name in found
-    }
-    form = RlForm(**found)
-    check(form)
-    return {**{name: getattr(form, name) for name in found}, **objects}
+    return planned(RlQuestion(record=record, step=checked_step(step), stop=stop), progress=progress)
 
 
 def planned(
-    record: Mapping[str, Any],
-    step: Mapping[str, Any],
+    question: RlQuestion,
+    given: Sequence[str] = (),
     *,
-    counts: Sequence[int] = (),
-    reads_files: bool = True,
+    besides: Mapping[str, Any] | None = None,
+    sizes: Sequence[int] = (),
     progress: Progress | None = None,
-    stop: Stop | None = None,
 ) -> RlAnswer:
-    """The answer to a question's record and the fields of an RL step, whoever asks. Raises InputError.
+    """The answer to a question, whoever asks. Raises InputError.
 
-    ``counts``: sizes to compare; the numbers of accelerators of the record where these are a list.
+    ``besides``: fields of ``RlDecisionForm``, which are decided too, on ``sizes`` where these are given; the plan is
+    then that of the largest.
     """
 
     def between(done: int, of: int) -> None:
-        stopping.check(stop)
+        stopping.check(question.stop)
         if progress is not None:
             progress(done, of)
 
-    size = record.get("num_accelerators")
-    if isinstance(size, list | tuple):
-        counts = checked_sizes(size)
-        record = {**record, "num_accelerators": counts[-1]}
-    changes, run = pairs_of("--change", step.get("change") or ()), run_of(step.get("steps"), step.get("days"))
-    ask = partial(ask_rl, reads_files=reads_files, stop=stop)
-    asked = ask(record, step)
+    question = question.on(max(sizes)) if sizes else question
+    more = {name: value for name, value in (besides or {}).items() if value}
+    changes = pairs_of("--change", more.get("change") or ())
+    wants_run = any(more.get(name) is not None for name in ("steps", "days"))
+    limits = RlLimits(steps=more.get("steps"), days=more.get("days")) if wants_run else None
+    asked, after = question.put(), question
     for change in changes:
-        ask(*with_change(record, step, *change))  # so that a wrong one is refused before the search
+        after = after.changed(*change)
+        after.put()  # so that a wrong one is refused before the search
     found = search_rl(asked.task, asked.searches, between)
-    texts, best = step.get("observed"), found.best
-    more = More(
-        sizes=sizes(record, step, counts, between, ask=ask) if counts else (),
-        changed=changed(record, step, changes, best, between, ask=ask),
-        parameters=sensitivities(record, step, asked, between, ask=ask) if step.get("sensitivity") else (),
-        run=run,
-        observed=differences(texts, best) if texts and best else (),
+    decisions: list[RlDecision] = []
+    known = {asked.task.question.num_accelerators: found}
+    if sizes:
+        scaled = at_sizes(question, sizes, known=known, progress=between)
+        decisions.append(scaled)
+        known |= {size: each.result for size, each in zip(sorted(set(sizes)), scaled.variants, strict=True)}
+    if changes:
+        decisions.append(after_changes(question, changes, known=found, progress=between))
+    if more.get("sensitivity"):
+        decisions.append(elasticities(question, asked, progress=between))
+    if limits is not None:
+        here = sizes or (asked.task.question.num_accelerators,)
+        decisions.append(run_within(question, limits, here, known=known, progress=between))
+    texts, best = question.step.get("observed"), found.best
+    return RlAnswer(
+        **field_values(RlResult, found),
+        question=question,
+        given=(*given, *asked.warnings),
+        assumptions=asked.assumptions,
+        observed=tuple(differences(texts, best)) if texts and best else (),
+        decisions=tuple(decisions),
     )
-    return RlAnswer(**field_values(RlResult, found), given=asked.warnings, assumptions=asked.assumptions, more=more)

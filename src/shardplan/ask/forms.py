@@ -113,7 +113,7 @@ class QuestionForm:
         in_json=InJson("Name of a built-in model, or the content of a config.json.", is_required=True),
     )
     cluster: str | None = asked(
-        "Name (see `shardplan clusters`), or path of a file.",
+        "Name (see `shardplan clusters`) or a file.",
         panel="Cluster",
         metavar="NAME|FILE",
         completes=(CATALOG, "list_clusters"),
@@ -121,14 +121,14 @@ class QuestionForm:
         in_json=InJson("Name of a built-in cluster, or the `cluster` of a plan file."),
     )
     accelerator: str | None = asked(
-        "Alone: in its usual node and network. With --cluster: in that network.",
+        "In place of the cluster's; alone: its usual one.",
         panel="Cluster",
         metavar="NAME|FILE",
         completes=(CATALOG, "list_accelerators"),
         in_json=InJson("Alone: in its usual cluster. With a cluster: in its network."),
     )
     num_accelerators: str | None = asked(
-        "Number of accelerators.",
+        "Accelerators: 64, or 8x8 for 8 nodes of 8.",
         flags=("--gpus", "--num-accelerators"),
         panel="Cluster",
         metavar="N",
@@ -146,8 +146,7 @@ class QuestionForm:
     )
     overrides: ReplacedFields = field(default_factory=dict)
     stack: str | None = asked(
-        "Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION or NAME@YYYY-MM "
-        "for an earlier one, `any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
+        "Framework (see `shardplan stacks`; NAME@VERSION, NAME@YYYY-MM), any or all. Default: the usual.",
         panel="Job",
         metavar="NAME|FILE",
         completes=("physics.frameworks.stack", "list_stacks"),
@@ -199,7 +198,7 @@ class SpaceForm:
         in_json=InJson('Values that are left out: {"sharding": "zero3"}.'),
     )
     without: list[str] | None = asked(
-        "Libraries that are not installed: deepep,hybridep. No plan may need them.", metavar="LIBRARIES"
+        "Libraries that are not installed: deepep,hybridep. No plan may need them.", metavar="LIBRARIES", is_rare=True
     )
 
 
@@ -215,6 +214,7 @@ class SearchForm(SpaceForm):
     )
     simulate_top: int | None = asked(
         "Simulate the N best plans and rank them by that; 50 is enough for most questions.",
+        is_rare=True,
         least=1,
         most=MOST_PLANS,
         in_json=InJson("Simulate this many of the best plans and rank them by that.", most=MOST_PLANS_IN_JSON),
@@ -222,9 +222,12 @@ class SearchForm(SpaceForm):
     prune: bool = switch(
         "Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
         "time; how many plans fit is no longer known.",
+        is_rare=True,
         in_json=InJson("Leave out plans that a bound shows to be too slow for the answer, which stays the same."),
     )
-    use_all: bool = switch("Leave no accelerator idle, even where fewer of them take less time for the same batch.")
+    use_all: bool = switch(
+        "Leave no accelerator idle, even where fewer of them take less time for the same batch.", is_rare=True
+    )
 
 
 HOW: Final = tuple(name for name in described(SearchForm) if name not in described(SpaceForm))

@@ -13,10 +13,12 @@ from typing import Any
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.files import looks_like_path
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import SELF, GivenModels, as_text, companions_of
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import (
     cluster_of_accelerator,
+    is_shipped,
     load_cluster,
     load_model,
     names_accelerator,
@@ -38,14 +40,42 @@ StackLike = Stack | str | None
 
 
 def model_of(model: ModelLike, *, reads_files: bool = True) -> ModelConfig:
-    """The model that is meant. Raises InputError."""
+    """The model that is meant; whoever reads files has that of a hub repository fetched. Raises InputError."""
     if isinstance(model, ModelConfig):
         return model
     if isinstance(model, str) and not reads_files:
         return load_model(shipped_name("model", model))
     if isinstance(model, str | os.PathLike | Mapping):
-        return load_model(model)
+        return _fetched(model)
     raise wrong("model", model, "a name, the path or the content of a config.json, or a ModelConfig", '"llama-3.1-70b"')
+
+
+def _fetched(model: str | os.PathLike[str] | Mapping[str, Any]) -> ModelConfig:
+    """The model; its ``config.json`` is fetched from the hub where it is of a repository that is nowhere here."""
+    from shardplan.inputs.readers.hub import NotFetchedError, fetch
+
+    try:
+        return load_model(model)
+    except NotFetchedError as missing:
+        fetch(missing.repository)
+    return load_model(model)
+
+
+def companions_of_job(given: object, *, reads_files: bool = True) -> tuple[object, GivenModels]:
+    """``companion`` of a job as a text, and the models in it that are no built-in ones, by what the text calls them.
+
+    What is neither a text nor a mapping of roles to models is left for the job to refuse. Raises InputError.
+    """
+    models: dict[str, ModelConfig] = {}
+    if isinstance(given, Mapping):
+        whole = {role: model for role, model in given.items() if isinstance(model, ModelConfig | Mapping)}
+        read = {role: model_of(model, reads_files=reads_files) for role, model in whole.items()}
+        models = {model.name: model for model in read.values()}
+        given = as_text({**given, **{role: model.name for role, model in read.items()}})
+    if isinstance(given, str):
+        named = (each.model for each in companions_of(given) if each.model not in (SELF, *models))
+        models |= {name: model_of(name, reads_files=reads_files) for name in named if not is_shipped("model", name)}
+    return given, tuple(models.items())
 
 
 def cluster_of(

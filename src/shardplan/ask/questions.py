@@ -12,18 +12,19 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
-from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of, wrong
-from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.ask.names import cluster_of, companions_of_job, model_of, profile_of, stack_of, wrong
+from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import described, in_our_words
 from shardplan.estimation.question import PutQuestion, Question, put_question
 from shardplan.estimation.written import estimate_written
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import NONE, GivenModels
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job, in_full
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.readers.overrides import override
-from shardplan.inputs.readers.typed import assigned, model_argument, pairs_of, values_of, whole
+from shardplan.inputs.readers.overrides import doubts_of, override
+from shardplan.inputs.readers.typed import assigned, grid, model_argument, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 from shardplan.physics.frameworks.defaults import job_in_stack
@@ -48,30 +49,32 @@ def ask(record: Record, *, reads_files: bool = True) -> PutQuestion:
 
     ``reads_files``: whether what is no built-in name may be the path of a file.
     """
-    put, of_nodes, warnings = _put(record, reads_files=reads_files)
-    return put._replace(assumptions=(*of_nodes, *put.assumptions), warnings=warnings)
+    put, of_size, warnings = _put(record, reads_files=reads_files)
+    return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
 
 
 def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> PutQuestion:
     """The question of a search, under the framework that is fastest where the usual one has not what is wanted."""
     from shardplan.planner.related.frameworks import under_fastest  # an estimate needs no planner
 
-    put, of_nodes, warnings = _put(record, reads_files=reads_files)
+    put, of_size, warnings = _put(record, reads_files=reads_files)
     put = under_fastest(put, **choices_in(record), stop=stop)
-    return put._replace(assumptions=(*of_nodes, *put.assumptions), warnings=warnings)
+    return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
 
 
 def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, ...], tuple[str, ...]]:
-    """The question with the defaults of its framework; how its size follows from nodes; what is said of its profile."""
+    """The question with the defaults of its framework; what there is to say of its size; what an answer says first."""
     _check_all_given(record)
     model = model_of(record["model"], reads_files=reads_files)
     cluster = _cluster_in(record, reads_files=reads_files)
-    count, of_nodes = _world(cluster, record.get("num_accelerators"), record.get("nodes"))
+    count, of_size = _world(cluster, record.get("num_accelerators"), record.get("nodes"))
     stack = stack_of(record.get("stack", USUAL), reads_files=reads_files)
     fields, job, software = _job_in(record)
+    fields, companions = _companions_in(fields, job, reads_files=reads_files)
     profile = profile_of(record.get("profile"), reads_files=reads_files)
-    put = put_question(model, cluster, count, fields, job=job, software=software, stack=stack, profile=profile)
-    return put, of_nodes, _said_of(profile, cluster)
+    how: Any = {"job": job, "software": software, "stack": stack, "profile": profile, "companions": companions}
+    put = put_question(model, cluster, count, fields, **how)
+    return put, of_size, (*_said_of(profile, cluster), *_doubts(cluster, count))
 
 
 def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = None, **how: Any) -> SearchResult:
@@ -104,8 +107,9 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
         hardware = _cluster_in(record)
     elif record.get("overrides"):
         hardware = override(hardware, record["overrides"])
-    count, of_nodes = _world(hardware, record.get("num_accelerators"), record.get("nodes"))
+    count, of_size = _world(hardware, record.get("num_accelerators"), record.get("nodes"))
     fields, _, software = _job_in(record)
+    fields, companions = _companions_in(fields, None)
     fields = in_full(fields, before.job)
     named = stack_for(stack, hardware.accelerator.vendor) if "stack" in record else None
     job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, software)
@@ -120,12 +124,14 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
         num_idle=0 if count else before.num_idle,
         job=job,
         given_profile=profile,
+        given_companions=companions if "companion" in fields else before.given_companions,
     )
     other = "the file has constants of another version of shardplan: this version's are taken"
     outdated = (other,) if is_outdated and profile is None else ()
     known = named if "stack" in record else stack_of_label(framework)
-    assumed = (*of_nodes, *outdated, *of_stack, *of_profile)
-    return PutQuestion(changed, known, assumed, warnings=(*outdated, *of_profile))
+    assumed = (*of_size, *outdated, *of_stack, *of_profile)
+    doubts = _doubts(hardware, changed.num_accelerators) if record else ()
+    return PutQuestion(changed, known, assumed, warnings=(*outdated, *of_profile, *doubts))
 
 
 def choices_in(record: Record) -> dict[str, Any]:
@@ -182,9 +188,11 @@ def _cluster_in(record: Record, *, reads_files: bool = True) -> Cluster:
 
 def _world(cluster: Cluster, count: Any, nodes: int | None) -> tuple[Any, tuple[str, ...]]:
     """The number of accelerators, where it is given, and how it follows from that of nodes. Raises InputError."""
+    size = cluster.accelerators_per_node
+    if isinstance(count, str):
+        count = size_of(count, cluster)
     if nodes is None:
         return count, ()
-    size = cluster.accelerators_per_node
     number = nodes * size
     if count not in (None, number):
         raise InputError(
@@ -195,6 +203,32 @@ def _world(cluster: Cluster, count: Any, nodes: int | None) -> tuple[Any, tuple[
         )
     text = f"{nodes:,} node{'s' * (nodes > 1)}"
     return number, (f"{text} of {size} accelerators ({cluster.name}): {number:,} accelerators",)
+
+
+def size_of(text: str, cluster: Cluster) -> int:
+    """The number of accelerators as it is typed: 64, or 8x8 for 8 nodes of 8. Raises InputError."""
+    found, size = grid(text), cluster.accelerators_per_node
+    if found is None:
+        return _count(text, "--gpus")
+    nodes, each = found
+    if each != size:
+        raise InputError(
+            f"--gpus is {shown(text)}, {nodes:,} nodes of {each}; a node of {cluster.name} has {size}",
+            rule="--gpus NxM is the number of nodes times the accelerators of one",
+            hint=f"write --gpus {nodes * each} for that many accelerators, or --gpus {nodes}x{size}",
+        )
+    return _count(str(nodes * each), "--gpus")
+
+
+def _doubts(cluster: Cluster, count: object) -> tuple[str, ...]:
+    """What an answer questions first: a bandwidth whose unit may be another, a node that is partly empty."""
+    size, doubts = cluster.accelerators_per_node, doubts_of(cluster)
+    if type(count) is not int or count < 1 or count % size == 0:
+        return doubts
+    return (
+        *doubts,
+        f"{size - count % size} of the {size} places in {'the last' if count > size else 'a'} node stay empty",
+    )
 
 
 def _job_in(record: Record) -> tuple[dict[str, Any], Job | None, dict[str, Any]]:
@@ -211,6 +245,15 @@ def _job_in(record: Record) -> tuple[dict[str, Any], Job | None, dict[str, Any]]
         raise wrong("software", software, "a mapping of its fields, or a Software", '{"kernels": "eager"}')
     stated = asdict(software) if isinstance(software, Software) else software
     return in_our_words(Job, fields), job, known_fields(stated, Software, "field of software")
+
+
+def _companions_in(
+    fields: dict[str, Any], job: Job | None, *, reads_files: bool = True
+) -> tuple[dict[str, Any], GivenModels]:
+    """Fields of the job, companions as text, and the models of these that are no built-in ones. Raises InputError."""
+    stated = fields.get("companion", NONE if job is None else job.companion)
+    text, models = companions_of_job(stated, reads_files=reads_files)
+    return {**fields, "companion": text} if "companion" in fields else fields, models
 
 
 def _said_of(profile: Profile | None, cluster: Cluster) -> tuple[str, ...]:
@@ -236,15 +279,20 @@ def record_of(form: QuestionForm, space: SpaceForm | None = None) -> dict[str, A
     """The record that the texts of a form give. Raises InputError, which names the flag of the field."""
     named = {name: getattr(form, name) for name in ("model", "cluster", "accelerator", "stack", "profile")}
     record = {name: value for name, value in named.items() if value is not None}
-    for name in ("num_accelerators", "nodes"):
-        text = getattr(form, name)
-        if text is not None:
-            record[name] = whole(text, described(QuestionForm)[name].flag, most=MAX_NUM_ACCELERATORS)
+    if form.num_accelerators is not None:
+        is_grid = grid(form.num_accelerators) is not None  # of nodes whose size the cluster tells
+        record["num_accelerators"] = form.num_accelerators if is_grid else _count(form.num_accelerators, "--gpus")
+    if form.nodes is not None:
+        record["nodes"] = _count(form.nodes, "--nodes")
     record |= {"overrides": overrides_of(form.overrides), **values_of(Job, form.job)}
     record |= {"software": software_of(form.software)} | ({} if space is None else space_of(space))
     if form.model is not None:
         record["model"] = model_argument(form.model)
     return record
+
+
+def _count(text: str, flag: str) -> int:
+    return whole(text, flag, most=MAX_NUM_ACCELERATORS)
 
 
 def overrides_of(texts: Mapping[str, str]) -> dict[str, Any]:

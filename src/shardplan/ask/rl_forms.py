@@ -79,25 +79,42 @@ class RlForm:
         "accelerators, else sharded.",
         metavar="METHOD",
     )
-    steps: int | None = asked("RL steps of the whole run, for days and money.", least=1, most=10**9, metavar="N")
-    days: float | None = asked(
-        "The run is to be done in this many days: the smallest of several sizes of --gpus that is.",
-        least=0, most=1e6, metavar="DAYS",
-    )  # fmt: skip
-    change: list[str] | None = asked(
-        "Plan again after a change: samples=16, response_tokens=mean=4k,max=8k, memory_bandwidth=4.8TB/s, gpus=64. "
-        "Can be repeated.",
-        metavar="NAME=VALUE",
-        takes="names",
-        in_json=InJson("Changes after each of which the step is planned again: samples=16.", default=[]),
-    )
-    sensitivity: bool = switch("Also say how the step follows the hardware and the answers.")
     observed: list[str] | None = asked(
         'What was measured, to say which part is off: "step 171s", "generation 95s". Can be repeated.',
         metavar="TEXT",
         takes="names",
         in_json=InJson("What was measured, to say which part is off: step 171s.", default=[]),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlRunForm:
+    """A run of RL steps."""
+
+    PANEL = "Budget: the others are worked out"
+
+    steps: int | None = asked(
+        "RL steps of the run, where the question is the answer of `shardplan rl`.",
+        least=1,
+        most=10**9,
+        metavar="N",
+        in_json=InJson("RL steps of the whole run, for days and money."),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlDecisionForm(RlRunForm):
+    """What a page or a request asks of an RL step besides, which commands ask of the answer of ``shardplan rl``."""
+
+    days: float | None = asked("The run is to be done in this many days.", least=0, most=1e6, metavar="DAYS")
+    change: list[str] | None = asked(
+        "Plan again after changes, one after the other: samples=16, response_tokens=mean=4k,max=8k, "
+        "memory_bandwidth=4.8TB/s, gpus=64.",
+        metavar="NAME=VALUE",
+        takes="names",
+        in_json=InJson("Changes, one after the other, after each of which the step is planned again.", default=[]),
+    )
+    sensitivity: bool = switch("Also say how the step follows the hardware and the answers.")
 
 
 POOLS_HINT: Final = (

@@ -36,6 +36,13 @@ _ENV: Final = partial(
     takes="variables",
     in_json=InJson("Environment variables.", default={}),
 )
+_OBSERVED: Final = partial(
+    asked,
+    'Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
+    metavar="TEXT",
+    takes="names",
+    in_json=InJson("Measurements to explain: step 7.9s.", default=[]),
+)
 _GIVEN: Final = partial(
     asked,
     "Value that the file leaves open: vocab_size=128256. Can be repeated.",
@@ -90,7 +97,8 @@ class WhatIfForm:
 
     change: list[str] | None = asked(
         "A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
-        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200. Can be repeated.",
+        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200; or a multiple of what it is: gpus=2x, "
+        "inter_node_bandwidth=+50%. Can be repeated.",
         metavar="NAME=VALUE",
     )
 
@@ -202,6 +210,15 @@ class SimulateForm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObservedForm:
+    """What was measured of a plan."""
+
+    PANEL = "Measurement"
+
+    observed: list[str] | None = _OBSERVED()
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaunchForm:
     """What a launch file does not say."""
 
@@ -219,12 +236,7 @@ class LaunchForm:
     env: list[str] | None = _ENV()
     given: list[str] | None = _GIVEN()
     entry: str | None = asked("Function of a configuration in Python.", metavar="NAME")
-    observed: list[str] | None = asked(
-        'Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
-        metavar="TEXT",
-        takes="names",
-        in_json=InJson("Measurements to explain: step 7.9s.", default=[]),
-    )
+    observed: list[str] | None = _OBSERVED()
     keep: str | None = asked(
         "Fields of the plan that improvements leave as they are: tp,pp.",
         metavar="FIELDS",

@@ -79,7 +79,7 @@ def check_kind(name: str, value: object, *kinds: type, hint: str) -> None:
         )
 
 
-FLAG: Final = r"(?<!\w)--(no-)?([a-z](?:[a-z-]*[a-z])?)(?: (\w+)=(\w+(?:(?:\.\.|[.,+])\w+)*)| (\d+)(?!\S))?"
+FLAG: Final = r"(?<!\w)--(no-)?([a-z](?:[a-z-]*[a-z])?)(?: ([\w.]+)=(\w+(?:(?:\.\.|[.,+])\w+)*)| (\d+)(?!\S))?"
 """A flag, with NAME=VALUE or a number behind it, if there is one."""
 ARGUMENTS: Final = {"gpus": "num_accelerators"}
 """Arguments that are called otherwise than their flag."""

@@ -134,6 +134,18 @@ def to_si(value: float, unit: str, kind: Kind, *, field: str) -> float:
     return float(_in_si(number, unit.strip(), kind, field, f"{value} {unit}"))
 
 
+def with_unit(text: str, kind: Kind) -> str:
+    """A quantity as it was typed, with the unit that a bare number takes: ``400`` of a bandwidth is ``400 GB/s``."""
+    unit = _KINDS[kind].unit
+    return f"{text.strip()} {unit}" if unit and is_bare(text) else text
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is a number without a unit."""
+    match = _NUMBER.fullmatch(text)
+    return match is not None and not match[2]
+
+
 def format_bytes(num_bytes: float, *, unit: str | None = None) -> str:
     """``num_bytes`` [bytes] in decimal units, such as ``85.0 GB``; ``unit`` fixes one (``GB``)."""
     if unit is not None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from shardplan.ask.forms import PickField, PlanFields, QuestionForm
+from shardplan.ask.task_forms import ObservedForm
 from shardplan.base.errors import InputError
-from shardplan.base.outputs import JsonTarget
 from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, StageFlags, with_flags
+from shardplan.cli.flags.option_groups import DetailFlags, OutputFlags, PlanDetailFlags, with_flags
 from shardplan.cli.pick import picked_from
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import values_of
@@ -19,6 +19,7 @@ from shardplan.inputs.readers.typed import values_of
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
+    from shardplan.launch.audit.observed import GapExplanation, Observed
     from shardplan.physics.frameworks.stack import Stack
     from shardplan.reports.plan_file import PlanFile
 
@@ -43,14 +44,19 @@ def estimate(
     file: FromFlag = None,
     pick: PickField = None,
     details: DetailFlags,
-    peak: StageFlags,
+    more: PlanDetailFlags,
+    measured: ObservedForm,
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
-    Fields of the plan that are left out take the framework's defaults; nothing is searched.
+    Fields of the plan that are left out take the framework's defaults; nothing is searched. With --observed, the
+    causes that would explain a measured step are priced and ranked.
     """
     target = output.checked_target(*flags.reads, file)
-    from shardplan.cli.question import asked, asked_again, given_by_user
+    observed = _measured(measured.observed or ())
+    from shardplan.answers.estimate import AnswerDetail, estimate_document
+    from shardplan.cli.question import asked, asked_again, given_by_user, words_of
+    from shardplan.cli.show.document import show_document
     from shardplan.estimation.written import estimate_written
 
     if file is None:
@@ -62,7 +68,22 @@ def estimate(
         given = _stated(None if flags.stack is None else put.stack) | {*plan}
     answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
-    return _answer(put.question, answer, target, details, (*given_by_user(flags), *put.warnings), stage=peak.stage)
+    detail = AnswerDetail(details.explains, details.states_assumptions, more.stage, more.layout)
+    said, words = (*given_by_user(flags), *put.warnings), words_of(flags) if file is None else ""
+    explained = _explained(put.question, answer, observed)
+    document = estimate_document(
+        put.question, answer, said, detail=detail, target=target, asked=words, observed=explained
+    )
+    return show_document(document, target)
+
+
+def _measured(texts: Sequence[str]) -> list[Observed]:
+    """Measurements. Raises InputError."""
+    if not texts:
+        return []
+    from shardplan.launch.audit.observed import parse_observed
+
+    return [parse_observed(text) for text in texts]
 
 
 def _read(file: Path, model: str | None) -> PlanFile:
@@ -86,18 +107,10 @@ def _stated(named: Stack | None) -> set[str]:
     return {field.name for field in fields(Plan)} - {name for name in SWITCHES if name in others}
 
 
-def _answer(
-    question: Question,
-    answer: Estimate,
-    target: JsonTarget,
-    flags: DetailFlags,
-    given: Sequence[str],
-    *,
-    stage: int | None,
-) -> int:
-    """Writes the file, then prints the answer; the exit code."""
-    from shardplan.answers.estimate import AnswerDetail, estimate_document
-    from shardplan.cli.show.document import show_document
+def _explained(question: Question, answer: Estimate, observed: Sequence[Observed]) -> list[GapExplanation]:
+    """What bridges the gaps to what was measured."""
+    if not observed:
+        return []
+    from shardplan.launch.audit.observed import explain
 
-    detail = AnswerDetail(flags.explains, flags.states_assumptions, stage)
-    return show_document(estimate_document(question, answer, given, detail=detail, target=target), target)
+    return [explain(question, answer.plan, answer, each) for each in observed]

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shardplan.base.errors import UnknownNameError
+from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.words import folded
 from shardplan.cli.flags.flag import DETAILS, check_given_once
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
@@ -26,8 +27,8 @@ FILES: Final = "examples/"
 
 def examples(lines: Sequence[str]) -> str:
     """Examples at the end of a command's help."""
-    origin = f"\n\n`shardplan examples` writes the files of {FILES}." if any(FILES in line for line in lines) else ""
-    return "Examples:\n\n\b\n" + "\n".join(f"    {line}" for line in lines) + origin
+    origin = f" (`shardplan examples` writes {FILES})" if any(FILES in line for line in lines) else ""
+    return f"\b\nExamples{origin}:\n" + "\n".join(f"    {line}" for line in lines)
 
 
 class CommandEntry(NamedTuple):
@@ -90,6 +91,9 @@ class CommandGroup(TyperGroup):
     TITLES: Mapping[str, tuple[str, ...]] = {}
     """Under which title help lists which of them; all under one where there are none."""
 
+    OTHERWISE: Mapping[str, str] = {}
+    """Commands by the words that people type for them, folded."""
+
     def __init__(self, **settings: Any) -> None:
         """As typer's."""
         super().__init__(**settings)
@@ -117,7 +121,13 @@ class CommandGroup(TyperGroup):
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             shown = [name for name, command in self.commands.items() if not command.hidden]
             group = "" if ctx.parent is None else f" {ctx.info_name}"
-            raise UnknownNameError("command", args[0][:100], shown, hint=f"see `shardplan{group} --help`")
+            usage, meant = f"see `shardplan{group} --help`", self.OTHERWISE.get(folded(args[0]))
+            if meant is None:
+                raise UnknownNameError("command", args[0][:100], shown, hint=usage)
+            said = f"did you mean `shardplan {meant}`?"
+            raise InputError(
+                f"unknown command '{args[0][:100]}': {said}", rule="command is known", hint=f"{said} {usage}"
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -146,8 +156,6 @@ class PlainCommand(TyperCommand):
                 details.setdefault(title.removesuffix(DETAILS), []).append(parameter.opts[0])
             else:
                 groups.setdefault(title, []).append(record)
-        if any(_is_detail(parameter) for parameter in self.get_params(ctx)):
-            groups["Options"].append((HELP_ALL, "Show this message with all flags explained, and exit."))
         for title in sorted((name for name in groups if groups[name]), key=lambda title: title == "Options"):
             with formatter.section(title):
                 formatter.write_dl(groups[title])

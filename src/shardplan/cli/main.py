@@ -13,6 +13,7 @@ import typer
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.files import forget_reads
 from shardplan.base.version import VERSION
+from shardplan.base.words import words
 from shardplan.cli.failures import (
     INTERRUPTED,
     ClosedStream,
@@ -24,7 +25,7 @@ from shardplan.cli.failures import (
     refuse,
     unwritable,
 )
-from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand, ScriptCommand
+from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, ScriptCommand
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
@@ -108,6 +109,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         (
             "shardplan whatif examples/plans.json --change inter_node_bandwidth=100 --change memory=141GB",
             "shardplan whatif examples/plans.json --change precision=fp8 --html whatif.html",
+            "shardplan whatif llama-3.1-8b --cluster dgx-h100 --gpus 64 --change gpus=2x --change memory=+50%",
         ),
         "decisions.searches",
     ),
@@ -203,32 +205,50 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ("shardplan calibrate examples/my-runs.csv --out my-cluster.yaml",),
         "calibration.calibrate",
     ),
-    "methods": CommandEntry(
-        "List the methods of estimating a training run: ours, the published ones, and those of other packages.",
-        ("shardplan methods", "shardplan methods subramanian2024"),
-        "published.methods",
-    ),
-    "study": CommandEntry(
-        "Repeat the whole study of a paper: every search of it, its tables and figures.",
-        ("shardplan study subramanian2024", "shardplan study subramanian2024 --figure F1,F3 --workers 2"),
-        "published.study",
-        CorrectedCommand,
-    ),
     "published": CommandEntry(
-        "Run a published method on a case in its own terms, or check reference files.", module="published.commands"
+        "List the published methods, run one on a case in its own terms, repeat a study, or check reference files.",
+        module="published.commands",
     ),
 }
 """The commands, in the order of the reference."""
 TITLES: Final = {
-    "Plans": ("plan", "estimate", "compare", "audit", "export", "resume", "rl"),
-    "Decisions": ("budget", "scale", "fit", "whatif", "sensitivity", "pareto"),
-    "One step": ("simulate", "timeline", "schedules"),
-    "Many questions, and a web app": ("sweep", "plot", "serve"),
+    "What everyone needs": (
+        *("plan", "estimate", "compare", "audit", "export", "budget", "scale", "fit", "whatif", "serve"),
+    ),
+    "More decisions": ("sensitivity", "pareto", "rl", "resume", "sweep", "plot"),
+    "One step": ("simulate", "timeline"),
     "How sure it is": ("validate", "calibrate", "profiles"),
     "What is built in": ("models", "clusters", "accelerators", "stacks", "examples"),
-    "Literature": ("methods", "study", "published"),
+    "Research": ("published", "schedules"),
 }
 """The commands as help lists them."""
+OTHERWISE: Final = words(
+    {
+        "plan": "search optimize optimise tune find best recommend auto autotune solve",
+        "estimate": "predict price memory mem mfu time cost-model",
+        "audit": "check lint review inspect explain-script",
+        "export": "launch write convert generate",
+        "compare": "diff",
+        "budget": "cost money energy train days",
+        "scale": "scaling speedup strong-scaling weak-scaling",
+        "fit": "max largest smallest capacity",
+        "whatif": "change what-if scenario",
+        "sensitivity": "elasticity bottleneck",
+        "rl": "grpo ppo rlhf post-train posttrain",
+        "timeline": "trace gantt",
+        "serve": "web app ui gui server dashboard",
+        "published methods": "methods",
+        "published study": "study",
+        "models": "model list list-models",
+        "clusters": "cluster hardware systems list-clusters",
+        "accelerators": "gpus gpu accelerator devices chips",
+        "stacks": "frameworks framework stack",
+        "profiles": "profile constants",
+        "validate": "accuracy errors benchmark",
+        "calibrate": "fit-constants calibration",
+    }
+)
+"""Commands by what else they are called."""
 
 
 class Commands(CommandGroup):
@@ -236,6 +256,7 @@ class Commands(CommandGroup):
 
     ENTRIES = COMMANDS
     TITLES = TITLES
+    OTHERWISE = OTHERWISE
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # it always exits
         """Runs a command and exits."""

@@ -35,11 +35,11 @@ def plan(
 ) -> int:
     """Find the fastest plan that fits, and say why.
 
-    Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
+    Every plan is priced. --assumptions lists the defaults of what is left out.
     """
     target = output.checked_target(*flags.reads)
     from shardplan.ask.questions import choices_in, space_of
-    from shardplan.cli.question import asked, given_by_user
+    from shardplan.cli.question import asked, given_by_user, words_of
     from shardplan.physics.frameworks.usual_stack import ALL, ANY
 
     launch = None if export is None else asked_export(export, output, stack=flags.stack, method=method)
@@ -54,7 +54,9 @@ def plan(
     put = asked(flags, search)
     result, assumed = _search(put, search), put.restricted(choices_in(space_of(search))).assumptions
     stated = result.stating_what_was_not_searched().assuming(assumed)
-    _answer(stated, target, details, (*given_by_user(flags, search), *put.warnings), _num_listed(search, details))
+    first, listed = (*given_by_user(flags, search), *put.warnings), _num_listed(search, details)
+    words = words_of(flags, with_size=not stated.question.num_idle)
+    _answer(stated, target, details, first, listed=listed, asked=words)
     if launch is not None and stated.recommended is not None:
         launch.write(stated.question, stated.recommended, is_shown=not target.is_stdout)
     return 0 if result.estimates else 1
@@ -65,7 +67,7 @@ def _compare_frameworks(flags: QuestionForm, search: SearchForm, details: Detail
     from shardplan.answers.frameworks import frameworks_document
     from shardplan.ask.questions import choices_in, space_of
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import asked, given_by_user
+    from shardplan.cli.question import asked, given_by_user, words_of
     from shardplan.cli.show.document import show_document
     from shardplan.physics.frameworks.usual_stack import ANY, published_stacks
     from shardplan.planner.related.frameworks import answers_of
@@ -83,7 +85,12 @@ def _compare_frameworks(flags: QuestionForm, search: SearchForm, details: Detail
         answers = answers_of(stacks, put, **restricted, use_all=search.use_all, progress=progress)
     given = (*given_by_user(flags, search), *of_none.warnings)
     document = frameworks_document(
-        question, answers, given, explains=details.explains, states_assumptions=details.states_assumptions
+        question,
+        answers,
+        given,
+        asked=words_of(replace(flags, stack=None), search),
+        explains=details.explains,
+        states_assumptions=details.states_assumptions,
     )
     return show_document(document, target)
 
@@ -125,7 +132,9 @@ def _num_listed(flags: SearchForm, details: DetailFlags) -> int:
     return LISTED if flags.top is None and not details.explains else flags.top or PLANS
 
 
-def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given: Sequence[str], listed: int) -> None:
+def _answer(
+    result: SearchResult, target: JsonTarget, flags: DetailFlags, given: Sequence[str], *, listed: int, asked: str
+) -> None:
     """Writes the file, then prints the answer."""
     from shardplan.answers.estimate import AnswerDetail
     from shardplan.answers.search import search_document
@@ -134,4 +143,5 @@ def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given:
 
     result = replace(result, estimates=tuple(result.estimates))  # all are shown: they are made together
     detail = AnswerDetail(flags.explains, flags.states_assumptions)
-    show_document(search_document(result, explain(result), given, detail=detail, listed=listed, target=target), target)
+    document = search_document(result, explain(result), given, detail=detail, listed=listed, target=target, asked=asked)
+    show_document(document, target)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from shardplan.ask.forms import QuestionForm, SpaceForm
-from shardplan.ask.questions import ask, ask_again, ask_search, choices_in, record_of, software_of, space_of
+from shardplan.ask.forms import QuestionForm, Replaced, SpaceForm
+from shardplan.ask.questions import CHOICES, ask, ask_again, ask_search, choices_in, record_of, software_of, space_of
 from shardplan.base.fields import described
+from shardplan.base.files import looks_like_path
+from shardplan.base.units import Kind, with_unit
 from shardplan.base.words import switch_word
 from shardplan.inputs.job import Job
+from shardplan.inputs.readers.typed import STDIN
 
 if TYPE_CHECKING:
     from shardplan.decide.searching import Searches
@@ -20,7 +25,7 @@ def asked(flags: QuestionForm, space: SpaceForm | None = None) -> PutQuestion:
     """The question that the flags put; ``space``: that of the searches that answer it. Raises InputError."""
     record = record_of(flags, space)
     put = ask(record) if space is None else ask_search(record)
-    return put._replace(assumptions=(*put.assumptions, *put.warnings))
+    return put._replace(assumptions=tuple(dict.fromkeys((*put.assumptions, *put.warnings))))
 
 
 def asked_again(file: PlanFile, flags: QuestionForm, framework: str | None) -> PutQuestion:
@@ -36,12 +41,40 @@ def searches_of(put: PutQuestion, space: SpaceForm) -> tuple[Searches, tuple[str
     return Searches(stack=put.stack, **restricted), put.restricted(restricted).assumptions
 
 
+def words_of(flags: QuestionForm, space: SpaceForm | None = None, *, with_size: bool = True) -> str:
+    """The question as words of a command, the framework apart; empty where a command would not find it again."""
+    if flags.model in (None, STDIN) or (flags.stack is not None and looks_like_path(flags.stack)):
+        return ""
+    size = {} if with_size else {"num_accelerators": None, "nodes": None}
+    words = [str(flags.model)]
+    for name, field in described(QuestionForm).items():
+        value = size.get(name, getattr(flags, name))
+        if name not in ("model", "stack") and value is not None:
+            words += [part for each in (value if field.kind.base is list else [value]) for part in (field.flag, each)]
+    for record, given in ((Job, flags.job), (Replaced, flags.overrides)):
+        for name, value in given.items():
+            flag = described(record)[name].flag
+            words += [flag, str(value)] if not isinstance(value, bool) else [flag if value else f"--no-{flag[2:]}"]
+    for name in () if space is None else (*CHOICES, "without"):
+        words += [part for each in getattr(space, name) or () for part in (f"--{name}", each)]
+    return shlex.join(words)
+
+
 def given_by_user(flags: QuestionForm, search: SpaceForm | None = None) -> tuple[str, ...]:
     """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
     rare = {name: value for name, value in flags.job.items() if described(Job)[name].about.is_rare}
     values = {**flags.overrides, **software_of(flags.software), **rare}
+    values |= {name: with_unit(text, of_kind) for name, text, of_kind in _quantities(flags.overrides)}
     texts = [f"{name.replace('_', ' ')} {switch_word(value)}" for name, value in values.items()]
     if search is not None:
         for name in ("fix", "limit", "exclude"):
             texts += [f"{name} {text}" for text in getattr(search, name) or ()]
     return tuple(texts)
+
+
+def _quantities(overrides: Mapping[str, str]) -> Iterator[tuple[str, str, Kind]]:
+    """Name, text and kind of the replaced values that have a unit."""
+    for name, text in overrides.items():
+        kind: Any = next(iter(described(Replaced)[name].about.quantity), None)
+        if kind is not None:
+            yield name, text, kind

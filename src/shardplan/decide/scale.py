@@ -75,13 +75,8 @@ class Scaling:
     @property
     def pays_up_to(self) -> int | None:
         """The largest size before the first step that does not pay; None where no size has a plan."""
-        last = None
-        for point in self.points:
-            gain = point.marginal_efficiency
-            if gain is not None and gain < self.least_gain:
-                return last
-            last = point.num_accelerators if point.answered.estimate is not None else last
-        return last
+        planned = [each for each in self.points if each.answered.estimate is not None]
+        return pays_up_to([(each.num_accelerators, each.marginal_efficiency) for each in planned], self.least_gain)
 
     @property
     def stops(self) -> bool:
@@ -104,7 +99,7 @@ def scaling(
     ``leaves_idle``: whether a size may use as many accelerators as a smaller one.
     """
     ordered = checked_sizes(sizes)
-    _check_gain(least_gain)
+    check_gain(least_gain)
     answers = searches.answers([replace(question, num_accelerators=size) for size in ordered], progress)
     if all(each.reason is not None for each in answers):
         searches.result(answers[-1].question)  # raises, where what is asked for contradicts itself
@@ -142,25 +137,43 @@ def _with_idle(answered: Answered, num_given: int) -> Answered:
 
 def _points(answers: Sequence[Answered]) -> tuple[ScalePoint, ...]:
     """Sizes with their efficiencies."""
-    points: list[ScalePoint] = []
+    found = efficiencies([(each.question.num_given, each.tokens_per_second) for each in answers])
+    return tuple(
+        ScalePoint(
+            num_accelerators=answered.question.num_given,
+            answered=answered,
+            efficiency=efficiency,
+            marginal_efficiency=marginal,
+        )
+        for answered, (efficiency, marginal) in zip(answers, found, strict=True)
+    )
+
+
+def efficiencies(rates: Sequence[tuple[int, float | None]]) -> list[tuple[float | None, float | None]]:
+    """Efficiency and marginal efficiency of sizes with their tokens a second; None where a size has no plan."""
+    found: list[tuple[float | None, float | None]] = []
     first: tuple[int, float] | None = None
     before: tuple[int, float] | None = None
-    for answered in answers:
-        size, rate = answered.question.num_given, answered.tokens_per_second
+    for size, rate in rates:
         if rate is None:
-            points.append(_point(answered, None, None))
+            found.append((None, None))
             continue
         first = first or (size, rate)
         of_one = first[1] / first[0]
         marginal = None if before is None else (rate - before[1]) / (size - before[0]) / of_one
-        points.append(_point(answered, rate / size / of_one, marginal))
+        found.append((rate / size / of_one, marginal))
         before = size, rate
-    return tuple(points)
+    return found
 
 
-def _point(answered: Answered, efficiency: float | None, marginal: float | None) -> ScalePoint:
-    size = answered.question.num_given
-    return ScalePoint(num_accelerators=size, answered=answered, efficiency=efficiency, marginal_efficiency=marginal)
+def pays_up_to(gains: Sequence[tuple[int, float | None]], least_gain: float) -> int | None:
+    """Of sizes that have a plan, the largest before the first whose marginal efficiency is too small."""
+    last = None
+    for size, gain in gains:
+        if gain is not None and gain < least_gain:
+            return last
+        last = size
+    return last
 
 
 def checked_sizes(sizes: Sequence[int]) -> list[int]:
@@ -190,7 +203,8 @@ def doubling(first: int, last: int) -> list[int]:
     return list(dict.fromkeys((*sizes, last)))
 
 
-def _check_gain(least_gain: float) -> None:
+def check_gain(least_gain: float) -> None:
+    """Raises InputError."""
     if not 0 < least_gain <= 1:
         raise InputError(
             f"least_gain is {shown(least_gain)}",
@@ -231,8 +245,8 @@ IsSlower = Callable[[int, float], bool]
 """Whether the run on a size certainly takes longer than a wall time [s]: sooner found out than how long it takes."""
 
 
-def sizes_of(node_size: int, most: int | None) -> tuple[int, ...]:
-    """Whole nodes in growing order."""
+def sizes_of(node_size: int, most: int | None, per_doubling: int = PER_DOUBLING) -> tuple[int, ...]:
+    """Whole nodes in growing order, at most ``per_doubling`` from one power of two to the next."""
     most = most or LARGEST_UNKNOWN
     below = range(1, node_size)
     found = [size for size in below if node_size % size == 0 and size <= most]
@@ -240,7 +254,7 @@ def sizes_of(node_size: int, most: int | None) -> tuple[int, ...]:
     while size <= most:
         found.append(size)
         octave = 1 << (size.bit_length() - 1)
-        size += node_size * max(octave // PER_DOUBLING // node_size, 1)
+        size += node_size * max(octave // per_doubling // node_size, 1)
     return tuple(found)
 
 

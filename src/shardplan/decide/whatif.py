@@ -7,12 +7,15 @@ times before and after all changes are compared term by term; their differences 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, cast
 
+from shardplan.ask.forms import Replaced
 from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.base.fields import dataclass, described
+from shardplan.base.units import with_unit
 from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
@@ -21,9 +24,10 @@ from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
-from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.inputs.readers.overrides import Overrides, override, value_now
 from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
+from shardplan.inputs.words import field_meant
 
 CLUSTER: Final = "cluster"
 SIZES: Final = ("num_accelerators", "gpus")
@@ -119,13 +123,30 @@ def what_if(
         )
     asked = [("", question)]
     for name, value in changes.items():
-        asked.append((_label(name, value), changed(asked[-1][1], name, value)))
+        after = changed(asked[-1][1], name, value)
+        asked.append((_label(name, value) + _now(after, name, value), after))
     known = [] if before is None else [before]
     answers = [*known, *searches.answers([each for _, each in asked[len(known) :]], progress)]
     steps = [_step(label, each, plan, answer) for (label, each), answer in zip(asked, answers, strict=True)]
     if steps[0].answered.estimate is None and steps[-1].answered.estimate is None:
         searches.result(steps[-1].answered.question)  # raises, where what is asked for contradicts itself
     return WhatIf(plan=estimate_plan(question, plan), steps=tuple(steps))
+
+
+def planned_first(question: Question, searches: Searches) -> Planned:
+    """The question with the plan that changes are compared with. Raises ``InputError`` where nothing fits."""
+    found = searches.answer(question)
+    if found.estimate is None:
+        raise InputError(
+            f"there is no plan to change: {found.reason}",
+            rule="a plan is changed",
+            hint="ask for one that fits: `shardplan plan` says what would",
+        )
+    return found, found.estimate.plan
+
+
+Planned = tuple[Answered, Plan]
+"""A question as it is answered, and its plan."""
 
 
 def _step(label: str, question: Question, plan: Plan, answered: Answered) -> ChangeStep:
@@ -140,7 +161,17 @@ def _step(label: str, question: Question, plan: Plan, answered: Answered) -> Cha
 
 def _label(name: str, value: object) -> str:
     text = ",".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
-    return f"{name.replace('_', ' ')} {text}"
+    kind: Any = KINDS.get(name)
+    return f"{name.replace('_', ' ')} {with_unit(text, kind) if kind and isinstance(value, str) else text}"
+
+
+def _now(question: Question, name: str, value: object) -> str:
+    """The count that a multiple comes to."""
+    now = _present(question, name) if isinstance(value, str) and factor_of(value) is not None else None
+    return f" ({now:,})" if isinstance(now, int) else ""
+
+
+KINDS: Final = {name: each.about.quantity[0] for name, each in described(Replaced).items() if each.about.quantity}
 
 
 def changed(question: Question, name: str, value: Any) -> Question:
@@ -148,7 +179,7 @@ def changed(question: Question, name: str, value: Any) -> Question:
 
     ``name``: a value of the cluster (:class:`Overrides`; ``peak_flops.bf16`` for one peak), a field of the job or of
     its software, ``num_accelerators``, or ``cluster`` with a name, a file or a cluster. Values of the cluster are texts
-    with their unit, or numbers in SI units.
+    with their unit, or numbers in SI units. A number may be changed by a factor: ``2x``, ``+50%``, ``-20%``.
     """
     after = _changed(question, name, value)
     if _essence(after) == _essence(question):
@@ -163,6 +194,9 @@ def changed(question: Question, name: str, value: Any) -> Question:
 def _changed(question: Question, name: str, value: Any) -> Question:
     job, cluster = question.job, question.cluster
     group, _, entry = name.partition(".")
+    factor = factor_of(value) if isinstance(value, str) else None
+    if factor is not None:
+        value = _relative(question, name, factor)
     if group == PEAK:
         peaks = {entry: value} if entry else value
         return replace(question, cluster=override(cluster, {PEAK: peaks}))
@@ -177,6 +211,54 @@ def _changed(question: Question, name: str, value: Any) -> Question:
     if name == CLUSTER:
         return _on_other(question, value if isinstance(value, Cluster) else load_cluster(value))
     raise _unknown(name)
+
+
+_FIGURE: Final = r"(\d+(?:\.\d+)?)"
+FACTOR: Final = re.compile(rf"x\s*{_FIGURE}|{_FIGURE}\s*x|([+-])\s*{_FIGURE}\s*%", re.ASCII | re.IGNORECASE)
+
+
+def factor_of(text: str) -> float | None:
+    """The factor of a change relative to what is there: ``2x``, ``x0.5``, ``+50%``, ``-20%``; None for other texts."""
+    found = FACTOR.fullmatch(text.strip())
+    if found is None:
+        return None
+    return 1 + float(found[3] + found[4]) / 100 if found[3] else float(found[1] or found[2])
+
+
+def _relative(question: Question, name: str, factor: float) -> Any:
+    """The value of ``name`` times ``factor``. Raises ``InputError`` where it has none, or must be whole and is not."""
+    before = _present(question, name)
+    if isinstance(before, Mapping):
+        return {entry: peak * factor for entry, peak in before.items()}
+    if before is None or isinstance(before, bool) or not isinstance(before, int | float):
+        raise InputError(
+            f"--change {name} is a multiple, and {name} has no number here: it is {shown(before)}",
+            rule="what is multiplied is a number that is known",
+            hint=f"write the new value: --change {name}=VALUE",
+        )
+    after = before * factor
+    if isinstance(before, float):
+        return after
+    if after != int(after) or after < 1:
+        raise InputError(
+            f"--change {name}: {before:,} times {factor:g} is {after:,.6g}",
+            rule=f"{name} is a whole number, 1 or more",
+            hint=f"write the new value: --change {name}={max(round(after), 1)}",
+        )
+    return int(after)
+
+
+def _present(question: Question, name: str) -> Any:
+    """What ``name`` is now, in SI units; None where it has no value."""
+    group, _, entry = name.partition(".")
+    if group == PEAK:
+        peaks = question.cluster.accelerator.peak_flops
+        return peaks.get(entry) if entry else peaks
+    if name in OF_CLUSTER:
+        return value_now(question.cluster, name)
+    if name in SIZES:
+        return question.num_given
+    return getattr(question.job, name) if name in OF_JOB else None
 
 
 def _on_other(question: Question, cluster: Cluster) -> Question:
@@ -217,7 +299,13 @@ def check_named_once(names: Sequence[str]) -> None:
 
 
 def change_of(name: str, text: str) -> tuple[str, Any]:
-    """A change as it is typed, its value read as the flag of the same name reads it. Raises ``InputError``."""
+    """A change as it is typed, its value read as the flag of the same name reads it. Raises ``InputError``.
+
+    A multiple of what is there (:func:`factor_of`) stays a text.
+    """
+    name = name if name in CHANGEABLE else field_meant(name) or name
+    if factor_of(text) is not None:
+        return name, text.strip()
     if name in OF_JOB:
         return name, _of_job(name, text)
     if name in OF_SOFTWARE:

@@ -52,6 +52,7 @@ from shardplan.estimation.gaps import (
     Gap,
     comparable,
     doubts_of,
+    gap_of_companions,
     gap_of_plan,
     gaps_of,
     largest_scale,
@@ -141,11 +142,16 @@ def band_of(
     *,
     shares: Shares = EVEN,
     plan: Plan = PLAIN,
+    companions: float = 0.0,
 ) -> Band:
-    """Band of the step time (``time``) or the peak memory (``memory``), by the shipped errors or by others."""
+    """Band of the step time (``time``) or the peak memory (``memory``), by the shipped errors or by others.
+
+    ``companions``: their share of the step.
+    """
     asked, part = features_of(question, shares, plan), question.cluster.accelerator.full_name
     own = own_runs(question, quantity)
-    doubts = doubts_of(question, quantity, own), doubts_of(question, quantity, ())
+    beside = gap_of_companions(question, quantity, companions)
+    doubts = (*doubts_of(question, quantity, own), *beside), (*doubts_of(question, quantity, ()), *beside)
     if residuals is None:
         return _shipped_band(asked, part, quantity, own, doubts)
     known = errors_of(residuals, quantity)

@@ -231,7 +231,8 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
     per_token, peak = known.model_flops_per_token, known.peak_flops
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
     capacity = step_time * question.num_given * peak
-    sure, sure_memory = band_of(question, shares=priced.shares, plan=plan), known.memory_band
+    beside = priced.breakdown["companion"] / step_time
+    sure, sure_memory = band_of(question, shares=priced.shares, plan=plan, companions=beside), known.memory_band
     time = None if job.tokens is None else job.tokens / job.tokens_per_step * step_time
     return Estimate(
         plan=StatedPlan.of(plan),
@@ -358,9 +359,10 @@ def _companion(companion: Companion, other: Question) -> str:
     """How a frozen model is taken to run beside the one that is trained."""
     kept = "" if companion.role != "teacher" else ", all logits kept"
     kept = kept if companion.top_k is None else f", the {companion.top_k:,} largest logits of each token kept"
+    read = ", its tokens as many as those of the model" if companion.role == "reward" else ""
     return (
         f"{companion.role} {other.model.name} runs forward on every micro-batch, its layers spread over the stages as "
-        f"those of the model{kept}; HFU counts its work, MFU does not"
+        f"those of the model{kept}{read}; HFU counts its work, MFU does not"
     )
 
 

@@ -279,6 +279,11 @@ class NearRun:
     left_out_error: float | None
     """The same by constants that have not seen its team; of a run of a profile's own, not this run."""
 
+    @property
+    def unseen_error(self) -> float:
+        """The error that answers show: the left-out one, where it is known."""
+        return self.error if self.left_out_error is None else self.left_out_error
+
 
 def near_runs(
     asked: Features, published: KnownRuns, own: Sequence[Residual] = (), number: int = NUM_NEAREST

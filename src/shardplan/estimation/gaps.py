@@ -354,6 +354,30 @@ def doubts_of(question: Question, quantity: str, own: Sequence[Residual]) -> tup
     return (Gap(reason=reason, factor=UNCALIBRATED),)
 
 
+COMPANION = 1.7
+"""Size of the error of a companion's pass over that of a step that computes. Six measured passes without gradients of
+post-training (``nemo-issue959``) are off by 0.20 (logarithm, root of squares) from what training in the same run is off
+by; a step that computes by 0.12 (``band.COMPUTING``)."""
+
+
+def gap_of_companions(question: Question, quantity: str, share: float) -> tuple[Gap, ...]:
+    r"""Of frozen companions, which no measured run has: :math:`\sqrt{1 + (f x)^2}` of a step of which they are x.
+
+    Their memory is counted as that of the model: x is their part of all parameters, and the factor that of a part.
+    """
+    if not question.companions:
+        return ()
+    if quantity == "memory":
+        held = sum(other.model.num_parameters for _, other in question.companions)
+        share = round(held / (held + question.model.num_parameters), 2)
+        return (Gap(reason=NO_COMPANION, factor=1 + (UNMEASURED_PART - 1) * share),)
+    share = round(share, 2)
+    return (Gap(reason=f"{NO_COMPANION}, {100 * share:.0f} % of this step", factor=math.hypot(1, COMPANION * share)),)
+
+
+NO_COMPANION = "no measured run has a frozen companion"
+
+
 def _is_shipped(profile: Profile, generation: str, quantity: str) -> bool:
     """Whether the constants that ``quantity`` is predicted with are the shipped ones of the generation."""
     shipped = load_profile(generation)

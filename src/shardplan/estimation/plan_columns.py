@@ -159,9 +159,9 @@ class PlanColumns:
 
     @cached_property
     def shares(self) -> dict[str, Column]:
-        """Shares of the step whose prices are uncertain."""
+        """Shares of the step whose prices are uncertain; companions are taken to have as much of each as the rest."""
         terms = self.breakdown
-        whole = sum(terms.values(), start=np.zeros(1))
+        whole = sum((time for key, time in terms.items() if key != "companion"), start=np.zeros(1))
         sent = sum((terms[key] for key in keys_of("communication")), start=np.zeros(1))
         return {"host": terms["host"] / whole, "communication": sent / whole, "attention": terms["attention"] / whole}
 

@@ -17,7 +17,7 @@ from shardplan.base.errors import InputError, shown
 from shardplan.base.fields import dataclass, replace
 from shardplan.base.units import format_bytes
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.companions import NONE, Companion, check_companion, companions_of
+from shardplan.inputs.companions import NONE, Companion, GivenModels, check_companion, companions_of
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job, in_full
@@ -64,6 +64,8 @@ class Question:
     """Accelerators that were given beside them and do nothing: they are paid for, and MFU counts them."""
     given_profile: Profile | None = None
     """Calibration constants in place of those of the accelerator's generation."""
+    given_companions: GivenModels = field(default=(), repr=False)
+    """Models of companions that are no built-in ones, by what the job calls them."""
     given_network: Network | None = field(default=None, repr=False, compare=False)
     """Network in place of the cluster's: several side by side, for questions that are answered together."""
     given_rates: MachineRates | None = field(default=None, repr=False, compare=False)
@@ -150,7 +152,7 @@ class Question:
         routing = "learned" if {",", ":"} & {*self.job.routing} else self.job.routing  # shares are of the own experts
         whole = {"train": "full", "freeze": "none", "base_weights": "same"}
         alone = replace(self.job, companion=NONE, routing=routing, optimizer="adam", **whole)
-        configs = [(each, replace(each.config(self.model), num_mtp_layers=0)) for each in named]
+        configs = [(each, replace(each.config(self.model, self.given_companions), num_mtp_layers=0)) for each in named]
         return tuple((each, replace(self, model=config, job=alone)) for each, config in configs)
 
     @cached_property
@@ -161,7 +163,7 @@ class Question:
     @cached_property
     def setting(self) -> Setting:
         """What rules of validity and of frameworks look at besides the plan."""
-        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job)
+        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job, self.given_companions)
 
     @property
     def machine(self) -> Machine:
@@ -239,6 +241,7 @@ def put_question(
     software: Mapping[str, Any],
     stack: Stack | str | None,
     profile: Profile | None,
+    companions: GivenModels = (),
 ) -> PutQuestion:
     """The question with these fields of a job and its software, in place of those of ``job``. Raises InputError."""
     fields = in_full(fields, job)
@@ -263,6 +266,7 @@ def put_question(
             job=asked,
             stated_software=tuple(dict.fromkeys((*software, *changed))),
             given_profile=profile,
+            given_companions=companions,
         )
         return PutQuestion(question, known, (*assumed, *chosen, *left_out, *of_stack))
 

@@ -89,6 +89,9 @@ class Accelerator:
             _check_count(owner, "num_cores", self.num_cores)
         _own_copies(self, "peak_flops", "gemm_efficiency", "sources", "marks")
 
+    def __repr__(self) -> str:
+        return f"<Accelerator {self.name}: {self.full_name}; {self.memory_bytes / 1e9:.1f} GB>"
+
     def peak(self, precision: str) -> float:
         """Dense peak of ``precision``. [FLOP/s] Raises InputError when the part has none."""
         if precision not in self.peak_flops:

@@ -17,6 +17,8 @@ ROLES: Final[Mapping[str, str]] = {
     "reward": "a score for every sequence",
 }
 """What a companion gives. A reference and a teacher read the vocabulary of the model."""
+GivenModels = tuple[tuple[str, ModelConfig], ...]
+"""Models that are no built-in ones, by what a text calls them."""
 WANTED: Final = "none, or a comma list of ROLE=MODEL, such as reference=self or teacher=llama-3.1-70b:top-k=64"
 
 
@@ -26,15 +28,19 @@ class Companion:
 
     role: str
     model: str
-    """Name of a built-in model, or ``self``."""
+    """Name of a model, the path of its ``config.json``, or ``self``."""
     top_k: int | None = None
     """Logits that a teacher keeps of each token; None for all."""
 
-    def config(self, model: ModelConfig) -> ModelConfig:
-        """Its dimensions, beside ``model``. Files of users are not looked at. Raises ``InputError``."""
+    def config(self, model: ModelConfig, given: GivenModels = ()) -> ModelConfig:
+        """Its dimensions, beside ``model``: those ``given``, or a built-in model's; no file of a user is looked at.
+
+        Raises ``InputError``.
+        """
         from shardplan.inputs.readers.catalog import load_model, shipped_name
 
-        return model if self.model == SELF else load_model(shipped_name("model", self.model))
+        known = {SELF: model} | dict(given)
+        return known[self.model] if self.model in known else load_model(shipped_name("model", self.model))
 
 
 def as_text(companion: object) -> object:
@@ -90,7 +96,8 @@ def check_companion(companion: Companion, config: ModelConfig, model: ModelConfi
         raise InputError(
             f"{companion.role} {config.name} has a vocabulary of {config.vocab_size:,}, {model.name} one of {wanted:,}",
             rule=f"a {companion.role} has the vocabulary of the model, as the two are compared token by token",
-            hint=f"choose a {companion.role} with a vocabulary of {wanted:,}",
+            hint=f"choose a {companion.role} with a vocabulary of {wanted:,}; if only padding makes the difference, "
+            f"give its config.json with vocab_size {wanted}",
         )
     if companion.top_k is not None and companion.top_k > wanted:
         raise InputError(

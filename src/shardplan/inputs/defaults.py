@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from shardplan.base.errors import InputError, check_kind, shown
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.job import MOST_COUNT, Job, Precision
+from shardplan.inputs.job import MOST_COUNT, PRECISIONS, Job, Precision
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.names import MakersBatch, makers_batches, model_sources
 
@@ -90,6 +90,15 @@ def _widest_supported(accelerator: Accelerator) -> Precision:
     """bf16, or what a part without it computes in."""
     choices: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
     return next((name for name in choices if name in accelerator.peak_flops), "bf16")
+
+
+def precisions_of(accelerator: Accelerator) -> tuple[str, ...]:
+    """The precisions of which the part computes every matrix product."""
+    return tuple(
+        name
+        for name, recipe in PRECISIONS.items()
+        if {recipe.matmul, recipe.dense_math} <= accelerator.peak_flops.keys()
+    )
 
 
 def default_sequence_length(model: ModelConfig) -> int:

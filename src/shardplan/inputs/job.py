@@ -134,7 +134,7 @@ class Job:
 
     sequence_length: int = field(
         metadata=about(
-            "Tokens per sequence: 8192, 8k. Default: the model's own, at most 8192.",
+            "Tokens per sequence: 8192, 8k. Default: at most 8192.",
             least=1,
             most=MOST_COUNT,
             is_length=True,
@@ -181,7 +181,7 @@ class Job:
     a layer (``0.3,0.2,0.3,0.2``, or ``0:0.6,3:0.4``; layers apart by semicolons)."""
     tokens: float | None = field(
         default=None,
-        metadata=about("Tokens to train on, for days and accelerator-hours: 15.6T.", least=0, most=1e18, is_count=True),
+        metadata=about("Tokens to train on, for days and money: 15.6T.", least=0, most=1e18, is_count=True),
     )
     """Tokens to train on in all; gives the time to train."""
     documents: tuple[int, ...] | None = field(
@@ -232,9 +232,10 @@ class Job:
             is_rare=True,
         ),
     )
-    """Frozen models that see every sequence, a comma list of roles with built-in models or ``self``: a ``reference``
-    (DPO), a ``teacher``, whose logits are kept, all or the ``top-k`` of each token, and a ``reward`` model. They are
-    split as the plan splits the model; only their weights are kept. In Python a mapping of roles to models as well."""
+    """Frozen models that see every sequence, a comma list of roles with models: a name, the path of a ``config.json``,
+    or ``self``. A ``reference`` (DPO), a ``teacher``, whose logits are kept, all or the ``top-k`` of each token, and a
+    ``reward`` model, whose vocabulary may be another. They are split as the plan splits the model; only their weights
+    are kept. In Python a mapping of roles to models as well."""
     software: Software = field(default_factory=Software)
     """How the training framework runs it; a stack names the behaviour of one."""
 

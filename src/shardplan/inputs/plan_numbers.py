@@ -21,7 +21,7 @@ import numpy as np
 from shardplan.base.arrays import Flags, Numbers, any_holds, ceil_divide, column
 from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.companions import NONE, companions_of
+from shardplan.inputs.companions import NONE, GivenModels, companions_of
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -226,8 +226,10 @@ class Setting:
     """The same of frozen models that run beside it."""
 
     @classmethod
-    def of(cls, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> Setting:
-        """The facts of ``model`` that rules ask for."""
+    def of(
+        cls, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, companions: GivenModels = ()
+    ) -> Setting:
+        """The facts of ``model`` that rules ask for; ``companions``: models of its job that are no built-in ones."""
         mixers = [mixer for kind in model.layer_kinds for mixer in kind.mixers]
         mlps = [kind.mlp for kind in model.layer_kinds]
         experts = [m for m in mlps if isinstance(m, MixtureOfExperts)]
@@ -247,7 +249,7 @@ class Setting:
             and not experts
             and None not in mlps,
             companions=tuple(
-                cls.of(each.config(model), cluster, num_accelerators, replace(job, companion=NONE))
+                cls.of(each.config(model, companions), cluster, num_accelerators, replace(job, companion=NONE))
                 for each in companions_of(job.companion)
             ),
         )

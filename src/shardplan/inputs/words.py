@@ -167,7 +167,7 @@ FIELD_NAMES: Final = words(
         "accelerator": "accelerator gpu gpu-type gpu-name gpu-model device device-name hardware",
         "num_accelerators": "num-accelerators accelerators gpus #gpus n-gpus ngpus num-gpus gpu-count world-size "
         "num-devices n-devices devices num-chips chips",
-        "sequence_length": "sequence-length seq-len seqlen seq-length sequence-len max-seq-len max-seq-length "
+        "sequence_length": "sequence-length seq seq-len seqlen seq-length sequence-len max-seq-len max-seq-length "
         "max-sequence-length context-length context-len context ctx-len block-size sl",
         "global_batch_size": "global-batch-size gbs global-batch global-bs train-batch-size",
         "micro_batch_size": "micro-batch-size mbs micro-bs micro-batch microbatch-size per-device-train-batch-size "
@@ -188,7 +188,7 @@ FIELD_NAMES: Final = words(
         "sequence_parallel": "sequence-parallel sp sequence-parallelism",
         "schedule": "schedule pipeline-schedule pp-schedule pipeline-parallel-schedule",
         "recompute": "recompute recomputation activation-checkpointing activation-recompute gradient-checkpointing "
-        "checkpointing recompute-granularity remat activation-checkpoint selective-ac ac-mode",
+        "checkpointing recompute-granularity remat activation-checkpoint selective-ac ac-mode act-ckpt activation-ckpt",
         "recompute_num_layers": "recompute-num-layers recompute-layers",
         "offload": "offload cpu-offload offloading",
         "precision": "precision dtype mixed-precision compute-dtype training-dtype param-dtype",

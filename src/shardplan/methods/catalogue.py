@@ -28,7 +28,7 @@ def load_method(name: str) -> Method:
     """The method called ``name``. Raises ``UnknownNameError``, or ``InputError`` where its package is at fault."""
     known = _entry_points()
     if name not in known:
-        raise UnknownNameError("method", f"{name!s:.60}", known, hint="see `shardplan methods`")
+        raise UnknownNameError("method", f"{name!s:.60}", known, hint="see `shardplan published methods`")
     method, fault = _load(known[name])
     if method is None:
         raise InputError(

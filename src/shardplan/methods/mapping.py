@@ -42,7 +42,9 @@ def put(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:
     try:
         return read_fields(kind, terms, owner=owner)
     except InputError as error:
-        raise MethodError(error.message, rule=error.rule, hint="ask another method (`shardplan methods`)") from None
+        raise MethodError(
+            error.message, rule=error.rule, hint="ask another method (`shardplan published methods`)"
+        ) from None
 
 
 def domain_size(cluster: Cluster) -> int:

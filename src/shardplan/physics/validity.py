@@ -13,11 +13,8 @@ import numpy as np
 from shardplan.base.arrays import Flags, Numbers, all_hold
 from shardplan.base.errors import PlanError, nearest_names
 from shardplan.base.fields import dataclass
-from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.compressed import CompressedAttention
-from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
-from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.plan_numbers import (
     Degrees,
@@ -44,11 +41,6 @@ class Rule:
     def broken_by(self, plan: Plan, setting: Setting) -> PlanError:
         """What to say of a plan that breaks the rule."""
         return PlanError(self.message(setting, plan), rule=self.name, hint=self.hint(setting, plan))
-
-
-def check_plan(plan: Plan, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> None:
-    """Raises ``PlanError`` for the first rule that ``plan`` breaks."""
-    check_plans((plan,), Setting.of(model, cluster, num_accelerators, job))
 
 
 def check_plans(plans: Sequence[Plan], setting: Setting) -> None:

@@ -22,6 +22,8 @@ PALETTE: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E
 SECOND_PALETTE: Final = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#AA4499")
 """More of them, for what shares a legend with the first. P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021."""
 GREY: Final = "#8a8a8a"
+IDLE: Final = "#d9dde4"
+"""Of time in which nothing is done."""
 
 FEW_NAMES: Final = 3
 """Names below which an axis leaves room on both sides, so that bars stay narrow."""

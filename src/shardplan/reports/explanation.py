@@ -15,7 +15,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.runnable import refusals
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.frameworks.usual_stack import stack_of_label
-from shardplan.physics.validity import check_plan
+from shardplan.physics.validity import check_plans
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, step_split
 from shardplan.reports.plan_file import PlanFile, plan_file_record
@@ -202,7 +202,7 @@ def _alone(asked: Question, plan: Plan, change: Change) -> tuple[Plan | None, st
         follows = {"vp": max(vp, 1), "schedule": None, "stage_layers": None} if "pp" in change else {}
         try:
             changed = replace(plan, **{**follows, **change})
-            check_plan(changed, asked.model, asked.cluster, asked.num_accelerators, asked.job)
+            check_plans((changed,), asked.setting)
         except ShardplanError as error:
             broken = broken or f"{error.rule}: {error.message}"
         else:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.base.records import Record, keys, plain
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.inputs.plan_numbers import Setting
 from shardplan.launch.export.written import Export
 from shardplan.physics.frameworks.options import OptionsOfPlan, options_of
 from shardplan.physics.frameworks.usual_stack import stack_of_label
@@ -32,7 +31,7 @@ def framework_options(question: Question, answer: Estimate) -> OptionsOfPlan | N
     stack = stack_of_label(answer.framework)
     if stack is None:
         return None
-    setting = Setting.of(question.model, question.cluster, answer.num_accelerators_used, question.job)
+    setting = replace(question.setting, num_accelerators=answer.num_accelerators_used)
     return options_of(stack, setting, answer.plan)
 
 

@@ -147,6 +147,8 @@ def plan_file_record(file: PlanFile) -> Record:
         "plans": [_listed_record(file, estimate) for estimate in file.estimates],
     }
     record |= {"uses": question.uses} if question.num_idle else {}
+    given = {name: model_record(model) for name, model in question.given_companions}
+    record |= {"companions": given} if given else {}
     return record | _account_record(file) | constants_record(question.profile, question.given_profile)
 
 
@@ -222,6 +224,17 @@ def read_plan_file(path: Path | str) -> PlanFile:
         raise InputError(f"{label}: {error.message}", rule=error.rule, hint=error.hint) from None
 
 
+def is_plan_file(name: str) -> bool:
+    """Whether what may be a model or a plan file is the latter: a JSON file that has a schema, or cannot be read."""
+    path = Path(name)
+    if not name.lower().endswith(".json"):
+        return False
+    try:
+        return "schema" in parse_document(read_text(path, PLAN_FILE), label=name[:200], is_json=True)
+    except InputError:
+        return True  # the reader of plan files says why
+
+
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)
@@ -235,6 +248,7 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
         num_idle=checked.num_idle,
         job=checked.job,
         given_profile=profile,
+        given_companions=tuple((name, model_from_record(model)) for name, model in checked.companions.items()),
     )
     return PlanFile(
         question=question,

@@ -73,6 +73,7 @@ def _question() -> dict[str, Any]:
         "num_accelerators": (int, ...),
         "num_idle": (int, 0),
         "job": (Job, ...),
+        "companions": (dict[str, dict[str, Any]], {}),
     }
 
 

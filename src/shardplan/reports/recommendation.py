@@ -84,13 +84,14 @@ def listed_plans(result: SearchResult, most: int | None = None) -> ListedPlans:
 
 
 def num_that_fit(result: SearchResult) -> str:
-    """How many plans fit; of a pruned search at least how many."""
-    return f"{'at least ' if result.num_plans_pruned else ''}{result.num_plans_feasible:,}"
+    """How many plans fit; of a pruned search at least how many, which are no fewer than tie."""
+    number = max(result.num_plans_feasible, 0 if result.ties is None else result.ties.num_plans)
+    return f"{'at least ' if result.num_plans_pruned else ''}{number:,}"
 
 
-def lost_text(lost: float, least: float) -> str:
-    """The time by which a step is longer than the fastest, which takes ``least``. [s]"""
-    return signed_time(lost) if lost > SAME_TIME * least else "same"
+def against_text(more: float, taken: float) -> str:
+    """The time by which a step is longer than that of the plan to take, which takes ``taken``. [s]"""
+    return signed_time(more) if abs(more) > SAME_TIME * taken else "same"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +154,7 @@ def ties_sentence(ties: Ties, num_feasible: int, *, is_least: bool = False) -> s
     if ties.num_plans == 1:
         return f"No other plan comes within {share} of the fastest."
     roomy = ties.num_with_headroom
-    plans = f"{'at least' if is_least else 'the'} {num_feasible:,} plans"
+    plans = f"{'at least' if is_least else 'the'} {max(num_feasible, ties.num_plans):,} plans"
     count = "all of them" if roomy == ties.num_plans else f"{roomy:,} of them" if roomy else "none of them"
     return (
         f"Step times within {share} are too close to call, by measured pairs of configurations: {ties.num_plans:,} of "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,8 +18,9 @@ from shardplan.base.words import FLAGS, folded
 from shardplan.decide.searching import Searches
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.readers.typed import number, pairs_of, whole
+from shardplan.inputs.readers.typed import grid, number, pairs_of, whole
 from shardplan.planner.stopping import Stop
+from shardplan.rl.checks import check_asked, check_sum
 from shardplan.rl.engine import WEIGHT_BYTES
 from shardplan.rl.generation import Responses
 from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
@@ -101,6 +103,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
         engine_stays=bool(rl.get("engine_stays")),
     )
     engine_facts(task.engine)
+    check_asked(task, rl, record.get("num_accelerators"))
     return AskedRl(
         task,
         Searches(stack=put.stack, stop=stop, **choices),
@@ -185,11 +188,12 @@ def _pools(given: Any) -> tuple[int, int | None]:
     """Accelerators of the trainer and, where they are apart, of generation: ``64+128``. Raises InputError."""
     parts = str(given if given is not None else 1).split("+")
     try:
-        counts = [parse_whole(part.strip()) for part in parts]
+        counts = [math.prod(grid(part) or (parse_whole(part.strip()),)) for part in parts]
     except ValueError:
         counts = []
     if len(counts) not in (1, 2) or min(counts) < 1:
         raise InputError(f"--gpus is {shown(given)}", rule="--gpus is a number, or trainer+generation", hint=POOLS_HINT)
+    check_sum(given, tuple(counts))
     return counts[0], counts[1] if len(counts) == 2 else None
 
 
@@ -198,7 +202,7 @@ def _check_names(*choices: Mapping[str, Any] | None) -> None:
     known = ("dp", *described(Plan))
     for name in (name for given in choices for name in given or ()):
         if name not in known:
-            raise UnknownNameError("field of a plan", name, known, hint="`shardplan estimate --help` lists them all")
+            raise UnknownNameError("field of a plan", name, known, hint="such as tp, pp or cp: --fix train.tp=2")
 
 
 def _first_values(fix: Any) -> dict[str, Any] | None:
@@ -294,6 +298,11 @@ def _assumed(task: RlTask) -> tuple[str, ...]:
     ]
     if task.critic is not None:
         texts.append("the critic takes as long for a token as the policy for each of its active parameters")
+    if task.question.job.train == "lora":
+        facts = engine_facts(task.engine)
+        alone = "runs adapters, whose cost is not counted: they alone are sent"
+        sent = alone if facts.adapters else "runs no adapters: all weights are sent"
+        texts.append(f"{task.engine} {sent} ({facts.adapters_source})")
     if task.algorithm == "dapo":
         texts.append("prompts that DAPO drops and samples again are not counted")
     return tuple(texts)

@@ -98,6 +98,14 @@ class Replica:
         return ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name == "tp")
 
 
+class Adapters(NamedTuple):
+    """Low-rank adapters that an engine runs next to weights of its own, which stay as they are."""
+
+    bytes: float
+    """All of them, on every accelerator of a replica."""
+    num_tensors: int
+
+
 class CacheEntry(NamedTuple):
     """What a layer keeps of a sequence on one accelerator, and reads for each of its tokens."""
 
@@ -153,6 +161,8 @@ class Engine:
     """Number format of the cache."""
     drafts: int = 0
     """Tokens of a sequence that multi-token prediction drafts in an iteration, and the model checks."""
+    adapters: Adapters | None = None
+    """What is trained, where that is not the weights."""
 
     @cached_property
     def question(self) -> Question:

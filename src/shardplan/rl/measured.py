@@ -60,51 +60,91 @@ class MeasuredRlStep:
     line: int
     """Of the file."""
     id: str
+    """Unique name of the row."""
     model: str
+    """A built-in model, or the path of a ``config.json``."""
     cluster: str
+    """A built-in cluster or accelerator, or the path of a file: where both pools run."""
     step_time_s: float
+    """Measured time of one RL step, or the mean of several."""
     family: str = ""
+    """Steps of one origin (one recipe or sweep); what is left out when generalisation is measured."""
     tier: str = ""
+    """``A``: all that matters is stated; ``A-``: one minor thing is inferred; ``B``: one that matters is missing."""
     source: str = ""
+    """Where it was published, or how it was measured."""
     software: str = ""
+    """The framework. Bands are wider for one that no published step has."""
     algorithm: str = ""
+    """As ``--algorithm``; GRPO where it is not stated."""
     num_train: int | None = None
+    """Accelerators that train."""
     num_rollout: int | None = None
+    """Accelerators that generate; the same where the pools are one."""
     placement: str = ""
+    """How the pools take turns."""
     staleness: int | None = None
+    """Steps by which answers may be older than the weights."""
     precision: str = ""
+    """Number format of training; bf16 where it is not stated."""
     rollout_precision: str = ""
+    """Number format of the weights of the engines."""
     prompts: int | None = None
+    """Prompts of a step."""
     samples: int | None = None
+    """Answers to each prompt."""
     prompt_tokens: int | None = None
+    """Mean tokens of a prompt; 256 where it is not stated."""
     response_tokens_mean: float | None = None
+    """Mean tokens of an answer."""
     response_tokens_max: int | None = None
+    """The longest answer that is allowed."""
     trained_tokens: int | None = None
-    """Tokens of prompts and answers that the step trained on."""
+    """Tokens of prompts and answers that the step trained on; the mean answer follows where it is not stated."""
     pack_tokens: int | None = None
+    """Tokens of a packed sequence of the trainer; a prompt with the longest answer where it is not stated."""
     pass_packs: int | None = None
     """Packed sequences of a micro-batch in log-probability passes."""
     updates: int | None = None
+    """Optimizer steps of an RL step."""
     old_pass: bool | None = None
+    """Whether the trainer computes log-probabilities of the policy that generated."""
     reference: bool | None = None
+    """Whether a reference model judges each answer; as the algorithm does where it is not stated."""
     train_tp: int | None = None
+    """Tensor parallelism of the trainer."""
     train_pp: int | None = None
+    """Pipeline parallelism of the trainer."""
     train_cp: int | None = None
+    """Context parallelism of the trainer."""
     train_ep: int | None = None
+    """Expert parallelism of the trainer."""
     train_sharding: str = ""
+    """As ``sharding`` of training runs. With ``zero3`` modules of Hugging Face transformers are priced."""
     train_recompute: str = ""
+    """``full``, or nothing is recomputed."""
     rollout_tp: int | None = None
+    """Tensor parallelism of an engine."""
     rollout_pp: int | None = None
+    """Pipeline parallelism of an engine."""
     rollout_ep: int | None = None
+    """Expert parallelism of an engine."""
     rollout_memory: float | None = None
     """Share of the memory that weights and cache of an engine may fill."""
     drafts: int | None = None
+    """Tokens that multi-token prediction drafts in an iteration."""
     prefix_shared: bool | None = None
+    """Whether a prompt is trained once for all its answers."""
     generation_s: float | None = None
+    """Measured generation, not only what the trainer waits for it."""
     log_probs_s: float | None = None
+    """Measured log-probabilities, all passes."""
     training_s: float | None = None
+    """Measured optimizer steps."""
     transfer_s: float | None = None
+    """Measured transfer of new weights to the engines."""
     notes: str = ""
+    """Anything else."""
 
     @property
     def parts(self) -> dict[str, float | None]:
@@ -207,7 +247,7 @@ def _step(cells: Mapping[str, str], line: int, where: str) -> MeasuredRlStep:
             except (ValueError, InputError):
                 raise InputError(
                     f"{where}: {name} is {shown(text)}",
-                    rule=f"{name} is {_ALLOWED[KINDS[name]]}",
+                    rule=f"{name} is {ALLOWED[KINDS[name]]}",
                     hint=f"correct {name}, or leave it empty where the source does not say",
                 ) from None
     return MeasuredRlStep(**values)
@@ -253,11 +293,11 @@ def _choice(allowed: Iterable[str]) -> Callable[[str], str]:
         return text
 
     choices = tuple(allowed)
-    _ALLOWED[read] = f"one of {', '.join(choices)}"
+    ALLOWED[read] = f"one of {', '.join(choices)}"
     return read
 
 
-_ALLOWED: Final[dict[Callable[[str], Any], str]] = {
+ALLOWED: Final[dict[Callable[[str], Any], str]] = {
     str: "a text",
     _count: "a whole number, 1 or more",
     _age: "a whole number from 0 to 64",
@@ -266,6 +306,7 @@ _ALLOWED: Final[dict[Callable[[str], Any], str]] = {
     _share: "a share from 0.01 to 1",
     _yes: "yes or no",
 }
+"""What the cells of a column may be, by how they are read."""
 _OF_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
     "str": str, "int": _count, "int | None": _count, "float": _seconds, "float | None": _seconds, "bool | None": _yes,
 }  # fmt: skip

@@ -19,10 +19,11 @@ from shardplan.inputs.plan_numbers import Setting
 from shardplan.planner.stopping import SearchStopped
 from shardplan.rl.engine import Engine, Replica
 from shardplan.rl.generation import Generated, RolloutPool
+from shardplan.rl.memory import phase_memory
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
 from shardplan.rl.task import PLACEMENTS, RlTask
 from shardplan.rl.trainer import Trained
-from shardplan.rl.transfer import HOST_RATE, EngineFacts, engine_facts, transfer_time
+from shardplan.rl.transfer import HOST_RATE, EngineFacts, engine_facts, sent_adapters, transfer_time
 
 TENSOR_DEGREES: Final = (1, 2, 4, 8, 16, 32)
 PIPELINE_DEGREES: Final = (2, 4)
@@ -52,7 +53,7 @@ class RlPlan:
     cycle: Cycle
     """The step in phases."""
     trainer_memory: float
-    """Of the fullest accelerator while training, with what a sleeping engine holds. [bytes]"""
+    """Of the fullest accelerator while training or while weights are sent, with what the engine holds. [bytes]"""
     usable_memory: float
     """What trainer and sleeping engine may fill. [bytes]"""
 
@@ -283,15 +284,19 @@ class PlacementSearch:
             pool=pool,
             generated=generated,
             cycle=cycle_of(placement, times, staleness=task.staleness, in_flight=task.in_flight),
-            trainer_memory=self._memory(trained, pool, states) if shares else float(trained.priced.peak_memory_bytes),
+            trainer_memory=self._memory(trained, pool) if shares else float(trained.priced.peak_memory_bytes),
             usable_memory=usable,
         )
 
-    def _memory(self, trained: Trained, pool: RolloutPool, states: float) -> float:
-        """What trainer and engine hold of a shared accelerator in the fuller of their phases. [bytes]"""
-        task, engine = self.task, pool.memory + self.facts.reserved
-        training = float(trained.priced.peak_memory_bytes) + (engine if task.engine_stays else self.facts.asleep)
-        return max(training, engine + states) if task.states_stay else training
+    def _memory(self, trained: Trained, pool: RolloutPool) -> float:
+        """What trainer and engine hold of a shared accelerator in the fullest of their phases. [bytes]
+
+        Generation counts where states of the trainer stay beside it: else its share of the memory is what was chosen.
+        """
+        task = self.task
+        stay = {"states_stay": task.states_stay, "engine_stays": task.engine_stays}
+        phases = phase_memory(trained.priced, pool.engine, pool.memory, self.facts, **stay)
+        return phases.fullest if task.states_stay else max(phases.training, phases.transfer)
 
     def _trained(self, num_accelerators: int, *, shares: bool) -> Trained | str:
         """The trainer's plan on this many accelerators, or why there is none.
@@ -341,6 +346,7 @@ class PlacementSearch:
                 precision=task.rollout_precision,
                 cache_precision=task.cache_precision,
                 drafts=task.drafts,
+                adapters=sent_adapters(task.question, self.facts),
             )
         return self.known_engines[replica]
 
@@ -383,7 +389,7 @@ def replicas_of(task: RlTask, num_rollout: int, pp: int, most: int) -> Iterator[
     for tp in (fixed["tp"],) if "tp" in fixed else [each for each in TENSOR_DEGREES if each <= most]:
         if num_rollout % (tp * pp) or num_rollout // (tp * pp) > task.answers.num_answers:
             continue
-        if not _shares_evenly(setting, tp):
+        if not shares_evenly(setting, tp):
             continue
         whole = [1] if tp == 1 or not model.is_moe else [1, tp]
         for ep in (fixed["ep"],) if "ep" in fixed else whole:
@@ -391,7 +397,7 @@ def replicas_of(task: RlTask, num_rollout: int, pp: int, most: int) -> Iterator[
                 yield Replica(tp=tp, pp=pp, ep=ep)
 
 
-def _shares_evenly(setting: Setting, tp: int) -> bool:
+def shares_evenly(setting: Setting, tp: int) -> bool:
     """Whether engines run this degree: heads and widths divide, and key-value heads divide or are repeated."""
     whole = all(number % tp == 0 for number in (*setting.heads, *setting.widths))
     return whole and all(number % tp == 0 or tp % number == 0 for number in setting.kv_heads)

@@ -7,11 +7,12 @@ from dataclasses import field
 from typing import Any, Final, Literal, NamedTuple
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
-from shardplan.base.fields import dataclass
+from shardplan.base.fields import dataclass, described
 from shardplan.base.words import joined
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
 from shardplan.rl.generation import Responses
 from shardplan.rl.trainer import Packing
 
@@ -50,6 +51,8 @@ class Algorithm(NamedTuple):
     """Whether a value model is trained as well."""
 
 
+ROLLOUT: Final = ("tp", "pp", "ep")
+"""Degrees of an engine that can be fixed."""
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {
     "grpo": Algorithm(reference=True, critic=False),
     "dapo": Algorithm(reference=False, critic=False),
@@ -162,7 +165,9 @@ class RlTask:
                 f"prompts of {self.answers.prompt_tokens:,} tokens and answers of up to {self.answers.lengths.cap:,} "
                 f"have {longest:,} together; {self.question.model.name} is made for {window:,}",
                 rule="a prompt and its longest answer fit in the model's window",
-                hint=f"set max in --response-tokens to at most {window - self.answers.prompt_tokens}",
+                hint=f"set max in --response-tokens to at most {window - self.answers.prompt_tokens}"
+                if window > self.answers.prompt_tokens
+                else f"set --prompt-tokens below {window}, or take a model with a longer window",
             )
         if longest > self.packing.pack_tokens and not self.packing.whole:
             raise InputError(
@@ -192,15 +197,22 @@ def split_fixed(fixed: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[s
         values = value if isinstance(value, list | tuple) else [value]
         if dot and pool == "train":
             train[degree] = tuple(values)
-        elif dot and pool == "rollout" and degree in ("tp", "pp", "ep"):
+        elif dot and pool == "rollout" and degree in ROLLOUT:
             rollout[degree] = _whole(name, values)
         else:
             raise InputError(
                 f"--fix names {shown(name)}",
                 rule="a fixed field names its pool: train.FIELD, or rollout.tp, rollout.pp, rollout.ep",
-                hint="write --fix train.pp=16 --fix rollout.tp=32",
+                hint=_right_keys(degree or pool, shown(values[0]).strip("'") if values else "2"),
             )
     return train, rollout
+
+
+def _right_keys(name: str, value: str) -> str:
+    """What to write for a name without its pool, or with one that has no such field."""
+    pools = ["train"] * (name in described(Plan)) + ["rollout"] * (name in ROLLOUT)
+    keys = [f"{pool}.{name}={value}" for pool in pools] or ["train.tp=2", "rollout.tp=2"]
+    return f"write {' or '.join(f'--fix {key}' for key in keys)}"
 
 
 def _whole(name: str, values: Any) -> int:

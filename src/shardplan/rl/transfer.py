@@ -6,7 +6,8 @@ What a transfer takes is mostly software: gathering tensors, one call for each, 
 
 for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
 Copies on an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are
-quantised on their way.
+quantised on their way. Where adapters are trained, an engine that runs them next to its weights gets nothing else, each
+accelerator all of them (n is 1); others get all weights, with the adapters in them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from typing import Final
 
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
-from shardplan.rl.engine import Engine, generation_data, rates_of
+from shardplan.estimation.layout import whole_model
+from shardplan.estimation.pricing import num_trained_parameters
+from shardplan.estimation.question import Question
+from shardplan.inputs.layers import MixtureOfExperts
+from shardplan.inputs.trained import lora_targets
+from shardplan.rl.engine import Adapters, Engine, generation_data, rates_of
 
 HOST_RATE: Final = 20e9
 """Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
@@ -32,8 +38,10 @@ def transfer_time(method: str, engine: Engine) -> float:
     known = generation_data()["transfers"]
     if method not in known:
         raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
-    quantised = engine.precision not in ("bf16", "fp16")
     rate = float(engine.question.machine.memory_rate)
+    if engine.adapters is not None:
+        return seconds(method, engine.adapters.bytes, 1, engine.adapters.num_tensors, rate, quantised=False)
+    quantised = engine.precision not in ("bf16", "fp16")
     return seconds(
         method, engine.weights, engine.replica.num_accelerators, engine.num_tensors, rate, quantised=quantised
     )
@@ -65,6 +73,10 @@ class EngineFacts:
     """Its graphs, workspaces and communicators beside weights and cache. [bytes]"""
     wake_time: float
     """To sleep and awake again. [s]"""
+    adapters: bool
+    """Whether it runs adapters next to its weights."""
+    adapters_source: str
+    """Who says so."""
 
 
 def engine_facts(name: str) -> EngineFacts:
@@ -72,4 +84,17 @@ def engine_facts(name: str) -> EngineFacts:
     known = generation_data()["engines"]
     if name not in known:
         raise UnknownNameError("engine", name, known, hint=f"one of {', '.join(known)}")
-    return EngineFacts(**{key: float(value) for key, value in known[name].items()})
+    return EngineFacts(**known[name])
+
+
+def sent_adapters(question: Question, facts: EngineFacts) -> Adapters | None:
+    """The adapters that the job trains, where an engine takes them alone; None: it gets all weights."""
+    job, model = question.job, question.model
+    if job.train != "lora" or not facts.adapters:
+        return None
+    number, targets = 0, lora_targets(job.lora_targets)
+    of_mlp = len({*targets} & {"gate", "up", "gate_up", "down"})
+    for kind, count in zip(model.layer_kinds, whole_model(model).counts, strict=True):
+        experts = kind.mlp.num_experts if isinstance(kind.mlp, MixtureOfExperts) else 1
+        number += 2 * int(count) * (len(targets) - of_mlp + of_mlp * experts)
+    return Adapters(job.recipe.activation_bytes * num_trained_parameters(question), number)

@@ -32,6 +32,16 @@ TEMPORARY: Final = {
     "activations on their way to or from the host": "moving",
 }
 """What comes and goes with a pass."""
+PARTS: Final = {
+    **{name: name for name in ("weights", "gradients", "framework")},
+    "optimizer states": "optimizer",
+    "buffers of states": "buffers",
+    "recomputed layer": "activations",
+    "gradients of a layer's tensors": "buffers",
+    "logits and loss": "logits",
+    "activations on their way to or from the host": "activations",
+}
+"""In which part of the memory of a stage each of these counts."""
 CHUNK: Final = "activations of model chunk "
 """Name of a chunk's activations, in front of its number."""
 WITH_GRADIENT: Final = (piece_kinds.INPUT_GRADIENT, piece_kinds.BACKWARD)
@@ -64,12 +74,15 @@ class _Changes:
     temporary: Bytes
     """What is there while the pass runs, kinds x changes."""
 
-    def allocated(self, parts: MemoryParts) -> Bytes:
-        """After every change. [bytes]"""
+    def by_part(self, parts: MemoryParts) -> dict[str, Bytes]:
+        """After every change, by part of the memory of a stage. [bytes]"""
         waiting = np.zeros(len(self.times))
         for chunk in np.unique(self.position).tolist():
             waiting += np.cumsum(np.where(self.position == chunk, self.kept, 0)) * parts.kept[chunk]
-        return waiting + self.temporary.sum(axis=0)
+        found = {"activations": waiting}
+        for name, size in zip(TEMPORARY, self.temporary, strict=True):
+            found[PARTS[name]] = found.get(PARTS[name], 0.0) + size
+        return found
 
     def alive(self, change: int, parts: MemoryParts) -> list[AlivePart]:
         """What there is after one of the changes."""
@@ -91,13 +104,19 @@ class _Changes:
 def _of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end: float) -> MemoryTrace:
     baseline = {name: float(getattr(parts, field)[rank]) for name, field in STATES.items()}
     changes = _changes(at, parts, rank)
-    beyond = changes.allocated(parts)
+    varying = changes.by_part(parts)
     own = events.of_rank(rank)
     updates = np.flatnonzero(own.kind == OPTIMIZER)
     needed = float(parts.update[rank]) if len(updates) else 0.0
     update = np.array([own.start[updates[0]], own.end[updates[0]]]) if needed else np.zeros(0)
     times = np.concatenate(([0.0], changes.times, update, [end]))
-    beyond = np.concatenate(([0.0], beyond, [needed, 0.0] if needed else [], [0.0]))
+    update_bytes = [needed, 0.0] if needed else []
+    idle = [0.0 for _ in update_bytes]
+    held = {
+        part: np.concatenate(([0.0], values, update_bytes if part == PARTS["buffers of states"] else idle, [0.0]))
+        for part, values in varying.items()
+    }
+    beyond = np.asarray(sum(held.values()))
     apart = np.diff(times) > ROUNDING * end
     lasts = np.flatnonzero(np.append(apart, True))  # of several changes at once the last counts
     peak = int(lasts[np.argmax(beyond[lasts])])
@@ -106,8 +125,15 @@ def _of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end:
         alive += changes.alive(peak - 1, parts)
     elif beyond[peak]:
         alive.append(AlivePart(name="buffers of the optimizer", num_bytes=needed))
+    by_part = {part: values[lasts] for part, values in held.items()}
+    for name, size in baseline.items():
+        by_part[PARTS[name]] = by_part.get(PARTS[name], np.zeros(len(lasts))) + size
     return MemoryTrace(
-        times=times[lasts], allocated=beyond[lasts] + sum(baseline.values()), baseline=baseline, at_peak=tuple(alive)
+        times=times[lasts],
+        allocated=beyond[lasts] + sum(baseline.values()),
+        baseline=baseline,
+        at_peak=tuple(alive),
+        by_part={part: values for part, values in by_part.items() if values.any()},
     )
 
 

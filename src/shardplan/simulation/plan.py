@@ -30,7 +30,7 @@ from shardplan.simulation.exchanges import ALONE, Replicas, ReplicaSteps, StateE
 from shardplan.simulation.memory import memory_of
 from shardplan.simulation.pieces import MOST_PASSES, check_passes
 from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, SimulatedStep, simulate
-from shardplan.simulation.timeline import StepTimeline
+from shardplan.simulation.timeline import StepTimeline, stage_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,11 @@ class SimulatedPlan:
     def step(self) -> SimulatedStep:
         """The micro-batches of the step, from the first piece to the last, in the slowest replica."""
         return self.replicas.step
+
+    @property
+    def bubble_rate(self) -> float:
+        """Share of the whole step in which the busiest rank waits."""
+        return self.step.bubble_time / self.step_time
 
     @property
     def once_a_step(self) -> OnceAStep:
@@ -201,14 +206,29 @@ def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
     events = events_of(at)
     return StepTimeline(
         title=_title(simulated.schedule, simulated.step),
-        rank_names=simulated.step.pieces.rank_names,
+        rank_names=stage_names(len(simulated.step.ranks)),
         events=events,
         step_time=simulated.step_time,
         pipeline_time=simulated.step.step_time,
         slowest=at.slowest,
         memory=memory_of(at, events, simulated.priced.memory_parts),
         layer=simulated.priced.layer_operators,
+        subject=_subject(simulated.priced),
+        usable_memory_bytes=float(simulated.priced.question.usable_memory),
     )
+
+
+DEGREES: Final = ("tp", "cp", "pp", "vp", "ep")
+
+
+def _subject(priced: PricedPlan) -> str:
+    """The model, the accelerators and the plan in short."""
+    question, plan, numbers = priced.question, priced.plan, priced.numbers
+    words = [f"{name} {getattr(plan, name)}" for name in DEGREES if getattr(plan, name) > 1]
+    words += [f"dp {int(numbers.dp)}", f"micro-batch {plan.micro_batch_size}", plan.sharding]
+    words += [] if plan.recompute == "none" else [f"recompute {plan.recompute}"]
+    where = f"{question.num_accelerators:,} x {question.cluster.accelerator.full_name}"
+    return f"{question.model.name} on {where}: {', '.join(words)}"
 
 
 def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes) -> StepTimeline:
@@ -216,7 +236,7 @@ def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes
     at = PlacedStep.of(step, times)
     return StepTimeline(
         title=_title(schedule, step),
-        rank_names=step.pieces.rank_names,
+        rank_names=stage_names(len(step.ranks)),
         events=events_of(at),
         step_time=step.step_time,
         pipeline_time=step.step_time,
@@ -227,7 +247,7 @@ def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes
 def _title(schedule: Schedule, step: SimulatedStep) -> str:
     """The schedule and its counts."""
     num_microbatches = int(step.pieces.microbatch.max()) + 1
-    return f"{schedule.title}, {_counted(len(step.ranks), 'rank')}, {_counted(num_microbatches, 'micro-batch')}"
+    return f"{schedule.title}, {_counted(len(step.ranks), 'stage')}, {_counted(num_microbatches, 'micro-batch')}"
 
 
 def _counted(number: int, what: str) -> str:

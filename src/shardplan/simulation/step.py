@@ -119,10 +119,18 @@ class SimulatedStep:
 
     @property
     def bubble_rate(self) -> float:
-        """1 - work / span, for the rank with the longest span."""
-        longest = int(np.argmax(self.spans))
-        span = float(self.spans[longest])
-        return max(1 - float(self._busy[longest]) / span, 0.0) if span else 0.0
+        """Share of the step in which the busiest rank, the slowest stage, waits."""
+        return self.bubble_time / self.step_time if self.step_time else 0.0
+
+    @property
+    def bubble_time(self) -> float:
+        """Time of the step in which even the busiest rank waits. [s]"""
+        return max(self.step_time - float(self._busy.max()), 0.0)
+
+    @property
+    def busiest(self) -> int:
+        """The rank that works longest: the slowest stage."""
+        return int(np.argmax(self._busy))
 
     @cached_property
     def ranks(self) -> tuple[RankActivity, ...]:

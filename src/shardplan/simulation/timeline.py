@@ -132,6 +132,8 @@ class MemoryTrace:
     """What is there all the time, by part: weights, gradients, optimizer states, buffers, framework. [bytes]"""
     at_peak: tuple[AlivePart, ...]
     """What is there when most is allocated; sums to the peak."""
+    by_part: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """The allocated memory at the same times by part of the memory of a stage, as estimates name them. [bytes]"""
 
     @property
     def baseline_bytes(self) -> float:
@@ -166,6 +168,10 @@ class StepTimeline:
     """Of every rank; empty where no plan says how many bytes there are."""
     layer: tuple[LayerOperator, ...] = ()
     """Operators of the most frequent kind of layer, in order; empty where there is no plan."""
+    subject: str = ""
+    """The model, the accelerators and the plan; empty where there is no plan."""
+    usable_memory_bytes: float | None = None
+    """What tensors can fill of an accelerator's memory; None where there is no plan. [bytes]"""
 
     def __post_init__(self) -> None:
         """Refuses memory of some ranks: pages and pictures show that of all or none."""
@@ -189,34 +195,47 @@ class StepTimeline:
 
     @cached_property
     def bubble_rates(self) -> Seconds:
-        """1 - work / time from the first piece to the last, of every rank."""
-        events = self.events
-        work = np.isin(events.kind, PIPELINE_KINDS)
-        ranks, n = events.rank[work], self.num_ranks
-        busy = np.bincount(ranks, events.duration[work], minlength=n)
-        first, last = np.full(n, np.inf), np.full(n, -np.inf)
-        np.minimum.at(first, ranks, events.start[work])
-        np.maximum.at(last, ranks, events.end[work])
-        span = np.where(last > first, last - first, 1.0)
-        return np.maximum(np.where(last > first, 1 - busy / span, 0.0), 0.0)
+        """Share of the step in which every rank waits while the pipeline runs."""
+        work = np.isin(self.events.kind, PIPELINE_KINDS)
+        busy = np.bincount(self.events.rank[work], self.events.duration[work], minlength=self.num_ranks)
+        return np.maximum(self.pipeline_time - busy, 0.0) / (self.step_time or 1.0)
+
+    @property
+    def busiest(self) -> int:
+        """The rank that waits least: the slowest stage."""
+        return int(np.argmin(self.bubble_rates))
 
     def split(self, rank: int) -> dict[str, float]:
-        """Seconds of a rank by kind of event, and its bubble; of the slowest rank they sum to the step time.
+        """Seconds of a rank by kind of event, and its bubble; they sum to the step time.
 
         What travels while a pass runs takes no time of its own: the pass takes longer for what it waits for.
         """
-        return _split(self.events.of_rank(rank), BUBBLE)
+        spent = _split(self.events.of_rank(rank), BUBBLE, self.step_time)
+        bubble = min(float(self.bubble_rates[rank]) * self.step_time, spent[BUBBLE])
+        rest = spent[BUBBLE] - bubble
+        return spent | {BUBBLE: bubble} | ({FOR_THE_LAST: rest} if rest > SAME * self.step_time else {})
 
     @cached_property
     def critical_split(self) -> dict[str, float]:
         """Seconds of the critical path by kind of event; in the rest of it, a rank waits for what is on its way."""
-        return _split(self.events.at(self.events.critical), ON_THE_WAY)
+        events = self.events.at(self.events.critical)
+        return _split(events, ON_THE_WAY, float(events.end.max() - events.start.min()) if len(events) else 0.0)
 
 
-def _split(events: Events, rest: str) -> dict[str, float]:
-    """Seconds of a chain of events by kind, and the ``rest`` of the time from its start to its end."""
+def stage_names(number: int) -> tuple[str, ...]:
+    """What pictures and tables call the ranks of a pipeline: the stages of the plan that they run, from 0."""
+    return tuple(f"stage {stage}" for stage in range(number))
+
+
+FOR_THE_LAST: Final = "waiting for the last stage"
+"""Time in which a rank that has ended waits for the one that ends the step."""
+SAME: Final = 1e-9
+"""Share of a step below which nothing is left."""
+
+
+def _split(events: Events, rest: str, whole: float) -> dict[str, float]:
+    """Seconds of events by kind, and the ``rest`` of the ``whole`` time."""
     own = events.at(~np.isin(events.kind, MEANWHILE))
     seconds = np.bincount(own.kind, own.duration, minlength=len(EVENT_KINDS)).tolist()
     spent = {name: time for name, time in zip(EVENT_KINDS, seconds, strict=True) if time}
-    whole = float(own.end.max() - own.start.min()) if len(own) else 0.0
     return spent | {rest: max(whole - sum(spent.values()), 0.0)}

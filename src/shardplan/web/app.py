@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from shardplan.web.guard import BoundedBodies, NeedsToken, OwnSites, SafeHeaders, UnderPath
 from shardplan.web.json.routes import json_routes
-from shardplan.web.pages import FOLDER, static_path
+from shardplan.web.pages import FOLDERS, static_path
 from shardplan.web.problems import HANDLERS
 from shardplan.web.settings import ServerSettings, usual_workers
 from shardplan.web.workplace import Workplace, warm_up
@@ -33,6 +33,10 @@ def create_app(settings: ServerSettings | None = None) -> Starlette:
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False
+    if not settings.api_only:
+        from shardplan.web.pages import pages
+
+        app.router.default = pages  # last: a path of the API that does not take a method says so
     app.state.settings = settings
     return app
 
@@ -40,11 +44,11 @@ def create_app(settings: ServerSettings | None = None) -> Starlette:
 def _routes(settings: ServerSettings) -> Iterator[BaseRoute]:
     yield from json_routes()
     if not settings.api_only:
-        from shardplan.web.pages import PLOTLY, pages
+        from shardplan.web.pages import PLOTLY
 
-        yield Mount(static_path(), StaticFiles(directory=FOLDER))
+        for start, folder in FOLDERS.items():
+            yield Mount(f"{static_path()}/{start}".rstrip("/"), StaticFiles(directory=folder))
         yield PLOTLY
-        yield Mount("", pages)
 
 
 @asynccontextmanager

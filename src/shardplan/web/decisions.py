@@ -382,8 +382,7 @@ def _limits(question: PageQuestion, values: Values) -> budgets.Limits:
     """What limits the run: the accelerators of the question, or days, money or energy."""
     kind, text = values["budget_limit"], values["budget_value"]
     if kind == "gpus":
-        with about_field("gpus"):
-            return budgets.Limits(num_accelerators=whole(question.gpus, "gpus", most=MOST_ACCELERATORS))
+        return budgets.Limits(num_accelerators=question.put().question.num_given)
     with about_field("budget_value"):
         value = number(text, kind)
     limits: dict[str, Any] = {kind: value}

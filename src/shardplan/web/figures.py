@@ -1,4 +1,4 @@
-"""Figures of one step (memory, operators, roofline, bytes on every tier), and predictions against measured runs."""
+"""Figures of one step (layout, operators, roofline), and predictions against measured runs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
+from shardplan.answers.document import NONE
+from shardplan.answers.layout import counted_elsewhere, first_group, layout_parts, numbering, span
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
+from shardplan.estimation.parts.terms import TERMS
+from shardplan.estimation.ranks import RankLayout
 from shardplan.reports.accuracy.known_runs import KINDS, KnownRun, Quantity
-from shardplan.simulation.timeline import StepTimeline
+from shardplan.web.pages.rendering import markup_of
 from shardplan.web.panels import Figure, log_axis, powers_of_two
 
-TONES: Final = tuple(f"var(--c{number})" for number in (1, 4, 2, 6, 3, 5, 8, 7))
 BOUNDS: Final = {
     "matmul rate": "var(--c1)",
     "memory": "var(--c2)",
     "network": "var(--c4)",
     "launch": "var(--c7)",
 }
-MOST_POINTS: Final = 600
-"""Of a line of memory."""
-MOST_RANKS: Final = 8
 STREAMED: Final = "memory-bound pass"
 ROOM_OF_NAME: Final = 4.0
 """Ratio of intensities within which one name has room."""
@@ -36,48 +34,6 @@ ROOFLINE_MARKS: Final = {
 """Colour and shape of every kind of operator."""
 DECADES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
 RATES: Final = tuple(10.0**power for power in range(9, 17))
-
-
-def memory_figure(timeline: StepTimeline, usable: float) -> Figure:
-    """Memory of the ranks over the step: at most eight of them, evenly chosen."""
-    ranks = np.unique(np.linspace(0, timeline.num_ranks - 1, min(MOST_RANKS, timeline.num_ranks)).round().astype(int))
-    lines = [_memory_line(timeline, int(rank), TONES[place % len(TONES)]) for place, rank in enumerate(ranks)]
-    end = timeline.step_time
-    limit = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "usable",
-        "x": [0, end],
-        "y": [usable / 1e9] * 2,
-        "line": {"color": "var(--bad)", "dash": "dash", "width": 1},
-        "hoverinfo": "skip",
-    }
-    return {
-        "data": [*lines, limit],
-        "layout": {
-            "xaxis": {"title": {"text": "time in the step [s]"}},
-            "yaxis": {"title": {"text": "memory [GB]"}, "rangemode": "tozero"},
-            "hovermode": "x",
-        },
-    }
-
-
-def _memory_line(timeline: StepTimeline, rank: int, tone: str) -> dict[str, Any]:
-    """A line of steps; of more points than can be seen the highest of each piece."""
-    trace = timeline.memory[rank]
-    times, held = trace.times, trace.allocated / 1e9
-    if len(times) > MOST_POINTS:
-        starts = np.linspace(0, len(times), MOST_POINTS, endpoint=False).astype(int)
-        times, held = times[starts], np.maximum.reduceat(held, starts)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": timeline.rank_names[rank],
-        "x": np.round(times, 6).tolist(),
-        "y": np.round(held, 3).tolist(),
-        "line": {"shape": "hv", "width": 1.5, "color": tone},
-        "hovertemplate": "%{y:.1f} GB",
-    }
 
 
 def operators_figure(layer: Sequence[LayerOperator]) -> Figure:
@@ -177,29 +133,40 @@ def _roofline_marks(kind: str, points: Sequence[RooflinePoint], sides: Mapping[s
     }
 
 
-def traffic_figure(communication: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Bytes that one accelerator sends in a step, by dimension, on every tier."""
-    tiers = list(dict.fromkeys(tier for each in communication.values() for tier in each))
-    bars = [
-        {
-            "type": "bar",
-            "name": dimension,
-            "x": tiers,
-            "y": [each.get(tier, 0.0) / 1e9 for tier in tiers],
-            "text": [format_bytes(each.get(tier, 0.0)) for tier in tiers],
-            "textposition": "none",
-            "hovertemplate": "%{x}: %{text}<extra>" + dimension + "</extra>",
-            "marker": {"color": tone},
-        }
-        for (dimension, each), tone in zip(communication.items(), TONES, strict=False)
-    ]
+SAME_AS: Final = {"etp": "tp", "edp": "dp", "dp-cp": "dp"}
+"""Kinds of groups that have the tone of another."""
+
+
+def layout_figure(layout: RankLayout) -> dict[str, Any]:
+    """What the picture of the layout draws, and its texts."""
+    kinds = [(kind, TERMS[f"{SAME_AS.get(kind.name, kind.name)}_communication"].tone) for kind in layout.kinds]
+    node, *_ = layout_parts(layout)
     return {
-        "data": bars,
-        "layout": {
-            "barmode": "stack",
-            "xaxis": {"title": {"text": "tier of the network"}},
-            "yaxis": {"title": {"text": "sent in a step [GB]"}},
+        "numbering": numbering(layout),
+        "tiers": layout.tiers,
+        "notes": counted_elsewhere(layout),
+        "node": markup_of(node.blocks[:1]),
+        "data": {
+            "num_ranks": layout.num_ranks,
+            "levels": [{"name": level.name, "ranks": level.ranks} for level in layout.levels],
+            "kinds": [
+                {"name": kind.name, "tone": f"--c{tone[1:]}", "runs": kind.runs, "is_shown": kind.name not in SAME_AS}
+                for kind, tone in kinds
+            ],
         },
+        "kinds": [
+            {
+                "name": kind.name,
+                "title": kind.title,
+                "tone": tone,
+                "size": f"{kind.size:,}",
+                "count": f"{layout.num_ranks // kind.size:,}",
+                "first": first_group(layout, kind),
+                "span": span(layout, kind),
+                "cells": [format_bytes(kind.sent[tier]) if kind.sent.get(tier) else NONE for tier in layout.tiers],
+            }
+            for kind, tone in kinds
+        ],
     }
 
 

@@ -14,7 +14,7 @@ from shardplan.base.fields import dataclass
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import MEMORY, TERMS
-from shardplan.plotting.chart import GREY, PALETTE, SECOND_PALETTE, Axis, Chart, Panel, Series
+from shardplan.plotting.chart import GREY, IDLE, PALETTE, SECOND_PALETTE, Axis, Chart, Panel, Series
 from shardplan.plotting.page import axis_settings, contour_of, trace_of, values_along
 from shardplan.reports.breakdown import MemoryBar, Share, memory_bar, memory_use, step_split
 from shardplan.reports.texts.answer import percent
@@ -48,7 +48,7 @@ def powers_of_two(low: float, high: float) -> dict[str, Any]:
 
 COLOURS: Final = dict(
     zip(
-        (*PALETTE, *SECOND_PALETTE, GREY),
+        (*PALETTE, *SECOND_PALETTE, GREY, IDLE),
         (
             "--c1",
             "--c4",
@@ -64,6 +64,7 @@ COLOURS: Final = dict(
             "--c4",
             "--c3",
             "--c7",
+            "--line",
         ),
         strict=True,
     )

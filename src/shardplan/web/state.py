@@ -19,7 +19,6 @@ from starlette.requests import Request
 from shardplan.ask.forms import LISTED, MOST_TYPED, Replaced
 from shardplan.base.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
 from shardplan.base.fields import dataclass, described
-from shardplan.base.files import looks_like_path
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -32,9 +31,9 @@ from shardplan.inputs.readers.catalog import (
     list_models,
     load_model,
 )
-from shardplan.inputs.readers.names import names_meant
+from shardplan.inputs.readers.names import names_meant, relative_meant
 from shardplan.inputs.readers.overrides import override
-from shardplan.inputs.readers.typed import values_of, whole
+from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.words import field_meant
 from shardplan.physics.frameworks.stack import list_stacks
 from shardplan.physics.frameworks.usual_stack import ANY, USUAL
@@ -118,7 +117,11 @@ class FieldError(InputError):
         """``name``: of the field; ``error``: what is wrong with it."""
         super().__init__(in_words(error.message), rule=in_words(error.rule), hint=in_words(error.hint))
         self.field = name
+        self.offered = error.hint
+        """The hint with flags of the command line, from which a page makes changes."""
         self.is_refusal = isinstance(error, NotRunnableError)
+        self.settings: tuple[tuple[str, str], ...] | None = None
+        """What mends it, as texts and settings of fields, where these are not those of the Plan page."""
         self.shows_rule = False
         """Whether the rule says more than the message."""
 
@@ -210,7 +213,8 @@ class PageQuestion:
 
         own = self.uploaded.clusters.get(self.cluster)
         with about_field("cluster"):
-            found = own or (cluster_of(named("cluster", self.cluster)) if self.cluster else None)
+            is_named = self.cluster or not self.accelerator
+            known = own or (cluster_of(named("cluster", self.cluster)) if is_named else None)
         with about_field("accelerator"):
             if own and self.accelerator:
                 raise InputError(
@@ -218,8 +222,7 @@ class PageQuestion:
                     rule="another accelerator is put into a built-in cluster",
                     hint="leave the accelerator empty, or choose a built-in cluster",
                 )
-            if self.accelerator or found is None:
-                found = self._of_accelerator(found)
+            found = self._of_accelerator(known) if known is None or self.accelerator else known
         for name, text in self.sets.items():
             with about_field(SET + name):
                 values: Any = values_of(Replaced, {name: text})
@@ -242,6 +245,8 @@ class PageQuestion:
     def model_asked(self) -> ModelConfig | str:
         """The uploaded model where it is the one that is named, or the name of a built-in one. Raises FieldError."""
         own = self.uploaded.models.get(self.model)
+        if own is None and self.model == CONFIG and not self.config:
+            raise FieldError(_not_a_model("is empty"), "config")
         with about_field("model"):
             return own or named("model", self.model)
 
@@ -258,13 +263,15 @@ class PageQuestion:
 
     def put(self) -> PutQuestion:
         """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
-        from shardplan.ask.questions import ask
+        from shardplan.ask.questions import ask, size_of
 
         record = self.record()
         with about_field("gpus"):
-            count = whole(self.gpus, "--gpus", most=MOST_ACCELERATORS)
+            if not self.gpus:
+                raise InputError("no number of accelerators is given", rule="a question gives it", hint="give 512, say")
+            count = size_of(self.gpus, record["cluster"])
         try:
-            return ask({**record, "num_accelerators": count})
+            return ask({**record, "num_accelerators": count}, reads_files=False)
         except ShardplanError as error:
             raise FieldError(error, blamed(error, (*self.job, "gpus", "model"))) from None
 
@@ -326,7 +333,7 @@ async def given_in(request: Request) -> list[tuple[str, str]]:
 
 async def question_of(request: Request) -> PageQuestion:
     """The question of a page."""
-    return PageQuestion.of((name, value) for name, value in await given_in(request) if value)
+    return PageQuestion.of(await given_in(request))
 
 
 @cache
@@ -344,12 +351,16 @@ def names_of(what: str) -> tuple[str, ...]:
 def named(what: str, text: str) -> str:
     """The name that is meant. Raises ``InputError`` for one that nothing shipped has: a path is none."""
     known = names_of(what)
+    if not text:
+        rule = f"a question names its {what}"
+        raise InputError(f"no {what} is named", rule=rule, hint=f"choose one of the {len(known)} in the list")
     lower = text.lower()
     if lower in known:
         return lower
-    meant = names_meant(what, text) if what != "stack" and not looks_like_path(text) else ()
-    if len(meant) == 1:
-        return meant[0]
+    meant = names_meant(what, text) if what != "stack" else ()
+    relative = relative_meant(text) if what == "model" and not meant else None
+    if relative is not None or len(meant) == 1:
+        return meant[0] if relative is None else relative.name
     near = ", ".join(meant[:5])
     hint = f"one of {near}" if near else f"choose one of the {len(known)} in the list"
     raise UnknownNameError("framework" if what == "stack" else what, text[:100], known, hint=hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -12,31 +12,41 @@ from urllib.parse import urlencode
 
 from shardplan.answers.document import Column, plain_text
 from shardplan.answers.plans import doubt_lines
+from shardplan.answers.stages import stages_parts
 from shardplan.ask.forms import LISTED
 from shardplan.base.errors import ShardplanError
 from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.estimation.question import Question
+from shardplan.inputs.defaults import precisions_of
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
-from shardplan.reports.explanation import Difference
+from shardplan.render.html import part_html
+from shardplan.reports.explanation import Difference, Explanation
 from shardplan.reports.forms import framework_options
-from shardplan.reports.recommendation import listed_plans, lost_text, num_that_fit
+from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
     how_near,
-    narrowed_text,
     percent,
     question_parts,
     question_title,
     run_text,
     signed_time,
-    step_band,
     token_rates,
 )
-from shardplan.reports.texts.plan import field_text, plan_flags, plan_words, short_recompute, short_sharding
+from shardplan.reports.texts.plan import (
+    field_text,
+    other_fields,
+    plan_flags,
+    plan_words,
+    recompute_text,
+    short_recompute,
+    short_sharding,
+)
+from shardplan.reports.truth import WORDS, Truth
 from shardplan.web.answered import PageAnswer
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import JOB, LOCK, PageQuestion, plan_code, switched
@@ -88,11 +98,15 @@ class Chip(NamedTuple):
     name: str
     label: str
     value: str
+    """That a click locks."""
+    text: str
+    """That is shown: with the number of layers that are recomputed."""
     is_locked: bool
 
 
-def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> dict[str, Any]:
-    """Everything that the first panel shows of ``estimate``."""
+def verdict(question: PageQuestion, found: PageAnswer, truth: Truth) -> dict[str, Any]:
+    """Everything that the first panel shows of an estimate, whose line on how sure it is is ``truth``."""
+    estimate = truth.estimate
     asked = found.put.question
     total, each = token_rates(asked, estimate)
     options = framework_options(asked, estimate)
@@ -101,8 +115,8 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "parts": question_parts(asked),
         "notes": asked.model.notes,
         **shown_plan(estimate),
-        "band": step_band(estimate),
-        "narrowed": narrowed_text(estimate),
+        "truth": truth_shown(truth),
+        "stages": "".join(map(part_html, stages_parts(truth))),
         "band_ends": _band_ends(estimate),
         "has_hfu": estimate.hfu > estimate.mfu * 1.0005,
         "tokens": total,
@@ -119,6 +133,11 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         ],
         "defaults": defaults(asked),
     }
+
+
+def truth_shown(truth: Truth) -> dict[str, Any]:
+    """The line on how sure a step time is, and whether it is amber."""
+    return {"word": WORDS[truth.sureness], "text": truth.text, "is_doubted": truth.sureness != "sure"}
 
 
 def _band_ends(estimate: Estimate) -> tuple[float, float]:
@@ -152,25 +171,28 @@ def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
 
 
 def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
-    """The fields of the plan that people speak of; data parallelism follows from the others."""
+    """The whole plan but for data parallelism, which follows: degrees, and every field that is not as usual."""
     words = []
-    for name in CHIPS:
+    others = [name for name in other_fields(estimate.plan) if name != "recompute_num_layers"]
+    for name in (*CHIPS, *others):
         value = getattr(estimate.plan, name)
-        if value != 1 or name in ("tp", "pp", "micro_batch_size"):
-            label = {"micro_batch_size": "micro-batch", "sharding": "", "recompute": "recompute"}.get(name, name)
+        if value is True or value != 1 or name in ("tp", "pp", "micro_batch_size"):
             text = field_text(value)
-            words.append(Chip(LOCK + name, label, text, question.locks.get(name) == text))
+            label = {"micro_batch_size": "micro-batch", "sharding": ""}.get(name, name.replace("_", " "))
+            shown = recompute_text(estimate) if name == "recompute" else text
+            words.append(Chip(LOCK + name, label, text, shown, question.locks.get(name) == text))
     return words
 
 
-def defaults(asked: Question) -> dict[str, str]:
-    """What fields that were left empty were answered with, to be shown in them."""
+def defaults(asked: Question) -> dict[str, Any]:
+    """What fields that were left empty were answered with, to be shown in them, and the precisions to choose from."""
     job = asked.job
     return {
         "sequence_length": f"{job.sequence_length:,}",
         "global_batch_size": f"{job.global_batch_size:,}",
         "precision": job.precision,
         "tokens": "none" if job.tokens is None else format_count(job.tokens),
+        "precisions": precisions_of(asked.cluster.accelerator),
     }
 
 
@@ -207,6 +229,39 @@ def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:
         field, _, wanted = value.partition("=")
         return question.with_values(locks={**question.locks, field: wanted})
     return question
+
+
+MOST_MOVES: Final = 3
+ALIKE_BYTES: Final = 5e6
+"""Bytes of memory that read the same."""
+
+
+def nearest_moves(reasons: Explanation) -> list[dict[str, str]]:
+    """The changes of single fields that would save most time, or cost least, each with the plan that it comes to."""
+    found: dict[str, tuple[str, Difference]] = {}
+    for each in reasons.alternatives:
+        known = [one for one in (each.alone, each.best) if one is not None]
+        if known:
+            move = min(known, key=lambda one: (one.missing_bytes > 0, one.time_lost))
+            found.setdefault(plan_code(move.estimate.plan), (each.name, move))
+    ranked = sorted(found.items(), key=lambda item: (item[1][1].missing_bytes > 0, item[1][1].time_lost))
+    return [
+        {
+            "code": code,
+            "name": name.replace("->", "\u2192"),
+            "time": signed_time(move.time_lost).replace("-", "\u2212"),
+            "memory": _memory_of_move(move),
+        }
+        for code, (name, move) in ranked[:MOST_MOVES]
+    ]
+
+
+def _memory_of_move(move: Difference) -> str:
+    if move.missing_bytes:
+        return f"but needs {format_bytes(move.missing_bytes)} more than there is"
+    more = move.memory_added
+    text = "" if abs(more) < ALIKE_BYTES else f"{'needs' if more > 0 else 'frees'} {format_bytes(abs(more))}"
+    return text if move.estimate.has_headroom else f"{text}{' and' if text else ''} may not fit"
 
 
 MOST_TERMS = 4
@@ -248,7 +303,7 @@ def _memory_sentences(other: Difference) -> list[str]:
     if other.missing_bytes:
         return [f"It does not fit: it needs {format_bytes(other.missing_bytes)} more than an accelerator has."]
     more = other.memory_added
-    if abs(more) < 5e6:  # bytes that read the same
+    if abs(more) < ALIKE_BYTES:
         return []
     return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
 
@@ -271,25 +326,27 @@ def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> li
 ABOUT: Final = {
     "step": "predicted time of one optimizer step",
     "memory": "peak of the fullest stage",
-    "lost": "time lost against the fastest",
+    "against": "step time against that of the plan to take",
     "mb": "micro-batch size",
 }
 """What a pointer that rests on the title of a column shows."""
 
 
-def plan_table(result: SearchResult) -> dict[str, Any]:
-    """Columns and rows: the plans of a search, best first, the recommended one among them.
+def plan_table(result: SearchResult, found: Sequence[Estimate] | None = None) -> dict[str, Any]:
+    """Columns and rows: the plans of a search, the recommended one among them, or those ``found``.
 
     Step, degrees and memory come first: a narrow screen shows no more of a row.
     """
     assert result.ties is not None
-    ties, least, shown = result.ties, result.ties.time_of(result.estimates[0]), listed_plans(result)
+    ties, taken, shown = result.ties, result.ties.time_of(result.ties.recommended), listed_plans(result)
+    plans = shown.estimates if found is None else found
+    degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in (*shown.estimates, *plans))]
     columns = [
         Column("", "step", ties.time_of, format_time),
-        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in shown.degrees),
+        *(Column("", name.replace("_", " "), attrgetter(f"plan.{name}")) for name in degrees),
         Column("", "dp", attrgetter("dp")),
         Column("", "memory", attrgetter("peak_memory_bytes"), format_bytes),
-        Column("", "lost", lambda each: ties.time_of(each) - least, lambda lost: lost_text(lost, least)),
+        Column("", "against", lambda each: ties.time_of(each) - taken, lambda more: against_text(more, taken)),
         Column("", "MFU", attrgetter("mfu"), percent),
         Column("", "mb", attrgetter("plan.micro_batch_size")),
         Column("", "sharding", lambda each: short_sharding(each.plan), is_text=True),
@@ -305,7 +362,7 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
             "is_recommended": each.plan == ties.recommended.plan,
             "is_tie": each.plan in ties.robustness,
         }
-        for each in shown.estimates
+        for each in plans
     ]
     numbers = {"feasible": num_that_fit(result), "factor": ties.factor - 1}
     return {"columns": columns, "about": ABOUT, "rows": rows, **numbers}

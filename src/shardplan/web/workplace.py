@@ -364,9 +364,10 @@ def _fetch(has_pages: bool) -> None:  # noqa: FBT001  # an argument of a thread
 def _first_page() -> None:
     from shardplan.web.pages.form import form_context
     from shardplan.web.pages.rendering import templates
+    from shardplan.web.state import PageQuestion
 
     templates().get_template("plan.html")
-    form_context()
+    form_context(PageQuestion())
 
 
 def _other_pages() -> None:

@@ -391,7 +391,12 @@ def test_examples_of_the_help_run_on_a_fresh_clone(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["published", "--help"], ["published", "subramanian2024", "--help"], ["study", "--help"], ["methods", "-h"]],
+    [
+        ["published", "--help"],
+        ["published", "subramanian2024", "--help"],
+        ["published", "study", "--help"],
+        ["published", "methods", "-h"],
+    ],
 )
 def test_help_loads_nothing_that_is_slow(arguments: list[str]) -> None:
     program = (

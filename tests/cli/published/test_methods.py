@@ -16,30 +16,30 @@ QUESTION = ("llama-2-70b", "--cluster", "dgx-h100", "--gpus", 64)
 
 
 def test_ours_and_the_four_say_what_they_count_and_leave_out() -> None:
-    methods = answer("methods")["methods"]
+    methods = answer("published", "methods")["methods"]
     assert [method["name"] for method in methods] == ["shardplan", *BUILT_IN]
     for method in methods:
         assert all(method[name] for name in ("title", "source", "counts", "leaves_out"))
-    text = unwrapped(run("methods").stdout)
+    text = unwrapped(run("published", "methods").stdout)
     for name in ("shardplan", *BUILT_IN, "2410.00273", "2411.01137", "leaves out"):
         assert name in text
 
 
 @pytest.mark.parametrize("name", ["shardplan", *BUILT_IN])
 def test_one_method_shows_all_of_itself(name: str) -> None:
-    (record,) = answer("methods", name)["methods"]
-    text = unwrapped(run("methods", name, columns=120).stdout)
+    (record,) = answer("published", "methods", name)["methods"]
+    text = unwrapped(run("published", "methods", name, columns=120).stdout)
     for entry in (*record["counts"], *record["leaves_out"], record["source"]):
         assert entry in text
 
 
 @pytest.mark.usefixtures("other_packages")
 def test_methods_of_other_packages_stand_in_the_same_list() -> None:
-    methods = {method["name"]: method for method in answer("methods")["methods"]}
+    methods = {method["name"]: method for method in answer("published", "methods")["methods"]}
     assert methods["mine"]["counts"] == ["time"]
     assert "No module named 'no_such_package'" in methods["gone"]["fault"]
-    assert "No module named" in unwrapped(run("methods").stdout)
-    assert "cannot be used" in refused("methods", "gone")
+    assert "No module named" in unwrapped(run("published", "methods").stdout)
+    assert "cannot be used" in refused("published", "methods", "gone")
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -151,7 +151,11 @@ def test_a_method_of_another_package_answers_the_same_question() -> None:
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize(
     "arguments",
-    [("methods",), ("methods", "calculator"), *(("plan", *QUESTION, "--method", name) for name in BUILT_IN)],
+    [
+        ("published", "methods"),
+        ("published", "methods", "calculator"),
+        *(("plan", *QUESTION, "--method", name) for name in BUILT_IN),
+    ],
     ids=lambda arguments: f"{arguments[0]} {arguments[-1]}",
 )
 def test_no_line_is_wider_than_the_terminal(arguments: tuple[object, ...], columns: int) -> None:

@@ -22,7 +22,7 @@ from shardplan.cli.published.study import ALL
 from shardplan.methods.subramanian2024.inputs import Corrections
 
 NAME = "subramanian2024"
-STUDY = ("study", NAME)
+STUDY = ("published", "study", NAME)
 
 
 @cache
@@ -117,8 +117,8 @@ def test_corrections_are_those_that_are_named() -> None:
     corrected = answer(*STUDY, "--corrected")
     assert corrected["corrected"] == ["Q1", "Q2", "Q3", "Q5", "Q11"]
     assert any((row["model"], row["strategy"]) == ("vit_era5", "1d") for row in corrected["best"])
-    assert "corrected: Q11" in unwrapped(run("study", "--corrected", "q11", NAME).stdout)
-    assert "corrected: Q1, Q2, Q3, Q5, Q11" in unwrapped(run("study", "--corrected", NAME).stdout)
+    assert "corrected: Q11" in unwrapped(run("published", "study", "--corrected", "q11", NAME).stdout)
+    assert "corrected: Q1, Q2, Q3, Q5, Q11" in unwrapped(run("published", "study", "--corrected", NAME).stdout)
 
 
 @pytest.mark.usefixtures("_studied")
@@ -139,8 +139,8 @@ def test_figures_become_pages_pictures_and_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("study",), "NAME"),
-        (("study", "subramanian"), "did you mean subramanian2024?"),
+        (("published", "study"), "NAME"),
+        (("published", "study", "subramanian"), "did you mean subramanian2024?"),
         ((*STUDY, "--figure", "F9"), "unknown figure 'F9'"),
         ((*STUDY, "--figure", ""), "unknown figure ''"),
         ((*STUDY, "--workers", "0"), "--workers is"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.calibrate.rows import asked
 
+from shardplan.ask.names import model_of
 from shardplan.base.errors import InputError
 from shardplan.base.files import DATA
 from shardplan.inputs.readers.catalog import load_model
@@ -95,6 +97,66 @@ def test_names_of_the_hub_in_any_case(name: str) -> None:
 def test_a_measured_run_names_a_repository_of_the_cache(cache: Path, tmp_path: Path) -> None:
     _fetched(cache, "acme/tiny", NEW, layers=20)
     assert asked(tmp_path, model="acme/tiny").question.model.num_hidden_layers == 20
+
+
+HUB = """
+import json, os, pathlib, time
+
+def hf_hub_download(repository, name, etag_timeout):
+    if repository == "acme/gated":
+        raise OSError("403: access to acme/gated is restricted")
+    if repository == "acme/slow":
+        time.sleep(60)
+    cache = pathlib.Path(os.environ["HF_HOME"], "hub")
+    folder = cache / ("models--" + repository.replace("/", "--")) / "snapshots" / ("1" * 32)
+    folder.mkdir(parents=True)
+    (folder / name).write_text(pathlib.Path(os.environ["CONFIG"]).read_text())
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ``huggingface_hub`` that has every repository but a gated one and a slow one."""
+    (tmp_path / "site" / "huggingface_hub").mkdir(parents=True)
+    (tmp_path / "site" / "huggingface_hub" / "__init__.py").write_text(HUB)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setenv("CONFIG", str(CONFIG))
+    monkeypatch.delitem(sys.modules, "huggingface_hub", raising=False)
+    monkeypatch.setattr("shardplan.inputs.readers.hub.MOST_TIME", 0.2)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_repository_of_the_hub_is_fetched_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    model = model_of("acme/new-1b")
+    assert (model.name, model.num_hidden_layers) == ("new-1b", 16)
+    assert "Fetching config.json of acme/new-1b" in capsys.readouterr().err
+    assert "revision 111111111111" in model.notes[0]
+    assert model_of("acme/new-1b") == model
+    assert capsys.readouterr().err == ""  # it is in the cache now
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("name", "why"), [("acme/gated", "access to acme/gated is restricted"), ("acme/slow", "nothing")]
+)
+def test_what_cannot_be_fetched_is_refused_with_the_reason(name: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as refused:
+        model_of(name)
+    assert f"`hf download {name} config.json`" in refused.value.hint
+
+
+@pytest.mark.usefixtures("hub")
+def test_whoever_may_not_read_files_fetches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="unknown model"):
+        model_of("acme/new-1b", reads_files=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_the_library_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardplan.inputs.readers.hub.find_spec", lambda _: None)
+    with pytest.raises(InputError, match="huggingface_hub is not installed") as refused:
+        model_of("acme/new-1b")
+    assert "`hf download acme/new-1b config.json`" in refused.value.hint
 
 
 def test_a_folder_needs_no_slash(tmp_path: Path) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 
 import pytest
 
 from shardplan.base.errors import InputError
 from shardplan.base.files import DATA
-from shardplan.inputs.readers.catalog import list_accelerators, list_models, load_accelerator, load_model
+from shardplan.inputs.readers.catalog import (
+    list_accelerators,
+    list_clusters,
+    list_models,
+    load_accelerator,
+    load_cluster,
+    load_model,
+)
 from shardplan.inputs.readers.names import model_sources, name_meant, relatives, taken_as
 
 ACCELERATORS = [
@@ -82,12 +90,35 @@ def test_every_name_on_the_hub_is_its_model() -> None:
     assert {hf_id: name_meant("model", hf_id) for hf_id in hub if hf_id != hub[hf_id]} == hub
 
 
-def test_the_table_of_names_leads_to_accelerators() -> None:
-    with (DATA / "accelerators" / "names.csv").open(encoding="utf-8", newline="") as file:
+@pytest.mark.parametrize(("what", "listed"), [("accelerator", list_accelerators), ("cluster", list_clusters)])
+def test_the_tables_of_names_lead_to_what_is_shipped(what: str, listed: Callable[[], list[str]]) -> None:
+    with (DATA / f"{what}s" / "names.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["name"] for row in rows} <= {*list_accelerators()}
-    assert [name_meant("accelerator", row["written"]) for row in rows] == [row["name"] for row in rows]
+    assert {row["name"] for row in rows} <= {*listed()}
+    assert [name_meant(what, row["written"]) for row in rows] == [row["name"] for row in rows]
     assert all(row["source"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator"),
+    [
+        ("p5.48xlarge", "h100-sxm-80gb"), ("ml.p4d.24xlarge", "a100-sxm-40gb"), ("a3-megagpu-8g", "h100-sxm-80gb"),
+        ("Standard_ND96isr_H100_v5", "h100-sxm-80gb"), ("nd96amsr_a100_v4", "a100-sxm-80gb"), ("A100", "a100-sxm-80gb"),
+    ],
+)  # fmt: skip
+def test_clusters_by_the_names_of_clouds(name: str, accelerator: str) -> None:
+    """Accelerators of instance types as AWS, Azure and Google Cloud document them."""
+    cluster = load_cluster(name)
+    assert (cluster.accelerator.name, cluster.accelerators_per_node) == (accelerator, 8)
+    assert f"cluster {name} is taken as {cluster.name}" in cluster.assumptions
+
+
+@pytest.mark.parametrize(
+    "path", ["./models/llama-3.1-8b", "/models/llama-3.1-8b", "a/b/llama-3.1-8b", "~/llama-3.1-8b"]
+)
+def test_a_path_of_nothing_is_no_name(path: str) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        load_model(path)
 
 
 @pytest.mark.parametrize("name", sorted(relatives()))

@@ -10,7 +10,7 @@ import pytest
 
 from shardplan.base.errors import InputError
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster
-from shardplan.inputs.readers.overrides import GIVEN_BY_USER, Overrides
+from shardplan.inputs.readers.overrides import GIVEN_BY_USER, Overrides, doubts_of
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
@@ -22,6 +22,24 @@ def test_bandwidth_between_nodes(text: str | float) -> None:
     assert [tier.bandwidth for tier in cluster.tiers] == [450e9, 25e9]
     assert cluster.sources["tiers.cluster.bandwidth"] == GIVEN_BY_USER
     assert "bandwidth of tier 'cluster': 25.0 GB/s, given by the user, in place of 50.0 GB/s" in cluster.assumptions
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "meant"),
+    [
+        ("inter_node_bandwidth", "400", "write 400Gb/s"), ("inter_node_bandwidth", "400GB/s", None),
+        ("inter_node_bandwidth", "100", None), ("intra_node_bandwidth", "900", None),
+        ("memory_bandwidth", "3.35", "write 3.35TB/s"), ("memory_bandwidth", "4800", None),
+    ],
+)  # fmt: skip
+def test_a_bandwidth_without_a_unit_is_questioned_where_another_unit_is_nearer(
+    name: str, text: str, meant: str | None
+) -> None:
+    """A port of a DGX H100 has 400 Gb/s, its memory 3.35 TB/s; 900 GB/s of NVLink may be meant, as twice 450."""
+    given: Any = {name: text}
+    doubts = doubts_of(load_cluster("dgx-h100", **given))
+    assert len(doubts) == (meant is not None)
+    assert meant is None or meant in doubts[0]
 
 
 def test_tiers_further_out_follow() -> None:

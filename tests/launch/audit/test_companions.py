@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.launch.audit.audits import audited
 
-import shardplan
 from shardplan.base.errors import InputError
 from shardplan.cli.main import main
 
@@ -47,7 +47,7 @@ def placed(folder: Path, **files: str) -> Path:
 
 
 def read(*files: Path, **asked: Any) -> dict[str, object]:
-    reading = shardplan.audit(*files, **asked).reading
+    reading = audited(*files, **asked).reading
     return {key: fact.value for key, fact in reading.facts.items()}
 
 
@@ -81,13 +81,13 @@ def test_no_file_outside_the_root_is_read(tmp_path: Path) -> None:
 
 def test_an_estimate_of_a_usual_fine_tuning_needs_the_cluster_alone(tmp_path: Path) -> None:
     repo = placed(tmp_path, train_sh=SCRIPT, configs__zero3_json=ZERO3)
-    found = shardplan.audit(repo / "train.sh", cluster="dgx-h100")
+    found = audited(repo / "train.sh", cluster="dgx-h100")
     assert found.put.missing == {}
     assert found.estimate is not None
     assert found.reading.value("num_accelerators") == 8
     assert found.reading.value("global_batch_size") == 64
     assert any("--gpus N for another number" in note for note in found.reading.notes)
-    assert shardplan.audit(repo / "train.sh", cluster="dgx-h100", num_accelerators=16).reading.value("dp") == 16
+    assert audited(repo / "train.sh", cluster="dgx-h100", num_accelerators=16).reading.value("dp") == 16
 
 
 def test_a_configuration_that_is_given_too_holds(tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_the_model_is_that_of_a_config_json(tmp_path: Path) -> None:
     repo = placed(
         tmp_path, train_sh=script, configs__zero3_json=ZERO3, ckpt__my__config_json="{}", x__config_json=config
     )
-    found = shardplan.audit(repo / "train.sh", repo / "x" / "config.json")
+    found = audited(repo / "train.sh", repo / "x" / "config.json")
     assert found.put.model is not None
     assert found.put.model.num_parameters == 4_022_468_096
     placed(repo, **{"ckpt__my-model__config_json": config})
-    own = shardplan.audit(repo / "train.sh")
+    own = audited(repo / "train.sh")
     assert own.put.model is not None
     assert own.put.model.num_hidden_layers == 36
 
@@ -141,7 +141,7 @@ def test_wrong_companions_are_refused(
     (repo / "recipe.py").write_text("def pretrain():\n    return dict(a=1)\n")
     asked = {key: str(repo / value) if key == "root" else value for key, value in asked.items()}
     with pytest.raises(InputError) as error:
-        shardplan.audit(*(repo / each for each in files), **asked)  # type: ignore[arg-type]  # texts by name
+        audited(*(repo / each for each in files), **asked)
     text = f"{error.value} {error.value.rule} {error.value.hint}"
     assert all(each in text for each in said), text
     assert error.value.rule

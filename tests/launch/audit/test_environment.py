@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-import shardplan
+from tests.launch.audit.audits import audited
 
 LINE = """torchrun --nnodes $NODES --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
   --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --bf16
@@ -16,7 +15,7 @@ LINE = """torchrun --nnodes $NODES --nproc_per_node 8 pretrain_gpt.py --num-laye
 def notices(folder: Path, head: str, env: dict[str, str]) -> list[str]:
     script = folder / "launch.sh"
     script.write_text(f"{head}\n{LINE}", encoding="utf-8")
-    found = shardplan.audit(script, env=env)
+    found = audited(script, env=env)
     return [f"{each.values}; {each.knob}" for each in found.violations if each.rule.startswith("variables")]
 
 
@@ -42,5 +41,5 @@ def test_the_variable_that_is_read_is_named(tmp_path: Path) -> None:
 def test_a_configuration_reads_its_own(tmp_path: Path) -> None:
     config = tmp_path / "ds_config.json"
     config.write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}', encoding="utf-8")
-    found = shardplan.audit(config, env={"NODES": "2"})
+    found = audited(config, env={"NODES": "2"})
     assert any("does not read NODES" in each.values for each in found.violations)

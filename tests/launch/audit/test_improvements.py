@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.launch.audit.audits import audited
 from tests.launch.scripts import ask
 
-import shardplan
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.launch.audit.improve import Improvement
@@ -29,7 +29,7 @@ SCRIPT = """
 
 def proposed(folder: Path, more: str = "") -> tuple[Improvement, ...]:
     question = ask(folder, "launch.sh", SCRIPT.format(more=more))
-    return shardplan.audit(question.path, cluster="dgx-h100").improvements
+    return audited(question.path, cluster="dgx-h100").improvements
 
 
 def test_options_of_the_file_are_taken_out_as_it_has_them(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ model:
 
 def test_files_of_other_names_than_the_record_are_changed_by_their_own(tmp_path: Path) -> None:
     question = ask(tmp_path, "model.yaml", NEMO_1)
-    found = shardplan.audit(question.path, cluster="dgx-h100")
+    found = audited(question.path, cluster="dgx-h100")
     assert found.reading.version.startswith("1.x")
     words = {each for one in found.improvements for each in (*one.removed, *one.added)}
     assert any(each.startswith("model.tensor_model_parallel_size: ") for each in words)
@@ -102,7 +102,7 @@ def test_a_default_that_the_file_may_contradict_is_not_changed(tmp_path: Path) -
 def test_what_is_given_stays(tmp_path: Path) -> None:
     question = ask(tmp_path, "launch.sh", SCRIPT.format(more=""))
     assert any("recompute" in each.change for each in proposed(tmp_path))
-    found = shardplan.audit(question.path, cluster="dgx-h100", given={"recompute": "selective"})
+    found = audited(question.path, cluster="dgx-h100", given={"recompute": "selective"})
     assert found.improvements
     assert not any("recompute" in each.change for each in found.improvements)
 
@@ -127,7 +127,7 @@ def test_an_option_of_the_line_goes_where_it_stands(tmp_path: Path) -> None:
     """
     path = ask(tmp_path, "run.sh", line).path
     keeps = ((), ("recompute", "micro_batch_size"))
-    found = [each for keep in keeps for each in shardplan.audit(path, cluster="dgx-b200", keep=keep).improvements]
+    found = [each for keep in keeps for each in audited(path, cluster="dgx-b200", keep=keep).improvements]
     for each in found:
         batch = [text for text in each.added if "gradient_accumulation_steps" in text]
         assert bool(batch) == ("micro_batch_size" in each.change)

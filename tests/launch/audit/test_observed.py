@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -82,6 +83,21 @@ def test_the_cause_that_was_put_in_is_found_first(
     found = explain(question, PLAN, now, parse_observed(f"step {slow.step_time:.6f}s"))
     assert word in found.causes[0].cause
     assert found.causes[0].explains == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("ratio", [0.8, 1.05, 1.2, 1.7, 3.0])
+def test_the_best_explanation_is_first_and_none_explains_more_than_all(
+    question: Question, now: Estimate, ratio: float
+) -> None:
+    """A cause that would cost twice what was lost explains half of it; one that would cost many times is not listed."""
+    found = explain(question, PLAN, now, parse_observed(f"step {ratio * now.step_time:.6f}s"))
+    shares = [each.explains for each in found.causes]
+    assert shares == sorted(shares, reverse=True)
+    assert all(0 <= share <= 1 for share in shares)
+    for each in found.causes:
+        if each.step_time is not None and each.bridges > 0:
+            effect = math.log(each.step_time / now.step_time) / math.log(ratio)
+            assert each.explains == pytest.approx(min(effect, 1 / effect), rel=1e-4)
 
 
 def test_the_sparse_peak_explains_half_the_mfu(question: Question, now: Estimate) -> None:

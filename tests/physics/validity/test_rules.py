@@ -16,7 +16,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Degrees, Setting, num_microbatches
 from shardplan.physics.schedules.registry import SCHEDULES
-from shardplan.physics.validity import RULES, broken_rule, check_plan
+from shardplan.physics.validity import RULES, broken_rule, check_plans
 
 MIXTRAL = mixtral()
 DEEPSEEK = deepseek_v3()
@@ -190,7 +190,7 @@ BREACHES = [
 def test_every_rule_refuses_with_the_values_and_the_knob(breach: Breach) -> None:
     s = breach.setting
     with pytest.raises(PlanError) as refusal:
-        check_plan(breach.plan, s.model, s.cluster, s.num_accelerators, s.job)
+        check_plans((breach.plan,), s)
     assert refusal.value.rule == breach.rule
     for value in breach.values:
         assert value in refusal.value.message
@@ -345,7 +345,7 @@ def test_valid_plans_keep_every_rule(case: Case) -> None:
     question = case.question
     s = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
     assert all(bool(np.all(rule.holds(s, Degrees.of(case.plan)))) for rule in RULES)
-    check_plan(case.plan, s.model, s.cluster, s.num_accelerators, s.job)
+    check_plans((case.plan,), s)
 
 
 @given(

@@ -44,6 +44,7 @@ def with_memory(timeline: StepTimeline) -> StepTimeline:
             AlivePart(name="weights", num_bytes=5e9),
             AlivePart(name=HOSTILE, num_bytes=3e9, microbatches=(0, 1, 2)),
         ),
+        by_part={"weights": np.full(5, 5e9), "activations": np.array([0.0, 1e9, 2e9, 3e9, 3e9])},
     )
     layer = (LayerOperator(name=HOSTILE, direction="forward", time=2e-3, exposed_time=1e-3, bound="memory"),)
     return replace(timeline, memory=(trace,) * timeline.num_ranks, layer=layer)

@@ -7,6 +7,8 @@ import json
 import re
 import zlib
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reports.timeline.steps import HOSTILE, step_of, with_memory
 
+from shardplan.base.files import shipped_text
 from shardplan.base.outputs import HEAD, HTML
+from shardplan.estimation.parts.terms import MEMORY
+from shardplan.reports.timeline.bars import MEMORY_HUES
 from shardplan.reports.timeline.page import groups, packed, page_data, timeline_html
 from shardplan.simulation.timeline import EVENT_KINDS, LANES, Events, StepTimeline
 
 
 def data_of(page: str) -> dict[str, Any]:
     """What the scripts find in a page."""
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    (text,) = re.findall(r'<script type="application/json" id="t-data">(.*?)</script>', page, re.DOTALL)
     data: dict[str, Any] = json.loads(text)
     return data
 
@@ -105,3 +110,12 @@ def test_a_large_step_is_a_small_page() -> None:
     """About a byte for each event."""
     timeline = step_of("interleaved", pp=16, vp=4, num_microbatches=128, transfer=0.1)
     assert len(timeline_html(timeline)) < 50_000 + 4 * len(timeline.events)
+
+
+def test_parts_of_memory_have_the_colours_of_the_web_app() -> None:
+    """Of the tokens of its style sheet, in light and in dark."""
+    style = shipped_text(Path(str(files("shardplan.web"))) / "static" / "style.css")
+    light, dark = (dict(re.findall(r"--(c\d+): (#\w{6})", text)) for text in style.split("@media", 1))
+    for name, colours in MEMORY_HUES.items():
+        tone = MEMORY[name].tone.replace("t", "c")
+        assert (colours["light"], colours["dark"]) == (light[tone], dark[tone]), name

@@ -60,7 +60,7 @@ def test_every_event_has_the_fields_that_its_phase_needs() -> None:
 def test_a_process_for_every_rank_and_a_thread_for_every_lane() -> None:
     events = opened(of_plan())["traceEvents"]
     processes = [each["args"]["name"] for each in events if each["name"] == "process_name"]
-    assert processes == [f"rank {rank}" for rank in range(4)]
+    assert processes == [f"stage {rank}" for rank in range(4)]
     threads = {each["args"]["name"] for each in events if each["name"] == "thread_name"}
     assert threads == set(LANES)
 

@@ -74,6 +74,51 @@ def test_fingers_have_room(open_page: Open) -> None:
     assert not page.locator(".modebar").is_visible()
 
 
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_the_form_is_not_clipped_where_a_model_is_pasted(open_page: Open, width: int) -> None:
+    page = open_page(QUESTION, width=width)
+    page.get_by_text("Use a config.json or plan file").click()
+    room, inside = page.evaluate(
+        "(({ clientWidth, scrollWidth }) => [clientWidth, scrollWidth])(document.querySelector('.ask'))"
+    )
+    assert inside <= room
+
+
+def test_the_tools_of_a_figure_leave_its_legend_free(open_page: Open) -> None:
+    page = open_page(QUESTION, width=1440)
+    place = page.locator("[data-space]")
+    page.wait_for_selector("[data-space] .main-svg")
+    place.hover()
+    tools, legend = (page.locator(f"[data-space] {part}").bounding_box() for part in (".modebar", ".legend"))
+    assert tools is not None
+    assert legend is not None
+    assert legend["y"] + legend["height"] <= tools["y"]
+
+
+def test_all_runs_are_shown_with_scripts_too(open_page: Open) -> None:
+    page = open_page("/trust?run_accelerator=h100-sxm-80gb")
+    answered(page)
+    all_of_them = int(page.locator("p:has(> a:text-is('Show all'))").inner_text().split()[2].replace(",", ""))
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator(".tall a[data-run]")).to_have_count(all_of_them)
+
+
+def test_a_name_that_is_half_typed_is_not_left_in_its_field(open_page: Open) -> None:
+    page = open_page(QUESTION)
+    answered(page)
+    box = page.get_by_role("combobox", name="Model")
+    for key, value in (("Escape", "llama-3.1-8b"), ("Tab", "llama-3.1-70b")):
+        box.press("Control+A")
+        box.press_sequentially("llama-3.1-7")
+        box.press(key)
+        expect(box).to_have_value(value)
+    settled(page, "model=llama-3.1-70b")
+    box.press("Control+A")
+    box.press_sequentially("llama")
+    page.locator("#verdict-title").click()
+    expect(box).to_have_value("llama-3.1-70b")
+
+
 def test_paper_gets_the_answer_alone_and_whole(open_page: Open) -> None:
     page = open_page(QUESTION)
     answered(page)
@@ -101,6 +146,7 @@ def test_a_browser_without_a_clipboard_copies_too(open_page: Open) -> None:
     page = open_page(QUESTION)
     answered(page)
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.locator("#drawer > summary").click()
     page.get_by_role("button", name="Copy command line of this search").click()
     page.get_by_label("Filter").focus()
     page.keyboard.press("Control+V")

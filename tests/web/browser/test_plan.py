@@ -21,6 +21,7 @@ SHIFTED = """() => new Promise((resolve) => {
 
 def test_first_visit_has_an_answer_with_units(page: Page) -> None:
     assert re.search(r"[\d.]+ m?s a step", page.inner_text(BIG))
+    page.locator("#drawer > summary").click()
     text = page.inner_text("#answer")
     for part in ("80 % band", "MFU", "TFLOP/s bf16", "usable", "per accelerator", "measured runs", "megatron-lm"):
         assert part in text
@@ -111,6 +112,24 @@ def test_a_click_on_a_point_shows_that_plan(page: Page) -> None:
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_selector("[data-one]")
+
+
+def test_a_box_in_the_picture_filters_the_table_and_the_filter_searches_all_plans(page: Page) -> None:
+    page.wait_for_selector("[data-space] .main-svg")
+    place = page.locator("[data-space] .nsewdrag").first
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.6 * box["height"], steps=4)
+    page.mouse.up()
+    expect(page.locator("[data-count]")).to_contain_text("of the drawn plans")
+    assert re.fullmatch(r"step [\d.]+\.\.[\d.]+, memory [\d.]+\.\.[\d.]+", page.get_by_label("Filter").input_value())
+    page.get_by_label("Filter").fill("tp 99")
+    page.get_by_role("button", name="Lock tp=99, and see why").click()
+    settled(page, "lock.tp=99")
 
 
 def test_leaving_a_field_does_not_ask_again_what_was_asked_while_typing(page: Page) -> None:
@@ -235,3 +254,97 @@ def test_a_large_space_is_searched_whole(open_page: Open) -> None:
     answered(page)
     page.wait_for_selector("#why h2")
     assert "that fit" in page.inner_text("#answer")
+
+
+def test_the_last_answer_stays_while_a_field_is_wrong_and_a_fix_is_one_click(page: Page) -> None:
+    before = page.inner_text(BIG)
+    change(page, "Model", "llama-3.1-71b")
+    expect(page.locator("#problem .panel.error")).to_contain_text(
+        "Below is still the last answer: llama-3.1-70b on 512"
+    )
+    assert page.inner_text(BIG) == before
+    expect(page.locator("#answer")).to_have_attribute("aria-busy", "false")
+    page.locator("#problem").get_by_role("button", name="llama-3.1-8b").click()
+    settled(page, "model=llama-3.1-8b")
+    expect(page.locator("#problem .panel")).to_have_count(0)
+    change(page, "Sequence length", "many")
+    page.get_by_role("button", name="Undo this change").click()
+    expect(page.locator("#problem .panel")).to_have_count(0)
+    expect(page.get_by_label("Sequence length")).to_have_value("")
+
+
+def test_a_name_that_is_being_typed_asks_nothing(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "answer" in request.url else None)
+    box = page.get_by_role("combobox", name="Model")
+    box.fill("")
+    box.press_sequentially("d")
+    page.wait_for_timeout(600)
+    assert not asked
+    expect(page.locator("#problem .panel")).to_have_count(0)
+
+
+def test_every_change_is_an_entry_of_the_history_and_is_undone(page: Page) -> None:
+    gpus = page.get_by_label("Accelerators", exact=True)
+    first = page.inner_text(BIG)
+    change(page, "Accelerators", "1024")
+    settled(page, "gpus=1024")
+    strip = page.get_by_role("navigation", name="Last questions")
+    expect(strip.locator("a").last).to_contain_text(re.compile("512 \u2192 1,024 accelerators \u2212[45]\\d %"))
+    page.locator('[data-lock="lock.tp"]').click()
+    settled(page, "lock.tp=")
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(page).to_have_url(re.compile(r"^(?!.*lock)"))
+    expect(page.locator("[name='lock.tp']")).to_have_value("")
+    page.go_back()
+    settled(page, "gpus=512")
+    expect(gpus).to_have_value("512")
+    expect(page.locator(BIG)).to_have_text(first)
+    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_disabled()
+    page.go_forward()
+    settled(page, "gpus=1024")
+    strip.locator("a").first.click()
+    settled(page, "gpus=512")
+    expect(gpus).to_have_value("512")
+    page.reload()
+    answered(page)
+    expect(strip.locator("a")).to_have_count(3)
+
+
+def test_the_parts_of_an_answer_are_about_its_question(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    change(page, "Accelerators", "none at all")
+    page.wait_for_selector("#problem .panel.error")
+    page.locator("table.plans tbody tr:not(.take) [data-show]").first.click()
+    page.wait_for_selector("[data-one] .bar")
+
+
+def test_what_matters_is_above_the_fold(open_page: Open) -> None:
+    page = open_page("/", width=1440, height=900)
+    answered(page)
+    moves = page.locator("#moves li")
+    expect(moves).to_have_count(3)
+    for each in moves.all_inner_texts():
+        assert re.fullmatch(r".+: [+\u2212][\d.]+ m?s(, .+)?|.+: same", each)
+    last = moves.last.bounding_box()
+    assert last is not None
+    assert last["y"] + last["height"] < 700
+    table = page.locator("table.plans").bounding_box()
+    assert table is not None
+    assert table["y"] < 700
+    why = page.inner_text("#answer .below")
+    assert why.startswith("Why this plan.")
+    moves.first.get_by_role("button").click()
+    page.wait_for_selector("[data-one]")
+
+
+def test_the_drawer_has_the_launch_file_and_stays_open(page: Page) -> None:
+    page.locator("#drawer > summary").click()
+    assert page.get_by_role("button", name="Copy command line of this search").is_visible()
+    page.locator("#launch > summary").click()
+    expect(page.locator("#drawer .code").first).to_contain_text("torchrun")
+    assert "/export" not in page.url
+    change(page, "Accelerators", "256")
+    settled(page, "gpus=256")
+    assert page.get_by_role("button", name="Copy command line of this search").is_visible()

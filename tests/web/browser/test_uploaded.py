@@ -105,6 +105,8 @@ def test_a_pasted_plan_file_is_opened_and_a_model_that_goes_is_no_longer_asked_a
     paste(page)
     settled(page, "model=config.json")
     page.get_by_label("Text of a config.json").fill("")
+    expect(page.locator("#error-config")).to_contain_text("The config.json is empty")
+    change(page, "Model", "llama-3.1-70b")
     settled(page, "model=llama-3.1-70b")
     found = search("llama-3.1-8b", "dgx-h100", 8, global_batch_size=64)
     page.get_by_label("Text of a config.json").fill(json.dumps(found.to_dict()))

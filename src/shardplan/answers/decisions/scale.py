@@ -83,12 +83,16 @@ def scale_document(scaling: Scaling, given: Sequence[str] = ()) -> AnswerDocumen
 
 def verdict(scaling: Scaling) -> Line:
     """Up to which size accelerators pay, and by which rule."""
-    best = scaling.pays_up_to
+    smallest = next((each.num_accelerators for each in scaling.points if estimate(each) is not None), 0)
+    return pays_line(scaling.pays_up_to, smallest, scaling.least_gain, stops=scaling.stops)
+
+
+def pays_line(best: int | None, smallest: int, least_gain: float, *, stops: bool) -> Line:
+    """The same of any sizes: up to ``best`` they pay, of those from ``smallest``."""
     if best is None:
         return Line("No size has a plan that fits.", "Too big", "bad")
-    smallest = next(each.num_accelerators for each in scaling.points if estimate(each) is not None)
-    least, rule = f"{100 * scaling.least_gain:.0f} %", f"of what one brings at {smallest:,}"
-    if scaling.stops:
+    least, rule = f"{100 * least_gain:.0f} %", f"of what one brings at {smallest:,}"
+    if stops:
         text = f"Up to {best:,} accelerators. Beyond, each added one brings less than {least} {rule}."
     else:
         text = f"At every size up to {best:,}: each added accelerator brings at least {least} {rule}."

@@ -10,6 +10,7 @@ from shardplan.answers.plans import asked_record, plan_line, plan_text, question
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.decide.searching import Answered
 from shardplan.decide.sensitivity import MATTERS, Parameter, Sensitivity, SensitivityPoint
+from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
 
@@ -56,8 +57,8 @@ def change(answered: Answered, base: Answered) -> float | None:
 
 
 def taken(answered: Answered) -> str | None:
-    """The plan to take as text."""
-    return None if answered.estimate is None else plan_text(answered.estimate)
+    """The plan whose step time is the best one, as text."""
+    return None if answered.fastest is None else plan_text(answered.fastest)
 
 
 def value_text(parameter: Parameter) -> str:
@@ -71,7 +72,7 @@ def value_text(parameter: Parameter) -> str:
 
 def sensitivity_document(found: Sensitivity, given: Sequence[str] = ()) -> AnswerDocument:
     """The whole answer. ``given``: what the user set in place of usual values."""
-    table, plan = RowTable(found.points, columns(found)), found.base.estimate
+    table, plan = RowTable(found.points, columns(found)), found.base.fastest
     answer = AnswerDocument(
         name="sensitivity",
         head=question_lines(found.base.question, given),
@@ -90,9 +91,9 @@ def sensitivity_document(found: Sensitivity, given: Sequence[str] = ()) -> Answe
         chart=lambda: sensitivity_chart(found),
         is_yes=plan is not None,
     )
-    if plan is None or found.base.fastest is None:
+    if plan is None:
         return answer
-    step = f"{format_time(found.base.fastest.step_time)}: the fastest plan"
+    step = f"{format_time(plan.step_time)}: the fastest plan{_other(found.base.estimate, plan)}"
     verdict = [Line(most_important(found), "Pays", "good"), Line(step, "Step", "strong"), plan_line(plan)]
     how = (
         f"Every parameter is divided and multiplied by {found.factor:g}, and the fastest plan is searched again. An "
@@ -104,6 +105,13 @@ def sensitivity_document(found: Sensitivity, given: Sequence[str] = ()) -> Answe
         Part("How to read it", [Line(how), Line(total)]),
     ]
     return replace(answer, verdict=verdict, parts=parts)
+
+
+def _other(taken: Estimate | None, fastest: Estimate) -> str:
+    """The step time of the plan to take, where that is another."""
+    if taken is None or taken.plan == fastest.plan:
+        return ""
+    return f"; the plan to take has {format_time(taken.step_time)}"
 
 
 def most_important(found: Sensitivity) -> str:

@@ -17,6 +17,7 @@ from shardplan.answers.plans import (
     question_lines,
     whole_plan,
 )
+from shardplan.base.fields import replace
 from shardplan.base.units import format_time
 from shardplan.decide.whatif import ChangeStep, WhatIf
 from shardplan.estimation.estimate import Estimate
@@ -168,7 +169,8 @@ def whatif_chart(found: WhatIf) -> Chart:
         panels=(_waterfall(found), _steps(found.steps)),
         num_columns=2,
         note="Left: the step of the plan to take before, its terms that change, and the step after all changes. "
-        "Right: the step after each change, with the plan of before as it stands and with the plan to take. "
+        "Right: the step after each change against that before, with the plan of before as it stands and with the plan "
+        "to take. "
         "Predicted by shardplan.",
         panel_size=(560, 420),
     )
@@ -183,15 +185,31 @@ def _waterfall(found: WhatIf) -> Panel:
     parts = [(term_label(each.name), each.change) for each in found.terms if abs(each.change) >= SMALLEST * first]
     rest = last - first - sum(change for _, change in parts)
     parts += [("other terms", rest)] if abs(rest) >= SMALLEST * first else []
-    starts = accumulate((change for _, change in parts), initial=first)
-    moved = [(label, start, change) for (label, change), start in zip(parts, starts, strict=False)]
-    names = ["before", *(label for label, _ in parts), "after"]
-    order = _bars("", [(name, 0.0, 0.0) for name in names], GREY)
-    ends = _bars("step", [("before", 0.0, first), ("after", 0.0, last)], GREY)
+    levels = [*accumulate((change for _, change in parts), initial=first)]
+    moved = [
+        (f"{label} {signed_time(change)}", start, change) for (label, change), start in zip(parts, levels, strict=False)
+    ]
+    ends = [(f"before {format_time(first)}", 0.0, first), (f"after {format_time(last)}", 0.0, last)]
+    order = _bars("", [(name, 0.0, 0.0) for name in (ends[0][0], *(name for name, _, _ in moved), ends[1][0])], GREY)
     longer = _bars("takes longer", [each for each in moved if each[2] > 0], PALETTE[3])
     less = _bars("takes less", [each for each in moved if each[2] <= 0], PALETTE[2])
-    series = (order, ends, *(each for each in (longer, less) if each.x))
-    return Panel(title=title, x=NAMES, y=SECONDS, series=series, is_horizontal=True)
+    series = (order, _bars("step", ends, GREY), *(each for each in (longer, less) if each.x))
+    return Panel(title=title, x=NAMES, y=_axis_of([*levels, last]), series=series, is_horizontal=True)
+
+
+def _axis_of(levels: Sequence[float]) -> Axis:
+    """Seconds around the levels that a step passes, so that the change is seen; from zero where that shows it too."""
+    low, high = min(levels), max(levels)
+    room = max(high - low, LEAST_SHARE * high) * ROOM
+    if low - room < WHOLE * high:
+        return replace(SECONDS, limits=(0.0, high + room))
+    return replace(SECONDS, title="step time [s], not from zero", limits=(low - room, high + room))
+
+
+ROOM: Final = 0.25
+"""On either side of the levels, of their range."""
+WHOLE: Final = 0.4
+"""Share of the longest step below which the axis begins at zero."""
 
 
 def _bars(name: str, bars: Sequence[tuple[str, float, float]], colour: str) -> Series:
@@ -207,13 +225,22 @@ def _bars(name: str, bars: Sequence[tuple[str, float, float]], colour: str) -> S
 
 
 def _steps(steps: Sequence[ChangeStep]) -> Panel:
-    """The step after each change, with either plan; none is drawn where the plan does not fit."""
-    names = [step.label or "before" for step in steps]
-    same = [each.same_plan for each in steps]
-    heights = [0.0 if each is None or not each.feasible else each.step_time for each in same]
-    taken = [0.0 if (each := estimate(step)) is None else each.step_time for step in steps]
-    series = (
-        Series(name="same plan", x=names, y=heights, kind="bars", colour=PALETTE[5]),
-        Series(name="plan to take", x=names, y=taken, kind="bars", colour=PALETTE[0]),
-    )
-    return Panel(title="after each change", x=NAMES, y=SECONDS, series=series)
+    """The step after each change against that before, with either plan; none is drawn where the plan does not fit."""
+    first = estimate(steps[0])
+    if first is None:
+        return Panel(title="after each change", x=NAMES, y=SECONDS)
+    same = {step.label: step.same_plan for step in steps[1:] if step.same_plan is not None and step.same_plan.feasible}
+    taken = {step.label: plan for step in steps[1:] if (plan := estimate(step)) is not None}
+    names = _bars("", [(step.label, 0.0, 0.0) for step in steps[1:]], GREY)
+    series = [names] + [
+        Series(
+            name=name,
+            x=[*plans],
+            y=[100 * (each.step_time / first.step_time - 1) for each in plans.values()],
+            kind="bars",
+            colour=colour,
+        )
+        for name, plans, colour in (("same plan", same, PALETTE[5]), ("plan to take", taken, PALETTE[0]))
+    ]
+    against = Axis(title="step time against before [%]")
+    return Panel(title="after each change", x=NAMES, y=against, series=tuple(series))

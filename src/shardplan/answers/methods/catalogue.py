@@ -79,14 +79,14 @@ def method_entry(name: str) -> MethodEntry:
     """One of them. Raises ``UnknownNameError``, or ``InputError`` where its package is at fault."""
     known = (OURS.name, *list_methods())
     if name not in known:
-        raise UnknownNameError("method", f"{name:.60}", known, hint="see `shardplan methods`")
+        raise UnknownNameError("method", f"{name:.60}", known, hint="see `shardplan published methods`")
     return OURS if name == OURS.name else MethodEntry.of(load_method(name))
 
 
 MOST_SHOWN: Final = 3
 """Entries of what a method leaves out that the list shows."""
 COMMANDS: Final = (
-    "shardplan methods subramanian2024",
+    "shardplan published methods subramanian2024",
     "shardplan plan llama-2-70b --cluster dgx-h100 --gpus 64 --method subramanian2024",
     "shardplan published --help",
 )

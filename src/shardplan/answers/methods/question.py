@@ -325,7 +325,7 @@ def terms(report: MethodReport) -> list[tuple[str, float, float | None]]:
 
 def _next_steps(report: MethodReport) -> Iterator[Block]:
     yield Line("Leave out --method for our own search. All that the method counts and leaves out:")
-    yield CommandLine(f"shardplan methods {report.entry.name}")
+    yield CommandLine(f"shardplan published methods {report.entry.name}")
     priced = [each.estimate for each in report.ours if each.estimate is not None]
     if priced:
         yield Line("The first plan of ours above as flags of `shardplan estimate`:")

@@ -35,8 +35,8 @@ SHARES: Final = {
 """Parts of the time in the order in which the paper stacks them."""
 NEXT_STEPS: Final = (
     Line("Any figure as a table, or all of them as pages, pictures and tables; one search of it:"),
-    CommandLine("shardplan study subramanian2024 --figure F3"),
-    CommandLine("shardplan study subramanian2024 --out figures"),
+    CommandLine("shardplan published study subramanian2024 --figure F3"),
+    CommandLine("shardplan published study subramanian2024 --out figures"),
     CommandLine("shardplan published subramanian2024 --model gpt3_1T --system B200 --strategy 1d --gpus 4096"),
 )
 

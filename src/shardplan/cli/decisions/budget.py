@@ -16,6 +16,7 @@ from shardplan.ask.forms import (
     SpaceForm,
     StackField,
 )
+from shardplan.ask.rl_forms import RlRunForm
 from shardplan.ask.task_forms import BudgetForm
 from shardplan.base.errors import InputError
 from shardplan.base.fields import FieldOf, FieldsOf, Given
@@ -26,6 +27,7 @@ from shardplan.decide.operations import Operations
 from shardplan.inputs.readers.typed import values_of
 
 if TYPE_CHECKING:
+    from shardplan.answers.document import AnswerDocument
     from shardplan.decide.batches import BatchLimits
     from shardplan.decide.budget import ClusterBudget, Limits, RunQuestion
 
@@ -39,6 +41,7 @@ def budget(
     *,
     model: ModelField = None,
     wanted: BudgetForm,
+    run: RlRunForm,
     job: JobFields,
     operations: OperationsFields,
     software: SoftwareField = None,
@@ -54,6 +57,8 @@ def budget(
 
     Give --tokens and what the run may take. The rest is worked out: the fewest accelerators that are done within
     --days, or the run that is done soonest for --money or --energy. Without any of these it may take 90 days.
+
+    In place of a model, the answer of `shardplan rl` is taken, with --steps for --tokens.
     """
     files = charts.files(output)
     files.check(model, stack, profile)
@@ -68,8 +73,35 @@ def budget(
         stack=stack,
         profile=profile,
     )
+    of_rl = _budget_of_rl(flags, wanted, run, space, Operations(**values_of(Operations, operations)))
+    if of_rl is not None:
+        return files.show(of_rl)
+    if run.steps is not None:
+        raise InputError(
+            "--steps is given without the answer of `shardplan rl`",
+            rule="a training run has tokens, a run of RL steps",
+            hint="give --tokens in place of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
+        )
     budgets = _budgets(flags, wanted, Operations(**values_of(Operations, operations)), space)
     return files.show(budget_document(budgets, states_assumptions=assumptions))
+
+
+def _budget_of_rl(
+    flags: QuestionForm, wanted: BudgetForm, run: RlRunForm, space: SpaceForm, operations: Operations
+) -> AnswerDocument | None:
+    """The run of the answer of ``shardplan rl``; None where the model is none. Raises InputError."""
+    from shardplan.cli.decisions.rl import rl_question
+    from shardplan.cli.progress import progress_bar
+
+    limits = ("days", "num_accelerators", "money")
+    asked = rl_question(flags.model, flags, wanted, space, operations, but=("model", *limits))
+    if asked is None:
+        return None
+    money = None if wanted.money is None else float(parse_count(wanted.money, field="--money"))
+    with progress_bar("searching") as progress:
+        return asked.budget(
+            run.steps, days=wanted.days, num_accelerators=wanted.num_accelerators, money=money, progress=progress
+        ).document()
 
 
 def _budgets(

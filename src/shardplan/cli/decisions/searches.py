@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from shardplan.ask.forms import PickField, QuestionForm, SpaceForm, StackField
+from shardplan.ask.forms import FileForm, PickField, QuestionForm, SpaceForm
 from shardplan.ask.task_forms import FitForm, ScaleForm, SensitivityForm, WhatIfForm
 from shardplan.base.errors import InputError
 from shardplan.cli.decisions.files import ChartFlags
@@ -29,21 +26,28 @@ def scale(
 ) -> int:
     """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
 
-    --gpus and --nodes take a range, whose sizes double (64..4096), or a list (64,96,128). The global batch is the same
-    at every size: that of `plan` at the largest, if --global-batch-size is not given.
+    --gpus and --nodes take a range, whose sizes double (64..4096 or 64-4096), or a list (64,96,128). The global batch
+    is the same at every size: that of `plan` at the largest, if --global-batch-size is not given. In place of a model,
+    the answer of `shardplan rl` is taken, whose step is then planned at every size.
     """
     files = charts.files(output)
     files.check(*flags.reads)
     from shardplan.answers.decisions.scale import scale_document
-    from shardplan.cli.decisions.sizes import asked_at_sizes
+    from shardplan.cli.decisions.rl import rl_question
+    from shardplan.cli.decisions.sizes import asked_at_sizes, sizes_given
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import given_by_user, searches_of
     from shardplan.decide.scale import LEAST_GAIN, scaling
 
+    least_gain = wanted.least_gain or LEAST_GAIN
+    asked = rl_question(flags.model, flags, space, but=("model", "num_accelerators"))
+    if asked is not None:
+        with progress_bar("planning each size") as progress:
+            return files.show(asked.scale(sizes_given(flags), least_gain=least_gain, progress=progress).document())
     put, sizes = asked_at_sizes(flags, space)
     searches, assumed = searches_of(put, space)
     with progress_bar("planning each size") as progress:
-        found = scaling(put.question, sizes, searches, least_gain=wanted.least_gain or LEAST_GAIN, progress=progress)
+        found = scaling(put.question, sizes, searches, least_gain=least_gain, progress=progress)
     answer = replace(found, assumptions=assumed)
     return files.show(scale_document(answer, (*given_by_user(flags, space), *put.warnings)))
 
@@ -60,58 +64,83 @@ def sensitivity(
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
 
     The fastest plan is searched again with every parameter worse and better. What these searches share is worked
-    out once.
+    out once. In place of a model, the answer of `shardplan rl` is taken.
     """
     files = charts.files(output)
     files.check(*flags.reads)
     from shardplan.answers.decisions.sensitivity import sensitivity_document
+    from shardplan.cli.decisions.rl import rl_question
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import asked, given_by_user, searches_of
     from shardplan.decide.sensitivity import FACTOR, sensitivity_of
 
+    factor, of_rl = wanted.factor or FACTOR, rl_question(flags.model, flags, space, but=("model",))
+    if of_rl is not None:
+        with progress_bar("planning with other hardware") as progress:
+            return files.show(of_rl.sensitivity(factor=factor, progress=progress).document())
     put = asked(flags, space)
     searches, assumed = searches_of(put, space)
     with progress_bar("planning with other hardware") as progress:
-        found = sensitivity_of(put.question, searches, factor=wanted.factor or FACTOR, progress=progress)
+        found = sensitivity_of(put.question, searches, factor=factor, progress=progress)
     answer = replace(found, assumptions=assumed)
     return files.show(sensitivity_document(answer, (*given_by_user(flags, space), *put.warnings)))
-
-
-FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
 
 
 @with_flags
 def whatif(
     *,
-    file: FileArgument,
+    flags: QuestionForm,
     space: SpaceForm,
     output: OutputFlags,
     charts: ChartFlags,
     wanted: WhatIfForm,
     pick: PickField = None,
-    stack: StackField = None,
 ) -> int:
     """Change the cluster or the job of a plan, plan again, and compare term by term.
 
-    Changes are made one after the other. Bandwidths are in GB/s per accelerator and direction.
+    In place of MODEL may stand a plan file, of which flags replace what it has, or the answer of `shardplan rl`.
+    Without one, the plan to take is searched first. Changes are made one after the other. Bandwidths are in GB/s per
+    accelerator and direction.
     """
     files = charts.files(output)
-    files.check(file, stack)
+    files.check(*flags.reads)
     from shardplan.answers.decisions.whatif import whatif_document
+    from shardplan.cli.decisions.rl import rl_question
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import asked_again, searches_of
-    from shardplan.decide.whatif import what_if
-    from shardplan.reports.plan_file import read_plan_file
+    from shardplan.cli.question import given_by_user, searches_of
+    from shardplan.decide.whatif import planned_first, what_if
 
+    of_rl = rl_question(flags.model, flags, space, FileForm(pick=pick), but=("model",))
+    if of_rl is not None:
+        named = pairs_of("--change", wanted.change or ())
+        with progress_bar("planning again") as progress:
+            return files.show(of_rl.whatif(named, progress=progress).document())
     changes = changes_of(wanted.change or ())
-    read = read_plan_file(file)
-    before = picked_from(read, pick)
-    put = asked_again(read, QuestionForm(stack=stack), before.framework)
+    put, plan = _plan_of_file(flags, space, pick)
     searches, assumed = searches_of(put, space)
+    first, taken = (None, plan) if plan is not None else planned_first(put.question, searches)
     with progress_bar("planning again") as progress:
-        found = what_if(put.question, before.plan, changes, searches, progress=progress)
+        found = what_if(put.question, taken, changes, searches, before=first, progress=progress)
     answer = replace(found, assumptions=assumed)
-    return files.show(whatif_document(answer, put.warnings))
+    return files.show(whatif_document(answer, (*given_by_user(flags, space), *put.warnings)))
+
+
+def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tuple[PutQuestion, Plan | None]:
+    """The question and the plan of a plan file; of a question by flags, no plan. Raises InputError."""
+    from shardplan.cli.question import asked, asked_again
+    from shardplan.reports.plan_file import is_plan_file, read_plan_file
+
+    if flags.model is not None and is_plan_file(flags.model):
+        read = read_plan_file(flags.model)
+        before = picked_from(read, pick)
+        return asked_again(read, replace(flags, model=None), before.framework), before.plan
+    if pick is not None:
+        raise InputError(
+            f"--pick {pick} is given without a plan file",
+            rule="--pick names a plan of a file",
+            hint="leave --pick out, or give a plan file in place of MODEL",
+        )
+    return asked(flags, space), None
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, Any]:
@@ -126,6 +155,7 @@ def changes_of(texts: Sequence[str]) -> dict[str, Any]:
 if TYPE_CHECKING:
     from shardplan.decide.largest import Sought
     from shardplan.estimation.question import PutQuestion
+    from shardplan.inputs.plan import Plan
 
 
 @with_flags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,12 +13,14 @@ if TYPE_CHECKING:
     from shardplan.ask.forms import QuestionForm, SpaceForm
     from shardplan.estimation.question import PutQuestion
 
-LAST: Final = ".."
+LAST: Final = re.compile(r"(?<=\d)\s*(?:\.\.\.?|-|\u2013|\bto\b)\s*(?=\d)")
+"""Between the first and the last size of a range: 64..4096, 64-4096."""
+SEVERAL: Final = re.compile(rf"{LAST.pattern}|,")
 
 
 def are_several(flags: QuestionForm) -> bool:
     """Whether ``--gpus`` or ``--nodes`` is a range or a list."""
-    return any(mark in text for text in (flags.num_accelerators, flags.nodes) if text for mark in (LAST, ","))
+    return any(SEVERAL.search(text) for text in (flags.num_accelerators, flags.nodes) if text)
 
 
 def asked_at_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, list[int]]:
@@ -41,17 +44,24 @@ def asked_at_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, 
     return put, [size * per_size for size in sizes]
 
 
+def sizes_given(flags: QuestionForm) -> list[int]:
+    """The sizes of ``--gpus``. Raises InputError."""
+    if flags.num_accelerators is None:
+        raise InputError("--gpus is not given", rule="the sizes are given", hint="add --gpus 8..64, or --gpus 8,16,24")
+    return sizes_of(flags.num_accelerators, "--gpus")
+
+
 def sizes_of(text: str, flag: str) -> list[int]:
-    """The sizes of a range, 64..4096, or of a list, 64,96,128. Raises InputError."""
+    """The sizes of a range, 64..4096 or 64-4096, or of a list, 64,96,128. Raises InputError."""
     from shardplan.decide.scale import MOST_SIZES, doubling
     from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 
     def size(part: str) -> int:
         return whole(part, flag, most=MAX_NUM_ACCELERATORS)
 
-    first, is_range, last = text.partition(LAST)
-    if is_range:
-        return doubling(size(first), size(last))
+    ends = LAST.split(text)
+    if len(ends) == 2:
+        return doubling(size(ends[0]), size(ends[1]))
     parts = text.split(",")
     if len(parts) > MOST_SIZES:
         raise InputError(

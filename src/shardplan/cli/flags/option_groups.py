@@ -150,7 +150,7 @@ class DetailFlags:
 
     PANEL = "Output"
 
-    explain: bool = switch("Also print the reasons: what limits the plan, alternatives, nearest measured runs.")
+    explain: bool = switch("Also print reasons: limits, alternatives, near runs.")
     assumptions: bool = switch("Also print all that was assumed.")
     all: bool = switch("Print everything.")
 
@@ -166,8 +166,8 @@ class DetailFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageFlags:
-    """Which pipeline stage is shown tensor by tensor."""
+class PlanDetailFlags:
+    """What more is printed of a plan: one pipeline stage tensor by tensor, and where its ranks lie."""
 
     PANEL = "Output"
 
@@ -176,6 +176,7 @@ class StageFlags:
         least=0,
         most=MOST_STAGE,
     )
+    layout: bool = switch("Also print which ranks form each group, where they lie, and what each group sends.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,10 +185,8 @@ class OutputFlags:
 
     PANEL = "Output"
 
-    json: str | None = asked(
-        "Write the answer as JSON to a file, or to standard output (-) in place of text.", metavar="FILE|-"
-    )
-    force: bool = switch("Replace files that shardplan did not write.")
+    json: str | None = asked("Write the answer as JSON; - is standard output.", metavar="FILE|-")
+    force: bool = switch("Replace files that shardplan did not write.", is_rare=True)
 
     def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
         """Where the file of ``flag`` goes; that of ``--json`` where none is named."""

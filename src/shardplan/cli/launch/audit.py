@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -50,29 +50,25 @@ def audit(
     """
     target = output.checked_target(*files, asked.model, asked.cluster)
     from shardplan.answers.audit import audit_document
-    from shardplan.api.audits import PostTrainingFileError
+    from shardplan.api.audits import AuditAnswer
     from shardplan.api.audits import audit as audited
     from shardplan.cli.show.document import show_document
 
-    said: dict[str, Any] = {
-        "root": root,
-        "model": None if asked.model is None else model_argument(asked.model),
-        "cluster": asked.cluster,
-        "num_accelerators": asked.num_accelerators,
-        "env": dict(pairs("--env", asked.env)),
-        "arguments": tuple(context.meta[ARGUMENTS]),
-        "entry": asked.entry,
-        "given": dict(pairs("--given", asked.given)),
-    }
-    keep = tuple(name.strip() for name in (asked.keep or "").split(",") if name.strip())
-    try:
-        found = audited(*files, **said, keep=keep, observed=tuple(asked.observed or ()))
-    except PostTrainingFileError:
-        from shardplan.api.rl_audits import audit_rl
-
-        step = audit_rl(*files, **said)
-        assert step is not None
-        return show_document(step.document(is_whole=details.all), target)
+    found = audited(
+        *files,
+        root=root,
+        model=None if asked.model is None else model_argument(asked.model),
+        cluster=asked.cluster,
+        num_accelerators=asked.num_accelerators,
+        env=dict(pairs("--env", asked.env)),
+        arguments=tuple(context.meta[ARGUMENTS]),
+        entry=asked.entry,
+        given=dict(pairs("--given", asked.given)),
+        keep=tuple(name.strip() for name in (asked.keep or "").split(",") if name.strip()),
+        observed=tuple(asked.observed or ()),
+    )
+    if not isinstance(found, AuditAnswer):
+        return show_document(found.document(is_whole=details.all), target)
     document = audit_document(found, states_assumptions=details.states_assumptions, is_whole=details.all)
     return show_document(document, target)
 

@@ -49,7 +49,7 @@ VersionFlag = Annotated[
 ExportFlag = Annotated[
     str | None,
     flag(
-        "Plan for a framework and write its launch files: a NAME of `shardplan export`. FILE: NAME.sh.",
+        "Plan for framework NAME and write its launch files.",
         "--export",
         panel="Output",
         metavar="NAME[=FILE]",

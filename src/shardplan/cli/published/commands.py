@@ -25,6 +25,8 @@ from shardplan.cli.published.flags import (
     SearchedFlags,
     SearcherFlags,
 )
+from shardplan.cli.published.methods import methods
+from shardplan.cli.published.study import study
 from shardplan.inputs.readers.typed import number, whole
 
 MOST: Final = 2**31
@@ -56,7 +58,7 @@ app = typer.Typer(cls=Methods, rich_markup_mode=None, add_completion=False, cont
 
 @app.callback(invoke_without_command=True)
 def published(context: typer.Context) -> None:
-    """Run a published method on a case in its own terms, or check reference files.
+    """List the published methods, run one on a case in its own terms, repeat a study, or check reference files.
 
     A method of another package is a command of its name, with --input and --json.
     """
@@ -283,6 +285,7 @@ def _number(text: str | None, flag: str, *, most: float = 1e30) -> float | None:
 
 
 EXAMPLES: Final[dict[Callable[..., int], tuple[str, ...]]] = {
+    methods: ("shardplan published methods", "shardplan published methods subramanian2024"),
     calculator: ("shardplan published calculator --params 70 --gpus 64 --memory 80 --batch-size 512 --seq-len 4096",),
     subramanian2024: (
         "shardplan published subramanian2024 --model gpt3_1T --system H200 --strategy 2d-seqp --gpus 2048",
@@ -296,10 +299,14 @@ EXAMPLES: Final[dict[Callable[..., int], tuple[str, ...]]] = {
     searcher: (
         "shardplan published searcher --cluster examples/cluster.json --model examples/model.json --output output.json",
     ),
+    study: (
+        "shardplan published study subramanian2024",
+        "shardplan published study subramanian2024 --figure F1,F3 --workers 2",
+    ),
     check: ("shardplan published check examples/reference.json",),
 }
 for _command, _lines in EXAMPLES.items():
-    app.command(cls=CorrectedCommand if _command is subramanian2024 else PlainCommand, epilog=examples(_lines))(
-        _command
-    )
+    app.command(
+        cls=CorrectedCommand if _command in (subramanian2024, study) else PlainCommand, epilog=examples(_lines)
+    )(_command)
 app.command(OTHER, cls=PlainCommand, hidden=True)(other)

@@ -1,4 +1,4 @@
-"""``shardplan methods`` and ``plan --method``: what other methods count, and what they answer to a question of ours."""
+"""``published methods`` and ``plan --method``: what other methods count, and what they answer to a question of ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 10
 OURS = "shardplan"
-"""Our own search, as `shardplan methods` calls it."""
+"""Our own search, as `shardplan published methods` calls it."""
 
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, to show all of it.")
@@ -27,8 +27,8 @@ NameArgument = Annotated[
 MethodFlag = Annotated[
     str | None,
     flag(
-        "Ask another method in place of our search (see `shardplan methods`): the question in its terms, what it "
-        "ignores, its configurations, and our estimate of each.",
+        "Ask another method in place of our search (see `shardplan published methods`): the question in its terms, "
+        "what it ignores, its configurations, and our estimate of each.",
         panel="Search in detail",
         metavar="NAME",
         autocompletion=listed_by("methods.catalogue", "list_methods"),

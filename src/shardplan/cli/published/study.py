@@ -1,4 +1,4 @@
-"""``shardplan study``: the whole study of a paper, its tables and figures."""
+"""``shardplan published study``: the whole study of a paper, its tables and figures."""
 
 from __future__ import annotations
 

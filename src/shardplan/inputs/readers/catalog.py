@@ -220,6 +220,15 @@ def shipped_name(what: str, name: str) -> str:
     return found
 
 
+def is_shipped(what: str, name: str) -> bool:
+    """Whether ``name`` means a shipped model, cluster or accelerator, and not a file of a user."""
+    try:
+        shipped_name(what, name)
+    except UnknownNameError:
+        return False
+    return name.lower() in shipped_names(what) or not _is_users(what, name, is_path=False)
+
+
 class NamedFile(NamedTuple):
     """A file that a name means."""
 
@@ -294,7 +303,7 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
     is_repository = (
         what == "model"
         and text.count("/") == 1
-        and text[0] not in "./"
+        and text[0] not in "./~"
         and not text.endswith((".yaml", ".yml", ".json"))
     )
     if what == "model" and _is_folder(text):
@@ -304,11 +313,9 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
             hint="put the model's config.json there, or give a name: see `shardplan models`",
         )
     if is_repository:
-        return InputError(
-            f"model {text[:200]!r} is not built in, not a path, and not a repository in the local hub cache",
-            rule="the model is built in or a file",
-            hint=f"fetch its config.json (`hf download {shown} config.json`) and ask again, or see `shardplan models`",
-        )
+        from shardplan.inputs.readers.hub import NotFetchedError
+
+        return NotFetchedError(shown)
     if is_path:
         nearest = nearest_names(Path(text).name, known.values())
         return InputError(

@@ -1,5 +1,6 @@
-"""Models in the local download cache of the Hugging Face hub. Nothing is downloaded.
+"""Models in the local download cache of the Hugging Face hub, and the ``config.json`` of others, fetched into it.
 
+Nothing is fetched but by :func:`fetch`, which the command line and Python call, and ``shardplan serve`` never.
 A repository ``org/name`` is the folder ``models--org--name``: ``refs/main`` holds the revision that was fetched last,
 ``snapshots/REVISION/config.json`` its file.
 """
@@ -8,10 +9,15 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from concurrent.futures import Future
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Final, NamedTuple
 
-from shardplan.base.errors import InputError
+from shardplan.base.errors import InputError, shortened
 from shardplan.base.files import FileKind, read_text
 
 REPOSITORY: Final = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
@@ -46,6 +52,56 @@ def cached_model(repository: str) -> Snapshot | None:
         if folder.name.lower() == wanted:
             return _snapshot(folder)
     return None
+
+
+class NotFetchedError(InputError):
+    """A repository that the cache does not hold."""
+
+    def __init__(self, repository: str, why: str = "not a repository in the local hub cache") -> None:
+        """``why``: what was tried last."""
+        super().__init__(
+            f"model {repository!r} is not built in, not a path, and {why}",
+            rule="the model is built in or a file",
+            hint=f"fetch its config.json (`hf download {repository} config.json`) and ask again, or see "
+            "`shardplan models`",
+        )
+        self.repository = repository
+
+
+def fetch(repository: str) -> None:
+    """Fetches the ``config.json`` of a repository into the cache, and says so on standard error.
+
+    It takes ``huggingface_hub`` and at most ``MOST_TIME``. Raises NotFetchedError, which says why not.
+    """
+    if find_spec("huggingface_hub") is None:
+        raise NotFetchedError(repository, "huggingface_hub is not installed, which would fetch it from the hub")
+    sys.stderr.write(
+        f"Fetching config.json of {repository} from the Hugging Face hub, for {MOST_TIME:.0f} s at most.\n"
+    )
+    done: Future[object] = Future()
+    Thread(target=_download, args=(repository, done), daemon=True).start()
+    try:
+        done.result(timeout=MOST_TIME)
+    except TimeoutError:
+        raise NotFetchedError(repository, f"the hub sent nothing in {MOST_TIME:.0f} s") from None
+    except FAILURES as error:
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise NotFetchedError(repository, f"could not be fetched from the hub: {shortened(why, MOST_WHY)}") from None
+
+
+def _download(repository: str, done: Future[object]) -> None:
+    try:
+        hub = import_module("huggingface_hub")
+        done.set_result(hub.hf_hub_download(repository, "config.json", etag_timeout=MOST_TIME))
+    except FAILURES as error:
+        done.set_exception(error)
+
+
+MOST_TIME: Final = 5.0
+"""[s]"""
+MOST_WHY: Final = 200
+FAILURES: Final = (OSError, ValueError, RuntimeError, ImportError, AttributeError, TypeError)
+"""What ``hf_hub_download`` raises: errors of the network and of HTTP are ``OSError``, wrong names ``ValueError``."""
 
 
 def _cache() -> Path:

@@ -97,7 +97,9 @@ def names_meant(what: str, name: str) -> tuple[str, ...]:
     if name.lower() in shipped_names(what) or len(name) > LONGEST:
         return ()
     if what == "cluster":
-        return tuple(known for known in shipped_names(what).values() if folded(known) == folded(name))
+        written = _written(what).get(folded(name))
+        same = (known for known in shipped_names(what).values() if folded(known) == folded(name))
+        return (written,) if written else tuple(same)
     return _accelerators(name) if what == "accelerator" else _models(name)
 
 
@@ -107,7 +109,7 @@ LONGEST: Final = 200
 def taken_as(what: str, name: str) -> str:
     """What to say of a name that is taken as another: ``H100 is taken as h100-sxm-80gb, not h100-pcie-80gb``."""
     meant = name_meant(what, name)
-    is_loose = what == "accelerator" and folded(name) not in _written()
+    is_loose = what == "accelerator" and folded(name) not in _written(what)
     others = [known for known in _with_parts(name) if known != meant] if is_loose else []
     instead = f" (the usual one; not {' or '.join(others)})" if others and len(others) < MOST_OTHERS else ""
     return f"{name[:80]} is taken as {meant}{instead}"
@@ -127,8 +129,9 @@ made of the SXM board of the same name."""
 
 @lru_cache(maxsize=1024)
 def _accelerators(name: str) -> tuple[str, ...]:
-    if folded(name) in _written():
-        return (_written()[folded(name)],)
+    written = _written("accelerator")
+    if folded(name) in written:
+        return (written[folded(name)],)
     same = [known for known in shipped_names("accelerator").values() if folded(known) == folded(name)]
     found = same or _with_parts(name)
     if len(found) > 1:
@@ -143,11 +146,15 @@ def _with_parts(name: str) -> list[str]:
 
 
 @cache
-def _written() -> Mapping[str, str]:
-    """Accelerators by names that only they have, in which no part of ours stands."""
-    with (DATA / "accelerators" / "names.csv").open(encoding="utf-8", newline="") as file:
+def _written(what: str) -> Mapping[str, str]:
+    """Accelerators by names that only they have, in which no part of ours stands; clusters by names of clouds."""
+    with (DATA / FOLDERS[what][0] / "names.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    return {folded(f"{maker} {row['written']}"): row["name"] for row in rows for maker in ("", "NVIDIA", "Google")}
+    return {folded(f"{before} {row['written']}"): row["name"] for row in rows for before in BEFORE[what]}
+
+
+BEFORE: Final = {"accelerator": ("", "NVIDIA", "Google"), "cluster": ("", "Standard", "ml.")}
+"""What makers and clouds write before their names: ``Standard_ND96isr_H100_v5``, ``ml.p5.48xlarge``."""
 
 
 _FORM: Final = re.compile(r"^sxm\d$")
@@ -208,7 +215,7 @@ def relative_meant(name: str) -> Relative | None:
 @lru_cache(maxsize=1024)
 def _shape_of(name: str) -> str | Relative | None:
     """The built-in model or the relative of a name; without endings for other weights where it is none itself."""
-    if len(name) > LONGEST or name.lower().endswith(".json"):
+    if len(name) > LONGEST or _is_path(name):
         return None
     for form in map(_bare, _forms(name)):
         relative = _relatives().get(form)
@@ -219,22 +226,22 @@ def _shape_of(name: str) -> str | Relative | None:
 
 
 def _forms(name: str) -> list[str]:
-    """A name without its repository's owner, then without one ending for other weights after the other."""
-    forms = [name.rpartition("/")[2]]
+    """A name without its owner or folder, then without one ending for other weights after the other."""
+    forms = [name.rstrip("/").rpartition("/")[2]]
     while (shorter := VARIANTS.sub("", forms[-1])) != forms[-1]:
         forms.append(shorter)
     return [each for form in forms for each in (form, form.lower().removeprefix("meta-"))]
 
 
 VARIANTS: Final = re.compile(
-    r"[-_](hf|instruct|base|chat|it|pt|sft|dpo|thinking|preview|[0-2]\d[0-3]\d|v\d(?:\.\d)?)$", flags=re.IGNORECASE
+    r"[-_](hf|instruct|base|chat|it|pt|sft|dpo|thinking|preview|[0-2]\d[0-3]\d|v\d(?:[.-]\d)?)$", flags=re.IGNORECASE
 )
 """Endings of names for other weights of the same shape."""
 
 
 @lru_cache(maxsize=1024)
 def _models(name: str) -> tuple[str, ...]:
-    if name.lower().endswith(".json"):
+    if _is_path(name):
         return ()
     found = _shape_of(name)
     if found is not None:
@@ -249,6 +256,11 @@ def _known_models() -> Mapping[str, str]:
     """Built-in models by their bare names, those of the Hugging Face hub among them."""
     hub = {_bare(source.hf_id.rpartition("/")[2]): name for name, source in model_sources().items() if source.hf_id}
     return hub | {_bare(name): name for name in shipped_names("model").values()}
+
+
+def _is_path(name: str) -> bool:
+    """Whether it is that of a file or folder: names have at most an owner before them."""
+    return name.lower().endswith(".json") or name.count("/") > 1 or name[:1] in ("/", ".", "~")
 
 
 def _bare(name: str) -> str:

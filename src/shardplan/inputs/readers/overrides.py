@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, ItemsView, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypedDict
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
-from shardplan.base.units import Kind, format_bytes, format_rate, format_time, parse_count, parse_quantity, to_si
+from shardplan.base.units import (
+    Kind,
+    format_bytes,
+    format_rate,
+    format_time,
+    is_bare,
+    parse_count,
+    parse_quantity,
+    to_si,
+)
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
 
 GIVEN_BY_USER: Final = "given by the user"
@@ -75,12 +85,13 @@ def override(cluster: Cluster, overrides: Overrides) -> Cluster:
     for where in ("intra_node", "inter_node"):
         for what, kind in _OF_A_TIER.items():
             if (name := f"{where}_{what}") in given:
-                cluster = _with_network(cluster, where, what, _in_si(given[name], kind, name))
+                cluster = _with_network(cluster, where, what, given[name], _in_si(given[name], kind, name))
     for name, (field, kind) in _OF_A_PART.items():
         if name in given:
             value, before = _in_si(given[name], kind, name), getattr(cluster.accelerator, field)
             subject = f"{name.replace('_', ' ')} of an accelerator"
             cluster = _with_part(cluster, field, subject, kind, value, before=before, **{field: value})
+            cluster = _doubted(cluster, subject, given[name], value, before)
     for precision, peak in _by_precision(given.get("peak_flops", {})):
         value, peaks = _in_si(peak, "flop rate", f"peak_flops.{precision}"), cluster.accelerator.peak_flops
         cluster = _with_part(
@@ -93,6 +104,21 @@ def override(cluster: Cluster, overrides: Overrides) -> Cluster:
         subject = "price of an accelerator"
         cluster = _with_part(cluster, "price_per_hour", subject, "price", value, before=before, price_per_hour=value)
     return cluster
+
+
+def value_now(cluster: Cluster, name: str) -> float | int | None:
+    """What an override called ``name`` would replace, in SI units; None where it is not known. Raises InputError."""
+    if name in _OF_A_PART:
+        found: float = getattr(cluster.accelerator, _OF_A_PART[name][0])
+        return found
+    where, _, what = name.rpartition("_")
+    if name == "node_size":
+        return cluster.innermost.size
+    if name == "price":
+        return cluster.accelerator_price
+    tier = cluster.innermost if where == "intra_node" else cluster.tiers[_first_around_nodes(cluster)]
+    value: float = getattr(tier, what)
+    return value
 
 
 def _by_precision(peaks: object) -> ItemsView[str, Any]:
@@ -120,7 +146,31 @@ def _in_si(value: str | float, kind: Kind, name: str) -> float:
     return si
 
 
-def _with_network(cluster: Cluster, where: str, what: str, value: float) -> Cluster:
+def _doubted(cluster: Cluster, subject: str, typed: object, value: float, before: float) -> Cluster:
+    """With a line that questions a bandwidth without a unit, where another unit is nearer to what was there before."""
+    if not (isinstance(typed, str) and is_bare(typed)) or "bandwidth" not in subject:
+        return cluster
+    text, far = typed.strip(), abs(math.log(value / before))
+    meant = {unit: parse_quantity(f"{text}{unit}", "bandwidth", field=subject) for unit in UNITS}
+    unit = min(meant, key=lambda each: abs(math.log(meant[each] / before)))
+    if far - abs(math.log(meant[unit] / before)) < SURE:
+        return cluster
+    line = f"{text}{UNIT_LEFT_OUT}{format_rate(value)}; for {format_rate(meant[unit])} write {text}{unit}"
+    return replace(cluster, assumptions=(*cluster.assumptions, f"{subject}: {line}"))
+
+
+UNITS: Final = ("GB/s", "Gb/s", "TB/s")
+SURE: Final = math.log(1.5)
+"""How much nearer another unit must be."""
+UNIT_LEFT_OUT: Final = " without a unit is "
+
+
+def doubts_of(cluster: Cluster) -> tuple[str, ...]:
+    """What is questioned of the values that replace those of a cluster."""
+    return tuple(line for line in cluster.assumptions if UNIT_LEFT_OUT in line)
+
+
+def _with_network(cluster: Cluster, where: str, what: str, typed: object, value: float) -> Cluster:
     """Another bandwidth or latency of the tier that ``where`` means; those around it follow, by ratio or difference."""
     first = 0 if where == "intra_node" else _first_around_nodes(cluster)
     base = cluster.tiers[first]
@@ -135,7 +185,7 @@ def _with_network(cluster: Cluster, where: str, what: str, value: float) -> Clus
         line = f"{text(getattr(changed, what))}, {origin}, in place of {text(getattr(tier, what))}"
         cluster = _with_tier(cluster, index, changed)
         cluster = _noted(cluster, f"tiers.{tier.name}.{what}", f"{what} of tier '{tier.name}'", line, origin)
-    return cluster
+    return _doubted(cluster, f"{what} of tier '{base.name}'", typed, value, getattr(base, what))
 
 
 def _first_around_nodes(cluster: Cluster) -> int:

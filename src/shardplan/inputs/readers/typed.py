@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -39,6 +40,15 @@ def whole(text: str, flag: str, *, least: int = 1, most: int, is_length: bool = 
     wanted = f"a whole number from {least:,} to {most:,}{', such as 8192 or 8k' if is_length else ''}"
     said = f", which {why}" if why.startswith("may be") else f"; it must be {wanted}"
     raise InputError(f"{flag} is {shown(text)}{said}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}")
+
+
+def grid(text: str) -> tuple[int, int] | None:
+    """Nodes and accelerators of each, of ``8x8``; None for other texts."""
+    found = GRID.fullmatch(text)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+GRID: Final = re.compile(r"\s*([1-9]\d{0,7})\s*[xX*\u00d7]\s*([1-9]\d{0,7})\s*", re.ASCII)
 
 
 def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST, may_be_zero: bool = False) -> float:

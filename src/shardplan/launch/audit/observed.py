@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from typing import Any, Final, Literal
@@ -21,6 +21,8 @@ Kind = Literal["step_time", "tokens_per_second", "flops", "mfu", "out_of_memory"
 MOST_CAUSES: Final = 8
 LEAST_SHARE: Final = 0.03
 """Share of the gap from which a cause is listed."""
+MOST_BRIDGED: Final = 4.0
+"""Times the gap up to which it is: a small part of a large effect explains little."""
 
 _NUMBER: Final = r"(?P<n>\d{1,18}(?:[.,]\d{1,18}){0,6}(?:[eE][+-]?\d{1,3})?)\s*(?P<k>(?-i:[kKMG]?))"
 _FORMS: Final = (
@@ -58,14 +60,19 @@ class GapCause:
     """As a sentence."""
     change: dict[str, object]
     """What was priced in place of the plan's own."""
-    explains: float
-    """Share of the gap that it bridges: 1 is all, above 1 more than was measured."""
+    bridges: float
+    """Its effect over the gap: 1 is all of it, above 1 more than was measured."""
     step_time: float | None = field(metadata=in_files("step_time_s"))
     """With it. [s]"""
     peak_memory_bytes: float | None
     """With it. [bytes]"""
     check: str
     """What confirms it, or rules it out."""
+
+    @property
+    def explains(self) -> float:
+        """How well it explains the gap, at most 1: as far as its effect falls short of the gap, or exceeds it."""
+        return min(self.bridges, 1 / self.bridges) if self.bridges > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,14 +180,19 @@ def _time_causes(question: Question, plan: Plan, now: Estimate, ratio: float, ob
         if share >= LEAST_SHARE:
             found.append(_cause(entry, changed, share))
     found += _known_runs(now)
-    return sorted(found, key=lambda each: -min(each.explains, 1 / max(each.explains, 1e-9)))
+    return _ranked(found)
+
+
+def _ranked(causes: Sequence[GapCause]) -> list[GapCause]:
+    """Those that explain the gap best first; what would cost many times as much as was lost is no explanation."""
+    return sorted((each for each in causes if each.bridges <= MOST_BRIDGED), key=lambda each: -each.explains)
 
 
 def _cause(entry: Mapping[str, Any], changed: Estimate, share: float) -> GapCause:
     return GapCause(
         cause=str(entry["cause"]),
         change=dict(entry["change"]),
-        explains=share,
+        bridges=share,
         step_time=changed.step_time,
         peak_memory_bytes=changed.peak_memory_bytes,
         check=str(entry["check"]),
@@ -193,7 +205,7 @@ def _counting(now: Estimate, ratio: float, observed: Observed) -> Iterator[GapCa
         yield GapCause(
             cause="the MFU was divided by the peak with sparsity, which is twice the dense one",
             change={"peak": "2 x"},
-            explains=math.log(2) / math.log(ratio),
+            bridges=math.log(2) / math.log(ratio),
             step_time=now.step_time,
             peak_memory_bytes=None,
             check=f"divide by the dense peak, {now.peak_flops / 1e12:.0f} TFLOP/s of {now.peak_format}",
@@ -202,7 +214,7 @@ def _counting(now: Estimate, ratio: float, observed: Observed) -> Iterator[GapCa
         yield GapCause(
             cause="the FLOP of recomputation were counted too (HFU)",
             change={"flops": "with recomputation"},
-            explains=math.log(now.mfu / now.hfu) / math.log(ratio),
+            bridges=math.log(now.mfu / now.hfu) / math.log(ratio),
             step_time=now.step_time,
             peak_memory_bytes=None,
             check="count forward and backward of the model once",
@@ -220,7 +232,7 @@ def _known_runs(now: Estimate) -> Iterator[GapCause]:
             yield GapCause(
                 cause=f"known of the measured run {runs[0]} nearby: {entry['cause']}",
                 change={},
-                explains=0.0,
+                bridges=0.0,
                 step_time=None,
                 peak_memory_bytes=None,
                 check=f"state {entry['state']}",
@@ -245,7 +257,7 @@ def _explain_memory(question: Question, plan: Plan, now: Estimate, observed: Obs
         meaning=f"out of memory{rank}: {verdict}",
         ratio=None,
         is_in_band=now.peak_memory_p90_bytes >= now.usable_memory_bytes,
-        causes=tuple(sorted(causes, key=lambda each: -min(each.explains, 1 / max(each.explains, 1e-9)))[:MOST_CAUSES]),
+        causes=tuple(_ranked(causes)[:MOST_CAUSES]),
     )
 
 

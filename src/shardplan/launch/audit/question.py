@@ -138,7 +138,7 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
         )
         name = reading.value("model")
         open_parts = (*parts, *(need.removesuffix(": --model") for need in needs))
-        what = f"{name} is not in the catalogue" if name else ", ".join(open_parts) or "its dimensions"
+        what = f"{name} is not in the catalogue" if name else ", ".join(dict.fromkeys(open_parts)) or "its dimensions"
         found["model"] = f"{what} ({_how_given(parts)}{_namesake(reading)})"
     if reading.value("num_accelerators") is None:
         found["num_accelerators"] = f"{_text(reading, 'num_accelerators', 'the launch line')} (--gpus)"

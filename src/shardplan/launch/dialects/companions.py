@@ -81,13 +81,16 @@ def note_no_shards(facts: Facts) -> None:
 
 
 def take_one_node(facts: Facts, ask: Ask) -> None:
-    """The accelerators of a node of the cluster, where the launcher takes all that it finds, or counts them."""
-    counted, nodes = facts.missing.get("per_node", ()), facts.number("nodes")
-    is_counted = bool(counted) and nodes is not None and all(map(_COUNTS.search, counted))
-    if ask.node is None or not (is_counted or facts.missing.get("num_accelerators") == (ONE_NODE,)):
+    """The accelerators of nodes of the cluster, where the launcher takes all, counts them, or nothing sets how many."""
+    decides, nodes = facts.missing.get("per_node", ()), facts.number("nodes")
+    is_of_node = bool(decides) and nodes is not None and all(map(_OF_NODE.search, decides))
+    if ask.node is None or not (is_of_node or facts.missing.get("num_accelerators") == (ONE_NODE,)):
         return
-    what = f"{nodes} nodes, whose accelerators are counted" if is_counted else "the launcher takes one node"
-    total = ask.node * (nodes or 1) if is_counted else ask.node
+    unset = ", ".join(each.removeprefix("env:") for each in decides if each.startswith("env:"))
+    number = f"{nodes} node{'' if nodes == 1 else 's'} of the cluster"
+    whole = f"{number}, as nothing sets {unset}" if unset else f"{number}, whose accelerators are counted"
+    what = whole if is_of_node else "the launcher takes one node"
+    total = ask.node * (nodes or 1) if is_of_node else ask.node
     why = f"{what}, where nothing says how many: {total}; --gpus says otherwise"
     facts.replace("num_accelerators", Fact(value=total, origin="assumed", why=why))
     facts.note(f"{total} accelerators: {what} where nothing says how many; --gpus N for another number")
@@ -116,10 +119,17 @@ _PROCESSES: Final = re.compile(
     r"--?(?:nproc[-_]per[-_]node|num_processes|num_gpus)[ =](\d{1,5})\b|tune run \w+_single_device"
 )
 _SEVERAL: Final = re.compile(r"(?:nnodes|num_machines)[ =](?!1\b)")
-_COUNTS: Final = re.compile(r"^cmd:.*(?:nvidia-smi|rocm-smi|amd-smi|npu-smi|hl-smi|device_count)")
-"""Commands that count the accelerators of a node."""
-_WITH_IMAGES: Final = re.compile(r"(?:^|[-_/])vl(?:[-_]|$)|vision|-text$", re.IGNORECASE)
-"""Names of models of which the text model alone is priced."""
+_OF_NODE: Final = re.compile(
+    r"^cmd:.*(?:nvidia-smi|rocm-smi|amd-smi|npu-smi|hl-smi|device_count)"
+    r"|^env:(?!.*(?:node_?rank|nnodes|num_nodes))\w*(?:gpu|npu|proc|device|local_world|worker_num)\w*$",
+    re.IGNORECASE,
+)
+"""Commands that count the accelerators of a node, and variables that say how many of them are used."""
+_WITH_IMAGES: Final = re.compile(
+    r"(?:^|[-_/])vl(?:[-_]|$)|vision|-text$|llava|internvl|ovis\d|minicpm-[ov]|omni|videollama|ui-tars|os-atlas|nvila|longva|showui|aguvis",
+    re.IGNORECASE,
+)
+"""Names of models of which the text model alone is priced, without what sees or hears."""
 
 
 def is_model(path: Path) -> bool:
@@ -144,7 +154,7 @@ def model_file(facts: Facts, ask: Ask) -> Path | None:
     name = facts.value("model")
     known = named_model(name)
     if known is not None and _WITH_IMAGES.search(f"{name} {known.name}"):
-        facts.doubt(f"{name}: its text model alone is priced, without what reads images")
+        facts.doubt(f"{name}: its text model alone is priced, without what reads images, videos or sound")
     if given or not isinstance(name, str) or known is not None:
         return given[0] if given else None
     found = ask.places.find(f"{name.rstrip('/')}/{CONFIG}", ask.path.parent, is_exact=True)

@@ -30,10 +30,21 @@ OWN_TASKS: Final = re.compile(r"accelerate|deepspeed|zero\d|fsdp", re.IGNORECASE
 """Names of configurations that are read elsewhere."""
 
 
+def trains(launch: Launch) -> bool:
+    """Whether a line of a trainer's own command does not only convert, merge or evaluate."""
+    is_own = not (CONFIGURED | {"swift"}).isdisjoint(launch.launchers)
+    return not is_own or task_of(launch) not in NOT_TRAINING
+
+
+def task_of(launch: Launch) -> str:
+    """The first word of a line that is no option."""
+    return next((word.text or "" for word in launch.words if not word.shown.startswith("-")), "")
+
+
 def configuration_of(launch: Launch) -> Word | None:
     """The configuration that a line names, by an option or as a word of its own."""
     options = launch.parsed()
-    for name in ("config", "c", "config-file", "config_file", "config-path"):
+    for name in _OF_FILE:
         option = options.first(name)
         if option is not None and option.words and _FILE.fullmatch(option.words[0].shown):
             return option.words[0]
@@ -44,10 +55,14 @@ def configuration_of(launch: Launch) -> Word | None:
 
 def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The configuration of a line. Raises InputError where it names none that is at hand, or does not train."""
-    task = next((word.text or "" for word in launch.words if not word.shown.startswith("-")), "")
+    task = task_of(launch)
     if task in NOT_TRAINING:
         raise unread(ask.path, f"a line that does not train: {launch.program} {task}")
     word = configuration_of(launch)
+    inner = replace(ask, arguments=(), world=lambda facts: _world(facts, ask, script, launch))
+    if word is None and "llamafactory" in launch.launchers:
+        options = launch.parsed(fold=True)
+        return settings_facts(inner, Settings.of_options(options, fold=lambda name: name.replace("-", "_")))
     if word is None:
         raise unread(ask.path, f"a script that starts {launch.program} without a configuration that is decided")
     place = f"{word.file.rpartition('/')[2]}:{word.line}"
@@ -59,15 +74,26 @@ def configured_facts(ask: Ask, script: Script, launch: Launch) -> Facts:
         raise unread(
             ask.path, f"a script whose configuration {named.shown or name} is not at hand: give it too, or --root"
         )
-    inner = replace(ask, arguments=(), world=lambda facts: _world(facts, ask, script, launch))
     pairs = Settings.of_options({key.removeprefix("--"): each for key, each in launch.pairs().items()})
-    facts = settings_facts(inner, pairs.over(Settings.of(document)))
+    settings = Settings.of(document)
+    facts = settings_facts(inner, pairs.over(_options(launch, settings)).over(settings))
     take_notes(facts, document)
     for note in (*notes.notes, f"{ask.path.name} starts {launch.program} with {Path(named.shown or str(name)).name}"):
         facts.note(note)
     facts.names |= notes.names
     facts.asked |= notes.asked
     return facts
+
+
+def _options(launch: Launch, settings: Settings) -> Settings:
+    """Options of a line that stand over its configuration: ``--train.micro_batch_size 4``, or keys that it has too."""
+    takes_all = not {"trl", "axolotl"}.isdisjoint(launch.launchers)
+    given = {name.replace("-", "_"): each for name, each in launch.parsed().given.items() if name not in _OF_FILE}
+    return Settings.of_options({n: each for n, each in given.items() if takes_all or "." in n or settings.has(n)})
+
+
+_OF_FILE: Final = ("config", "c", "config-file", "config_file", "config-path")
+"""Options that name a configuration."""
 
 
 def _world(facts: Facts, ask: Ask, script: Script, launch: Launch) -> None:

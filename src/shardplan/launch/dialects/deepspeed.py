@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
+from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.own_names import unsaid, without_effect
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
@@ -62,7 +64,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     weights = options.first("torch_dtype", "model_dtype")
     if weights is not None and weights.value != "auto":
         state(facts, "precision", weights, precision)
-    checkpointing = options.first("gradient_checkpointing", "actor_gradient_checkpointing", "activation_checkpointing")
+    checkpointing = options.first(*CHECKPOINTING)
     state(facts, "recompute", checkpointing, on_off("full", "none"))
     state(facts, "attention", options.first(*ATTENTION), attention)
     _fsdp(facts, options)
@@ -81,7 +83,26 @@ def _model(facts: Facts, options: Settings) -> None:
     vague = [each for each in map(options.first, VAGUE) if each is not None]
     if options.first(*NAMED) is None and len({each.value or each.shown for each in vague}) > 1:
         facts.miss("model", (" or ".join(f"{each.place} {each.value or each.shown}" for each in vague),))
-    state(facts, "model", options.first(*NAMED, *VAGUE), text)
+    named = options.first(*NAMED, *VAGUE)
+    state(facts, "model", named, text)
+    own = {} if named is not None else {str(each.value): each for each in _own_models(options)}
+    if len(own) == 1:
+        value, each = own.popitem()
+        facts.derive("model", value, f"{each.place} {value}: no other option names a model", each.name)
+
+
+def _own_models(options: Settings) -> Iterator[NamedSetting]:
+    """Options whose names speak of a model that trains and whose values are models that are known."""
+    for name, each in options.items():
+        if re.fullmatch(_OWN_MODEL, name) and named_model(each.value) is not None:
+            options.seen.add(name)
+            yield each
+
+
+_OWN_MODEL: Final = (
+    r"(?!.*(?:token|vision|visual|image|video|audio|speech|tower|teacher|ref_|reward|draft|critic|judge|assistant|eval|output"
+    r"|process|embed|encoder|lora|adapter|mlp|projector|rerank|retriev)).*(?:model|llm|pretrain|backbone|ckpt|checkpoint).*"
+)
 
 
 def _has_stage(options: Settings) -> bool:
@@ -89,6 +110,11 @@ def _has_stage(options: Settings) -> bool:
     return options.first(*next(row.names for row in RECORD.rows if row.field == "sharding")) is not None
 
 
+CHECKPOINTING: Final = (
+    "gradient_checkpointing", "actor_gradient_checkpointing", "activation_checkpointing", "grad_checkpoint",
+    "use_gradient_checkpointing", "enable_gradient_checkpointing",
+)  # fmt: skip
+"""Switches of training scripts that compute every layer again."""
 ADAPTERS: Final = ("use_peft", "use_lora", "lora", "lora_enable", "use_peft_lora", "only_optimize_lora")
 """Switches of training scripts that train adapters alone."""
 
@@ -97,7 +123,8 @@ def _adapters(facts: Facts, options: Settings) -> None:
     """Adapters alone where a switch says so; a rank without one is understood by the script only."""
     rank = options.first(*RANKS)
     kind = options.first("tuner_type", "train_type", "sft_type", "finetuning_type", "peft_type")
-    state(facts, "train", kind, lambda value: KINDS.get(str(value).lower()))
+    if kind is not None and str(kind.value).lower() not in STAGES:
+        state(facts, "train", kind, lambda value: KINDS.get(str(value).lower()))
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
@@ -117,6 +144,8 @@ KINDS: Final = {
     "full": "full", "fft": "full", "lora": "lora", "qlora": "lora", "use_lora": "lora", "adalora": "lora",
 }  # fmt: skip
 """What a program's word for adapters says; another one is asked for."""
+STAGES: Final = frozenset({"sft", "pt", "pretrain", "cpt", "finetune", "dpo", "instruct"})
+"""What a program trains for, under a name that is that of adapters elsewhere."""
 PARTS: Final = r"use_\w+_lora"
 """Ranks of adapters in parts of a model (``--use_backbone_lora 16``)."""
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")

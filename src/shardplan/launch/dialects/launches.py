@@ -185,16 +185,20 @@ def open_words(words: Sequence[Word]) -> Iterator[str]:
             yield found[1]
 
 
-DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
-"""Options of Megatron-LM that no launcher has."""
+OF_PROGRAMS: Final = (
+    "--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--per_device_train_batch_size",
+    "--per-device-train-batch-size",
+)  # fmt: skip
+"""Options of training programs that no launcher has."""
 
 
 def _unnamed(command: Command, words: list[Word]) -> Launch | None:
     """A line whose program is not decidable, and whose options say what it is."""
-    place = next((place for place, word in enumerate(words) if word.shown.partition("=")[0] in DEGREES), None)
-    if place is None or not any(word.text is None for word in words[:place]):
+    place = next((place for place, word in enumerate(words) if word.shown.partition("=")[0] in OF_PROGRAMS), None)
+    undecided = [place for place, word in enumerate(words[:place]) if word.text is None]
+    if place is None or not undecided:
         return None
-    first = next(place for place, word in enumerate(words) if word.text is None)
+    first = next((each for each in undecided if _stands_alone(words, each)), undecided[0])
     return Launch(
         program=words[first].shown,
         words=tuple(words[first + 1 :]),
@@ -203,6 +207,12 @@ def _unnamed(command: Command, words: list[Word]) -> Launch | None:
         open=words[first].needs,
         command=command,
     )
+
+
+def _stands_alone(words: Sequence[Word], place: int) -> bool:
+    """Whether a word is neither an option nor the value of one."""
+    before = words[place - 1].shown if place else ""
+    return not words[place].shown.startswith("-") and not (before.startswith("-") and "=" not in before)
 
 
 def _wrapped(words: Sequence[Word]) -> int | None:

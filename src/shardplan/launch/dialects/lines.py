@@ -439,7 +439,18 @@ def _visible(facts: Facts, script: Script, launch: Launch) -> None:
             facts.replace("sharding", Fact(value="ddp", origin="derived", why=f"{place}: one process"))
 
 
+HOSTS: Final = frozenset({"hostfile", "H", "deepspeed_hostfile"})
+"""Options by which launchers start the nodes of a file."""
 ULYSSES: Final = "PARALLELISM_CONFIG_SP_SIZE"
+
+
+def _check_trains(ask: Ask, launch: Launch, options: Settings) -> None:
+    """Raises InputError for a line that generates or evaluates alone."""
+    if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
+        raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
+    trains = options.first("do_train")
+    if trains is not None and switch(trains.value) is False:
+        raise unread(ask.path, f"a script that evaluates, and trains nothing: {launch.program} with {trains.said}")
 
 
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
@@ -452,8 +463,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         return configured_facts(ask, script, launch)
     if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
         raise _of_no_framework(ask, launch, parsed)
-    if any(name in options for name in OF_ANSWERS) and "per_device_train_batch_size" not in options:
-        raise unread(ask.path, f"a script that generates text, and trains nothing: {launch.program}")
+    _check_trains(ask, launch, options)
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
     take_open(facts, parsed)
@@ -477,7 +487,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         if key != "sharding" or key not in facts:
             facts.miss(key, (f"the program {launch.program}",))
     _visible(facts, script, launch)
-    if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
+    starts_all = not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not HOSTS & launch.options.keys()
+    if starts_all and not {"nodes", "per_node"} & {*facts.facts}:
         _takes_one_node(facts)
     deepspeed.finish(facts)
     if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):

@@ -33,7 +33,7 @@ from shardplan.launch.dialects.companions import (
     take_one_node,
 )
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch, settings_facts
-from shardplan.launch.dialects.configured import configuration_of, configured_facts
+from shardplan.launch.dialects.configured import configuration_of, configured_facts, trains
 from shardplan.launch.dialects.edits import NONE
 from shardplan.launch.dialects.frameworks import mlperf, olmo_core
 from shardplan.launch.dialects.frameworks.line_frameworks import dialect_of_line
@@ -162,6 +162,7 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
     """
     training = [each for each in found if not is_beside(each.program)]
     training = training or [each for each in found if TRAINS.search(each.program.rpartition("/")[2].lower())]
+    training = [each for each in training if trains(each)] or training
     ranked = [each for each in training if megatron.is_megatron(_options(each)[0]) or each.launchers]
     return next(reversed(ranked or training), None)
 
@@ -169,7 +170,8 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     """The dialect of a launch line."""
     options, version = _options(launch)
-    if not CONFIGURED.isdisjoint(launch.launchers) and configuration_of(launch) is not None:
+    has_own = "llamafactory" in launch.launchers or configuration_of(launch) is not None
+    if not CONFIGURED.isdisjoint(launch.launchers) and has_own:
         return configured_facts(ask, script, launch)
     known = dialect_of_line(launch, settings_of_line(launch))
     if known is not None:
@@ -291,7 +293,8 @@ def read_launch(ask: Ask) -> Reading:
     take_one_node(facts, ask)
     note_no_shards(facts)
     unread_variables(facts, ask.env)
-    return replace(facts.reading(), config=model_file(facts, ask))
+    config = model_file(facts, ask)  # first: it may note what is not priced of the model
+    return replace(facts.reading(), config=config)
 
 
 def _document(ask: Ask) -> Facts:

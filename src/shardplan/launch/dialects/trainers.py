@@ -166,6 +166,10 @@ def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None
     for each in found:
         if each is not None and (text := _beside(str(each.value).lower())):
             _say(facts, each, text)
+    loss = settings.first("loss._component_")
+    for word, kind in _LOSSES.items() if loss is not None else ():
+        if loss is not None and word in str(loss.value).lower() and (text := _beside(kind)):
+            _say(facts, loss, text)
     for section in sorted({name.split(".")[1] for name in settings if name.startswith("trainer.")}):
         if text := _beside(section):
             facts.doubt(f"the section trainer.{section}: {text}")
@@ -179,6 +183,10 @@ def objective_facts(facts: Facts, settings: Settings, program: str = "") -> None
     if named is not None:
         text = _beside(named[1].lower()) or _beside("ppo")
         facts.doubt(f"the program {program}: {text}")
+
+
+_LOSSES: Final = {"dpo": "dpo", "rsoloss": "dpo", "ppo": "ppo", "grpo": "grpo", "kdloss": "gkd", "forwardkl": "gkd"}
+"""Parts of the names of losses, in torchtune."""
 
 
 def _say(facts: Facts, each: NamedSetting, text: str) -> None:

@@ -12,6 +12,7 @@ from shardplan.base.files import DATA
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import GivenModels
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -60,6 +61,7 @@ def export_plan(
     num_accelerators: int,
     job: Job,
     plan: Plan,
+    companions: GivenModels = (),
     version: str | None = None,
     stem: str = "launch",
 ) -> Export:
@@ -77,6 +79,7 @@ def export_plan(
         job=job,
         plan=plan,
         stack=stack_of(target, version),
+        companions=companions,
         stem=stem,
     )
     check_plans((plan,), case.setting)
@@ -97,6 +100,7 @@ def export_estimate(
         num_accelerators=answer.num_accelerators_used,
         job=question.job,
         plan=answer.plan,
+        companions=question.given_companions,
         version=version or version_meant(target_named(to), answer.framework),
         stem=stem,
     )

@@ -6,12 +6,14 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from functools import cached_property
+from html import escape
 from math import ceil
 from typing import Any, Final
 
 from shardplan.base.errors import NotRunnableError, visible
 from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.companions import GivenModels
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -34,13 +36,15 @@ class LaunchCase:
     plan: Plan
     stack: Stack
     """The framework in the version that is meant."""
+    companions: GivenModels = ()
+    """Models of the job's companions that are no built-in ones."""
     stem: str = "launch"
     """Name of the files without their ends: a script names the files next to it."""
 
     @cached_property
     def setting(self) -> Setting:
         """What the rules of a framework know besides the plan."""
-        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job)
+        return Setting.of(self.model, self.cluster, self.num_accelerators, self.job, self.companions)
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -164,6 +168,15 @@ class Export:
     """Names in the block that a user fills in."""
     relies_on: tuple[str, ...] = field(default=())
     """Defaults of the framework that the plan takes for granted."""
+
+    def __repr__(self) -> str:
+        files = ", ".join(f"{name} ({text.count(chr(10))} lines)" for name, text in self.files.items())
+        unsaid = f"; not expressed: {len(self.not_expressed)}" if self.not_expressed else ""
+        return f"<Export: {self.framework}: {files}{unsaid}>"
+
+    def _repr_html_(self) -> str:
+        whole = "".join(f"<h4>{escape(name)}</h4><pre>{escape(text)}</pre>" for name, text in self.files.items())
+        return f"<p>{escape(repr(self))}</p>{whole}"
 
 
 _OPTIONS_SAY: Final = ("sequence_length", "global_batch_size", "precision", "optimizer")

@@ -24,7 +24,7 @@ class _Builder:
     def __init__(self, file: str) -> None:
         self.file, self.notes = file, list[str]()
         self.root: Tree | None = None
-        self._open: list[tuple[Branch, str | None, list[str | None]]] = []
+        self._open: list[tuple[Branch, str | None, list[str | None], bool]] = []
         self._anchors: dict[str, Tree] = {}
         self._nodes = 0
         self._merged: set[tuple[int, str]] = set()
@@ -43,7 +43,7 @@ class _Builder:
         if not self._open:
             self.root = item
             return
-        branch, _, pending = self._open[-1]
+        branch, _, pending, _ = self._open[-1]
         if branch.is_list:
             branch.items[str(len(branch.items))] = item
         elif not pending:
@@ -68,19 +68,27 @@ class _Builder:
                 self._merged.update((id(branch), name) for name in source.items if name not in branch.items)
                 branch.items = {**source.items, **branch.items}
 
-    def start(self, branch: Branch, anchor: str | None) -> None:
-        """Opens a mapping or a sequence."""
+    def start(self, branch: Branch, anchor: str | None, *, is_flow: bool = False) -> None:
+        """Opens a mapping or a sequence; ``is_flow`` where it has brackets."""
         self.count(1)
-        self._open.append((branch, anchor, []))
+        self._open.append((branch, anchor, [], is_flow))
         if len(self._open) > MOST_LEVELS:
             refuse(self.file, f"is nested deeper than {MOST_LEVELS} levels in line {branch.line}", "a file is shallow")
 
     def end(self) -> None:
         """Closes what was opened last."""
-        branch, anchor, _ = self._open.pop()
+        branch, anchor, _, is_flow = self._open.pop()
+        filled = self._placeholder(branch) if is_flow and self._open else branch
         if anchor:
-            self._anchors[anchor] = branch
-        self.add(branch, None)
+            self._anchors[anchor] = filled
+        self.add(filled, None)
+
+    def _placeholder(self, branch: Branch) -> Tree:
+        """What a template is filled with at ``{name}``, which YAML takes for a mapping of one key without a value."""
+        leaf = next(iter(branch.items.values()), branch)
+        if len(branch.items) != 1 or branch.is_list or isinstance(leaf, Branch) or leaf.value is not None or leaf.needs:
+            return branch
+        return undecided_leaf(branch.line, self.file, f"key:{{{next(iter(branch.items))}}}")
 
     def scalar(self, leaf: Leaf, key: str, anchor: str | None) -> None:
         """A scalar."""
@@ -132,7 +140,9 @@ def _take(event: yaml.Event, builder: _Builder) -> None:
         if event.tag and event.tag not in _KNOWN:
             builder.notes.append(f"line {line}: the tag {shortened(event.tag, 60)} is not followed")
         is_list = isinstance(event, yaml.SequenceStartEvent)
-        builder.start(Branch(line=line, file=builder.file, is_list=is_list), event.anchor)
+        builder.start(
+            Branch(line=line, file=builder.file, is_list=is_list), event.anchor, is_flow=bool(event.flow_style)
+        )
     elif isinstance(event, yaml.CollectionEndEvent):
         builder.end()
     elif isinstance(event, yaml.AliasEvent):

@@ -190,7 +190,7 @@ def _terms(model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job
         raise MethodError(
             f"{model.name} has layers without attention; the calculator knows attention and an MLP in every layer",
             rule="every layer has attention",
-            hint="ask another method (`shardplan methods`)",
+            hint="ask another method (`shardplan published methods`)",
         )
     mlp = sum(layer.mlp.num_parameters(model.hidden_size) for layer in model.layers if layer.mlp)
     experts = max(kind.mlp.num_experts if isinstance(kind.mlp, MixtureOfExperts) else 1 for kind in model.layer_kinds)

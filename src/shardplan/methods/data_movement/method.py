@@ -330,7 +330,7 @@ def _matrices(model: ModelConfig, job: Job) -> list[Matrix]:
             f"{model.name} has layers other than attention and a dense MLP: the data-movement model knows matrices "
             "that all tokens pass one after the other",
             rule="every layer is attention and a dense MLP",
-            hint="ask another method (`shardplan methods`)",
+            hint="ask another method (`shardplan published methods`)",
         )
     shard = one_sequence(model, job)
     matrices = []

@@ -176,7 +176,7 @@ def _refusal(model: ModelConfig, kind: str) -> MethodError:
     return MethodError(
         f"{model.name} has {kind}; the method knows equal layers of attention and an MLP",
         rule="every layer is attention and a dense MLP",
-        hint="ask another method (`shardplan methods`)",
+        hint="ask another method (`shardplan published methods`)",
     )
 
 

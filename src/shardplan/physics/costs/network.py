@@ -185,19 +185,31 @@ def domain_size(tier: NetworkTier, num_accelerators: int) -> int:
     return next((size for size in range(tier.size, tier.size // 2, -1) if num_accelerators % size == 0), tier.size)
 
 
+def ranks_per_domain(size: int, num_used: int, num_given: int) -> int:
+    """Accelerators that a job uses of every domain of ``size`` in which it lies; of the last there may be fewer.
+
+    Whole domains where it fills them, otherwise equally much of all given ones or of the fewest, where that is whole.
+    """
+    if num_given <= size:
+        return num_used
+    given, fewest, power = math.ceil(num_given / size), math.ceil(num_used / size), power_of_two(size)
+    whole = (size, num_used // given, power, num_used // fewest)
+    fits = (num_used % size, num_used % given, num_used % power, num_used % fewest)
+    return next((each for each, rest in zip(whole, fits, strict=True) if not rest), size)
+
+
 def used_of_domains(tier: NetworkTier, num_used: int, num_given: int) -> str:
     """Which domains of a tier a job uses of those given, in whole or in part; empty inside one domain."""
     if tier.size is None or num_given <= tier.size:
         return ""
-    domains = math.ceil(num_given / tier.size)
-    if num_used % tier.size == 0:
-        return f"{num_used // tier.size:,} of {domains:,} {tier.name}s"
-    if num_used % domains == 0:
-        return f"{num_used // domains} of {tier.size} in each {tier.name}"
-    power = power_of_two(tier.size)
-    if num_used % power == 0:
-        return f"{power} of {tier.size} in {num_used // power:,} of {domains:,} {tier.name}s"
-    return ""
+    domains, each = math.ceil(num_given / tier.size), ranks_per_domain(tier.size, num_used, num_given)
+    if num_used % each:
+        return ""
+    if each == tier.size:
+        return f"{num_used // each:,} of {domains:,} {tier.name}s"
+    if num_used == each * domains:
+        return f"{each} of {tier.size} in each {tier.name}"
+    return f"{each} of {tier.size} in {num_used // each:,} of {domains:,} {tier.name}s"
 
 
 def power_of_two(size: int) -> int:

@@ -50,6 +50,10 @@ class FrameworkAnswer:
     own_software: tuple[str, ...] = ()
     """Choices of the first plan that this framework does not have, in place of which it runs its own."""
 
+    def __repr__(self) -> str:
+        why = "nothing fits" if self.refused is None else self.refused.message
+        return f"<FrameworkAnswer: {self.stack.label}: {why if self.best is None else self.best}>"
+
     @property
     def best(self) -> Estimate | None:
         """The plan to take: that which its own search recommends; None where nothing fits."""

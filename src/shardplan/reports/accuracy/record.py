@@ -35,7 +35,8 @@ from shardplan.calibrate.validate import Validation
 from shardplan.estimation.band import errors_of
 from shardplan.estimation.ties import difference_sd
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual, read_residuals
-from shardplan.reports.accuracy.shortfalls import cause_of, causes, causes_of_order, not_fitting, unmet, worst
+from shardplan.reports.accuracy.causes import cause_of
+from shardplan.reports.accuracy.shortfalls import causes, causes_of_order, not_fitting, unmet, worst
 from shardplan.reports.accuracy.targets import TARGETS, claims, ratio_of, targets
 
 COMPOSED: Final = ("vtrain-single",)

@@ -9,71 +9,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from fnmatch import fnmatchcase
-from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from shardplan.base.fields import dataclass
-from shardplan.base.files import shipped_document
-from shardplan.calibrate.errors import FAR, Misordered, Sweep, errors_of, errors_of_each, grouped, read_needs, sweeps_of
+from shardplan.calibrate.errors import FAR, Misordered, Sweep, errors_of, errors_of_each, grouped, sweeps_of
 from shardplan.calibrate.predict import Prediction
-from shardplan.calibrate.runs.rows import SHIPPED_RUNS
 from shardplan.calibrate.validate import Validation
 from shardplan.estimation.band import band_of
-from shardplan.inputs.readers.residuals import read_residuals
+from shardplan.reports.accuracy.causes import Cause, Subject, cause_of, known_causes
 from shardplan.reports.accuracy.targets import TARGETS, Target, is_described, is_trusted, ratio_of
 
-Subject = Literal["step_time", "peak_memory", "order", "fits", "false_fits"]
-"""What is off."""
 LEAST_OF_A_FAMILY = 2
 MOST_NAMED = 5
 """Families or sweeps named as where a floor is missed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cause:
-    """Why some published runs are far from their prediction."""
-
-    cause: str
-    runs: tuple[str, ...]
-    """Patterns of their ids."""
-    state: str
-    """What the user of such a setting should state."""
-    against: tuple[str, ...] = ("*",)
-    """Of two runs in the wrong order: patterns of the one that was measured to be faster."""
-
-    def is_of(self, run_id: str, other: str = "") -> bool:
-        """Whether it is that of a run, or of a run measured to be slower than the ``other``."""
-        return _matches(run_id, self.runs) and _matches(other, self.against)
-
-
-def _matches(run_id: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(run_id, pattern) for pattern in patterns)
-
-
-@cache
-def known_causes(subject: Subject) -> tuple[Cause, ...]:
-    """The shipped list, ``data/measured_runs/causes.yaml``."""
-    rows = shipped_document(SHIPPED_RUNS.parent / "causes.yaml")[subject]
-    return tuple(
-        Cause(
-            cause=row["cause"], runs=tuple(row["runs"]), state=row["state"], against=tuple(row.get("against", ("*",)))
-        )
-        for row in rows
-    )
-
-
-@cache
-def _published() -> frozenset[str]:
-    """Ids of the published runs; a run of one's own may be called like a pattern."""
-    return frozenset({*(one.id for one in read_residuals()), *read_needs()})
-
-
-def cause_of(run_id: str, subject: Subject = "step_time", other: str = "") -> Cause | None:
-    """The first cause whose patterns match a published run; None where none is known."""
-    if run_id not in _published():
-        return None
-    return next((one for one in known_causes(subject) if one.is_of(run_id, other)), None)
 
 
 def causes(fresh: Validation, left_out: Validation | None, subject: Subject = "step_time") -> list[dict[str, Any]]:

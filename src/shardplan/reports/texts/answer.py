@@ -77,7 +77,8 @@ def question_parts(question: Question) -> tuple[str, ...]:
     sequences = "sequence" if job.global_batch_size == 1 else "sequences"
     tokens = "token" if job.sequence_length == 1 else "tokens"
     step = f"{job.global_batch_size:,} {sequences} of {job.sequence_length:,} {tokens} a step"
-    trained = f"lora of rank {job.lora_rank}" if job.train == "lora" else f"without {job.freeze}"
+    beside = "" if job.base_weights == "same" else f" beside {job.base_weights} weights"
+    trained = f"lora of rank {job.lora_rank}{beside}" if job.train == "lora" else f"without {job.freeze}"
     training = () if job.trains_all else (trained,)
     return f"{parameters} parameters", question.cluster.name, step, job.precision, job.optimizer, *training
 
@@ -90,20 +91,20 @@ def band_name(basis: str) -> str:
 
 
 def step_band(estimate: Estimate) -> str:
-    """The two ends of the step time, and what they are."""
-    low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
-    name, is_own = band_name(estimate.step_time_basis), estimate.step_time_own_p10 is None
-    runs = f" with{'' if is_own else 'out'} your own runs" if name != estimate.step_time_basis else ""
-    return f"{low} to {high}, {name}{runs}"
+    """The two ends of the step time, and what they are: ``80 % band 7.32 s to 8.77 s``."""
+    ends = f"{format_time(estimate.step_time_p10)} to {format_time(estimate.step_time_p90)}"
+    name = band_name(estimate.step_time_basis)
+    if name == estimate.step_time_basis:
+        return f"{ends}, {name}"
+    return f"{name} {ends}{' with your own runs' if estimate.step_time_own_p10 is None else ''}"
 
 
-def narrowed_text(estimate: Estimate) -> str | None:
-    """What measured runs of one's own would make of the band of the step time; None where it has them."""
+def narrowed_text(estimate: Estimate) -> str:
+    """What measured runs of one's own would make of the band of the step time; empty where it has them."""
     low, high = estimate.step_time_own_p10, estimate.step_time_own_p90
     if low is None or high is None:
-        return None
-    ends = f"{format_time(low)} to {format_time(high)}"
-    return f"Your own runs (shardplan calibrate) narrow it to {ends}."
+        return ""
+    return f"with your own runs {format_time(low)} to {format_time(high)}"
 
 
 def mfu_text(estimate: Estimate, *, is_whole: bool) -> str:
@@ -167,12 +168,31 @@ def how_near(estimate: Estimate) -> str:
 
 
 def run_text(run: NearRun) -> str:
-    """A measured run near the question."""
-    measured, predicted = format_time(run.measured_step_time), format_time(run.predicted_step_time)
+    """A measured run near the question, predicted without it."""
+    measured, predicted = run.measured_step_time, run.measured_step_time * (1 + run.unseen_error)
     return (
-        f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {measured}, "
-        f"predicted {predicted} ({100 * run.error:+.1f} %)"
+        f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {format_time(measured)}, "
+        f"predicted unseen {format_time(predicted)} ({error_text(run)}){why_off(run)}"
     )
+
+
+FAR_OFF: Final = 0.25
+"""Error from which on a measured run is cited with the reason."""
+
+
+def why_off(run: NearRun) -> str:
+    """The known cause of a large error, behind it; empty for an error of less than ``FAR_OFF``."""
+    if abs(run.unseen_error) < FAR_OFF:
+        return ""
+    from shardplan.reports.accuracy.causes import cause_of  # takes time to import
+
+    cause = cause_of(run.id)
+    return ", for a reason that is not known" if cause is None else f", known cause: {cause.cause}"
+
+
+def error_text(run: NearRun) -> str:
+    """How far a measured run was from the prediction of constants that have not seen it."""
+    return f"{100 * run.unseen_error:+.1f} %"
 
 
 def signed_time(time: float) -> str:

@@ -52,10 +52,14 @@ def plan_words(estimate: Estimate) -> list[str]:
     words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in ("tp", "pp")]
     words += [f"dp {estimate.dp}", f"micro-batch {plan.micro_batch_size} x {estimate.num_microbatches}", plan.sharding]
     if plan.recompute != "none":
-        words.append(f"recompute {_recompute_text(plan)}")
+        words.append(f"recompute {recompute_text(estimate)}")
+    return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in other_fields(plan).items()]
+
+
+def other_fields(plan: Plan) -> dict[str, object]:
+    """Fields of a plan that are not as usual and make a difference, but for those that have words of their own."""
     others = {n: v for n, v in changed_fields(plan).items() if n not in NAMED and _matters(n, plan)}
-    others = {name: value for name, value in others.items() if value != CHOSEN.get(name)}
-    return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
+    return {name: value for name, value in others.items() if value != CHOSEN.get(name)}
 
 
 NEEDED: Final = {
@@ -70,11 +74,13 @@ def _matters(name: str, plan: Plan) -> bool:
     return name not in NEEDED or getattr(plan, NEEDED[name]) > 1
 
 
-def _recompute_text(plan: Plan) -> str:
-    """What is recomputed, and in how many layers of each stage where not in all."""
+def recompute_text(estimate: Estimate) -> str:
+    """What is recomputed, and in how many of the layers where not in all: ``full in 60 of 80 layers``."""
+    plan, layers = estimate.plan, estimate.stage_layers
     if plan.recompute == "none" or plan.recompute_num_layers is None:
         return plan.recompute
-    return f"{plan.recompute} in {plan.recompute_num_layers} layers"
+    count = sum(min(plan.recompute_num_layers, each) for each in layers)
+    return plan.recompute if count == sum(layers) else f"{plan.recompute} in {count} of {sum(layers)} layers"
 
 
 def short_policy(policy: str) -> str:

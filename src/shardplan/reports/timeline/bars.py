@@ -70,6 +70,8 @@ class Backdrop(NamedTuple):
     """Of memory."""
     focus: str
     """Around what the keyboard acts on."""
+    bad: str
+    """Of the memory that can be used."""
 
 
 HUES: Final = (
@@ -106,6 +108,18 @@ BOUNDS: Final = {
     LAUNCH: Hue(LAUNCH, "#c3cad1", "#56616d"),
 }
 """Of what limits an operator."""
+MEMORY_HUES: Final = {
+    "framework": {"light": "#7d8797", "dark": "#8e9aab"},
+    "weights": {"light": "#3b76c4", "dark": "#5b96e6"},
+    "gradients": {"light": "#2a9d8f", "dark": "#3fbcab"},
+    "optimizer": {"light": "#a3498f", "dark": "#cf74b8"},
+    "buffers": {"light": "#d1495b", "dark": "#ee7482"},
+    "logits": {"light": "#5b8c3a", "dark": "#82b95b"},
+    "activations": {"light": "#c98a1b", "dark": "#e0a63c"},
+}
+"""Of the parts of memory, as on the pages of the web app (``--c1`` to ``--c7`` of its style sheet)."""
+STACKED: Final = tuple(MEMORY_HUES)
+"""Parts from the bottom up: what stays the same first."""
 LIGHT: Final = Backdrop(
     paper="#ffffff",
     text="#1f2328",
@@ -114,6 +128,7 @@ LIGHT: Final = Backdrop(
     track="#eef1f4",
     area="#c3d3de",
     focus="#0a66c2",
+    bad="#b3261e",
 )
 DARK: Final = Backdrop(
     paper="#0d1117",
@@ -123,6 +138,7 @@ DARK: Final = Backdrop(
     track="#1b222b",
     area="#34495a",
     focus="#6cb6ff",
+    bad="#ff8f86",
 )
 PAGES: Final = {"light": LIGHT, "dark": DARK}
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 
 from shardplan.base.files import shipped_text
 from shardplan.base.units import format_time
-from shardplan.reports.timeline.bars import BOUNDS, HUES, PAGES, hues, ink_on, shades
+from shardplan.reports.timeline.bars import BOUNDS, HUES, MEMORY_HUES, PAGES, STACKED, hues, ink_on, shades
 from shardplan.simulation.pieces import Ints
 from shardplan.simulation.timeline import COMPUTE, EVENT_KINDS, LANES, AlivePart, Events, MemoryTrace, StepTimeline
 
 ASSETS: Final = Path(__file__).parent / "assets"
-SCRIPTS: Final = ("data.js", "text.js", "draw.js", "view.js", "input.js", "page.js")
+SCRIPTS: Final = ("data.js", "text.js", "causes.js", "draw.js", "memory.js", "view.js", "input.js", "page.js")
+"""In the order in which they run; the web app loads the same ones."""
 NUM_TICKS: Final = 2**30
 """Ticks of a step: times are exact to a thousand millionth of it."""
 NUM_LEVELS: Final = 2**24
@@ -37,14 +39,21 @@ COLUMNS: Final = ("kind", "chunk", "microbatch", "start", "duration", "critical"
 def timeline_html(timeline: StepTimeline) -> str:
     """The page as text."""
     page = Template(shipped_text(ASSETS / "page.html"))
-    data = json.dumps(page_data(timeline), ensure_ascii=True, separators=(",", ":"))
+    styles = (shipped_text(ASSETS / name).rstrip() for name in ("page.css", "timeline.css"))
     return page.substitute(
-        title=escape(timeline.title),
-        summary=escape(_summary(timeline)),
-        style=_colours() + shipped_text(ASSETS / "page.css").rstrip(),
+        title=escape(timeline.subject or timeline.title),
+        summary=escape(summary(timeline)),
+        style=_colours() + "\n".join(styles),
+        body=timeline_body(timeline),
         script="\n".join(shipped_text(ASSETS / name).rstrip() for name in SCRIPTS),
-        data=data.replace("<", "\\u003c"),
     )
+
+
+def timeline_body(timeline: StepTimeline, *, has_layer: bool = True) -> str:
+    """The timeline as part of a page that has its scripts and styles. ``has_layer``: whether it shows a layer too."""
+    shown = timeline if has_layer else replace(timeline, layer=())
+    data = json.dumps(page_data(shown), ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    return Template(shipped_text(ASSETS / "body.html")).substitute(data=data)
 
 
 def page_data(timeline: StepTimeline) -> dict[str, Any]:
@@ -57,7 +66,7 @@ def page_data(timeline: StepTimeline) -> dict[str, Any]:
     num_chunks = max(int(events.chunk.max(initial=0)) + 1, 1)
     places = events.rank * len(LANES) + events.lane
     return {
-        "schema": "shardplan/timeline-page/1",
+        "schema": "shardplan/timeline-page/2",
         "title": timeline.title,
         "step_time_s": timeline.step_time,
         "tick_s": tick,
@@ -74,7 +83,7 @@ def page_data(timeline: StepTimeline) -> dict[str, Any]:
         "palettes": {theme: _palette(theme, num_chunks) for theme in PAGES},
         "counts": np.bincount(places, minlength=timeline.num_ranks * len(LANES)).tolist(),
         "columns": {name: packed(column) for name, column in _columns(events, tick).items()},
-        "memory": _memory(timeline.memory, tick) if timeline.memory else None,
+        "memory": _memory(timeline, tick) if timeline.memory else None,
         "layer": [
             {
                 "name": each.name,
@@ -116,15 +125,26 @@ def _columns(events: Events, tick: float) -> dict[str, Ints | NDArray[np.bool_]]
     return {name: times.get(name, getattr(events, name)) for name in COLUMNS}
 
 
-def _memory(traces: Sequence[MemoryTrace], tick: float) -> dict[str, Any]:
-    """Memory of all ranks."""
+def _memory(timeline: StepTimeline, tick: float) -> dict[str, Any]:
+    """Memory of all ranks, whole and by part."""
+    traces = timeline.memory
     unit = max(trace.peak_bytes for trace in traces) / NUM_LEVELS or 1.0
+    names = [name for name in STACKED if any(name in trace.by_part for trace in traces)]
+
+    def levels(held: Iterable[NDArray[np.float64]]) -> str:
+        return packed(np.concatenate([np.rint(each / unit) for each in held]).astype(np.int64))
+
+    def part(name: str) -> Iterable[NDArray[np.float64]]:
+        return (trace.by_part.get(name, np.zeros(len(trace.times))) for trace in traces)
+
     times = np.concatenate([np.rint(trace.times / tick) for trace in traces]).astype(np.int64)
-    allocated = np.concatenate([np.rint(trace.allocated / unit) for trace in traces]).astype(np.int64)
     return {
         "unit_bytes": unit,
+        "usable_bytes": timeline.usable_memory_bytes,
         "counts": [len(trace.times) for trace in traces],
-        "columns": {"times": packed(times), "allocated": packed(allocated)},
+        "parts": names,
+        "columns": {"times": packed(times), "allocated": levels(trace.allocated for trace in traces)}
+        | {name: levels(part(name)) for name in names},
         "peaks": [_peak(trace, tick) for trace in traces],
     }
 
@@ -156,12 +176,15 @@ def _note(microbatches: Sequence[int]) -> str:
     return f"{len(microbatches)} micro-batches, {min(microbatches)} to {max(microbatches)}"
 
 
-def _summary(timeline: StepTimeline) -> str:
+def summary(timeline: StepTimeline) -> str:
+    """Step time and bubble, behind the schedule where the title is the plan."""
     rates = 100 * timeline.bubble_rates
-    bubble = f"{rates.min():.1f} to {rates.max():.1f} %" if len(rates) > 1 else f"{rates.max(initial=0.0):.1f} %"
+    most = f"; others wait up to {rates.max():.1f} %" if len(rates) > 1 else ""
     once = timeline.step_time - timeline.pipeline_time
     after = f", of which {format_time(once)} after the pipeline" if once > timeline.step_time * 1e-6 else ""
-    return f"{format_time(timeline.step_time)} a step{after}. Bubble {bubble} of the time of a rank."
+    schedule = f"{timeline.title}. " if timeline.subject else ""
+    bubble = f"Pipeline bubble on the slowest stage {rates.min(initial=100.0):.1f} %{most}."
+    return f"{schedule}{format_time(timeline.step_time)} a step{after}. {bubble}"
 
 
 def _hue_of_kinds() -> Ints:
@@ -182,13 +205,22 @@ def _palette(theme: str, num_chunks: int) -> dict[str, Any]:
         "ink": [[ink_on(colour) for colour in each] for each in colours],
         "pale": shades(hatched, theme, 3)[-1],
         "bounds": {bound: shades(hue, theme, 1)[0] for bound, hue in BOUNDS.items()},
-        "page": PAGES[theme]._asdict(),
+        "memory": {name: colours[theme] for name, colours in MEMORY_HUES.items()},
+        "page": tokens(theme),
     }
+
+
+def tokens(theme: str) -> dict[str, str]:
+    """Colours of what is not work, under the names that they have on the pages of the web app."""
+    return {TOKENS.get(name, name): colour for name, colour in PAGES[theme]._asdict().items()}
+
+
+TOKENS: Final = {"paper": "panel", "faint": "quiet", "focus": "accent"}
 
 
 def _colours() -> str:
     """Colours of the page as the reader has set, before a script has run."""
-    light, dark = ("".join(f"--{name}:{value};" for name, value in page._asdict().items()) for page in PAGES.values())
+    light, dark = ("".join(f"--{name}:{value};" for name, value in tokens(theme).items()) for theme in PAGES)
     return (
         f":root {{ color-scheme: light dark; {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -16,7 +17,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.dialects.ask import Ask
-from shardplan.launch.dialects.companions import model_file
+from shardplan.launch.dialects.companions import model_file, take_one_node
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
 from shardplan.launch.dialects.values import switch
@@ -60,9 +61,12 @@ def audit_rl(
 
     Raises ``InputError`` for what is open, contradicts itself, or decides and is not priced.
     """
+    if cluster is not None:
+        ask = dataclasses.replace(ask, node=cluster.accelerators_per_node)
     launch = launch or read_rl_launch(ask)
     if launch is None:
         return None
+    take_one_node(launch.facts, ask)
     rules = Rules(launch)
     rules.work_out()
     found = model or _model(launch.facts, ask)
@@ -96,32 +100,41 @@ OPEN: Final = (
 """What a step cannot do without, of what a file may leave open."""
 
 
+class OpenStepError(InputError):
+    """A launch file leaves open what decides its step."""
+
+    needs: Mapping[str, str] = {}
+    """What has to be given, with the reason."""
+    framework: str = ""
+
+
 def _check_open(launch: RlLaunch, model: ModelConfig | None, cluster: Cluster | None) -> None:
-    """Raises ``InputError`` that names all that has to be given."""
-    facts, asks = launch.facts, dict[str, str]()
+    """Raises ``OpenStepError`` that names all that has to be given."""
+    facts, needs = launch.facts, dict[str, str]()
     if model is None:
         name = facts.value("model")
         close = names_meant("model", PurePath(str(name or "")).name)
         may = f"; {' or '.join(close)} may be the same" if close else ""
         open_ = ", ".join(facts.missing.get("model", ()))
-        asks["--model NAME"] = (
-            f"model: {f'{name} is not in the catalogue' if name else open_ or 'not in the file'}{may}"
-        )
+        needs["model"] = f"{f'{name} is not in the catalogue' if name else open_ or 'not in the file'}{may}"
     if cluster is None:
-        asks["--cluster NAME"] = "cluster: the accelerators and their network"
+        needs["cluster"] = "the accelerators and their network"
     for key in OPEN:
         known = "num_accelerators" in facts.facts and key in ("nodes", "per_node")
         unused = key == "unpadded" and switch(facts.value("dynamic"))
         if key in facts.missing and not known and not unused:
-            example = EXAMPLES.get(key, "VALUE")
-            flag = "--gpus N" if key == "num_accelerators" else f"--given {key}={example}"
-            asks[flag] = f"{key}: {', '.join(facts.missing[key])}"
-    if asks:
-        raise InputError(
-            f"{facts.file} is a launch file of {launch.title}, which leaves open: {'; '.join(asks.values())}",
+            needs[key] = ", ".join(facts.missing[key])
+    if needs:
+        flags = {"model": "--model NAME", "cluster": "--cluster NAME", "num_accelerators": "--gpus N"}
+        given = [flags.get(key, f"--given {key}={EXAMPLES.get(key, 'VALUE')}") for key in needs]
+        error = OpenStepError(
+            f"{facts.file} is a launch file of {launch.title}, which leaves open: "
+            f"{'; '.join(f'{key}: {why}' for key, why in needs.items())}",
             rule="a step is priced when all that decides it is known",
-            hint=f"add {' '.join(asks)}",
+            hint=f"add {' '.join(given)}",
         )
+        error.needs, error.framework = needs, launch.title
+        raise error
 
 
 def _records(rules: Rules, model: ModelConfig, cluster: Cluster) -> tuple[dict[str, Any], dict[str, Any]]:

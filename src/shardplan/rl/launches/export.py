@@ -26,9 +26,9 @@ from shardplan.physics.frameworks.stack import load_stack
 from shardplan.reports.plan_file import PLAN_FILE, inputs_from_record
 from shardplan.rl.launches.audit import MODULES, audit_rl
 from shardplan.rl.launches.reading import DIALECTS
+from shardplan.rl.question import SCHEMA
 from shardplan.rl.transfer import engine_facts
 
-SCHEMA: Final = "shardplan/rl/1"
 TARGETS: Final = ("verl", "nemo-rl", "slime")
 """Frameworks that RL steps are written for."""
 SAME: Final = 0.005

@@ -104,7 +104,9 @@ def _of_document(ask: Ask) -> RlLaunch | None:
 def _of_script(ask: Ask) -> RlLaunch | None:
     folders = ask.places.folders(ask.path.parent)
     try:
-        script = read_script(ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives)
+        script = read_script(
+            ask.path, env=ask.env, arguments=ask.arguments, folders=folders, directives=ask.directives, node=ask.node
+        )
     except ShardplanError:
         return None
     for launch in reversed(launches(script)):
@@ -155,7 +157,10 @@ def _of_line(ask: Ask, script: Script, launch: Launch, name: str) -> RlLaunch:
         take_notes(facts, document)
         settings = settings.over(Settings.of(document))
         _base(facts, name, settings)
-    open_ = tuple(need for word in launch.parsed().open for need in word.needs or (word.shown,))
+    if name == "verl":
+        settings = settings.over(_of_copy(facts, ask, launch))
+    own = [word for word in launch.parsed().open if not (name in BY_KEYS and _PAIR.match(word.shown))]
+    open_ = tuple(need for word in own for need in word.needs or (word.shown,))
     facts.open = (*facts.open, *open_)
     if name in ("trl", "ms-swift"):
         _of_trainer(facts, ask, script, launch, settings)
@@ -198,6 +203,30 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     return found
 
 
+_PAIR: Final = re.compile(r"[+~]*[\w.@/]+=")
+"""A ``key=value`` whose value alone may be open."""
+COPY: Final = "verl/trainer/config/ppo_trainer.yaml"
+KL: Final = "algorithm.use_kl_in_reward"
+
+
+def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
+    """What a line leaves out, where a copy of verl lies in its repository: that copy's own configuration."""
+    path = ask.places.find(COPY, ask.path.parent, is_exact=True)
+    if path is None or launch.parsed().first("config-name") is not None:
+        return Settings({})
+    document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
+    record, found = DIALECTS["verl"].record, Settings.of(document)
+    rows = {**record["options"], **record["fsdp"]}.values()
+    names = {name for row in rows for name in row["names"] if found.value(name) is not None}
+    facts.note(f"what the line leaves out is that of the repository's own verl: {path.name}")
+    own = {name: found[name] for name in names}
+    if not found.has(KL):
+        own[KL] = NamedSetting(
+            name=KL, value=True, place=f"{path.name}, which has no {KL}: without use_kl_loss it is on"
+        )
+    return Settings(own)
+
+
 def _base(facts: Facts, name: str, settings: Settings) -> None:
     """Defaults of a configuration that is based on another one hold where that one is on record."""
     below = settings.value("defaults")
@@ -216,7 +245,7 @@ def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings
     for key, name in (("nodes", "NNODES"), ("per_node", "NPROC_PER_NODE")):
         word = variables.get(name)
         if word is not None and degree(word.text):
-            facts.state(key, degree(word.text), f"{word.file}:{word.line} {name}", name)
+            facts.state(key, degree(word.text), f"{word.file.rpartition('/')[2]}:{word.line} {name}", name)
     named = settings.first("deepspeed")
     stage = re.search(r"zero[-_]?(\d)", str(named.value)) if named is not None else None
     if stage is not None and named is not None:

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError, shown
 from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.reading import GIVEN
 from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.rl.asked import PROMPT_TOKENS, lengths_of
-from shardplan.rl.launches.reading import RlLaunch
+from shardplan.rl.launches.reading import EXAMPLES, RlLaunch
 
 ALGORITHMS: Final[Mapping[str, str]] = {
     "gae": "ppo", "ppo": "ppo", "grpo": "grpo", "gspo": "grpo", "cispo": "grpo", "rloo": "grpo", "opo": "grpo",
@@ -38,15 +39,19 @@ class Rules:
         """What was taken for granted."""
 
     def number(self, key: str) -> int:
-        """A whole number that is known; 0 where it is not."""
-        return self.facts.number(key) or 0
+        """A whole number that is known; 0 where it is not. Raises ``InputError`` for a given value that is none."""
+        found, fact = self.facts.number(key), self.facts.facts.get(key)
+        if found is None and fact is not None and fact.why == GIVEN:
+            example = EXAMPLES.get(key, "8")
+            raise self.refuse(self.said(key), f"{key} is a whole number", f"write --given {key}={example}")
+        return found or 0
 
     def needed(self, key: str) -> int:
         """A whole number without which nothing follows; it is asked for where it is not known."""
-        found = self.facts.number(key)
-        if found is None and key not in self.facts.missing:
+        found = self.number(key)
+        if self.facts.number(key) is None and key not in self.facts.missing:
             self.facts.miss(key, (f"not in the file (--given {key}=N)",))
-        return found or 0
+        return found
 
     def on(self, key: str) -> bool:
         """Whether a switch is on."""
@@ -341,7 +346,8 @@ def _nemo(own: Rules) -> None:
             )
         facts.derive("num_accelerators", left, "what generation leaves")
         own.rl["placement"] = "async" if own.on("async") else "in-turns"
-        own.rl |= {"staleness": own.number("staleness") or 1, "in_flight": own.on("in_flight")}
+        if own.on("async"):
+            own.rl |= {"staleness": own.number("staleness") or 1, "in_flight": own.on("in_flight")}
     _engine(own)
 
 
@@ -438,14 +444,14 @@ def _trl(own: Rules) -> None:
     steps = own.number("steps_per_generation") or own.number("accumulation")
     generated = own.number("generation_batch") or batch * steps
     samples = own.needed("samples")
-    if world and (generated % samples or batch == 0 or generated % batch):
+    if world and samples and (generated % samples or batch == 0 or generated % batch):
         raise own.refuse(
             f"{generated:,} answers of a generation, {samples:,} to a prompt, {batch:,} in a batch of all processes",
             "the answers of a generation are whole prompts and whole batches",
             f"set num_generations to a divisor of {generated:,}",
         )
     per_update = batch * own.number("accumulation")
-    if world and generated % per_update:
+    if world and per_update and generated % per_update:
         raise own.refuse(
             f"{generated:,} answers of a generation; an optimizer step takes {per_update:,}",
             "optimizer steps share the answers of a generation evenly",
@@ -453,7 +459,7 @@ def _trl(own: Rules) -> None:
         )
     each_process = own.number("micro_answers") * steps
     facts.derive("filled_together", each_process, "answers of a generation on a process")
-    if world:
+    if world and samples:
         facts.derive("prompts", generated // samples, "answers of a generation / num_generations")
         facts.derive("mini_batch", per_update, "answers of an optimizer step")
     if mode == "colocate":

@@ -30,7 +30,7 @@ from shardplan.simulation.measured.ranks import (
     wrong,
 )
 from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, KINDS, NOTHING, WEIGHT_GRADIENT, Pieces
-from shardplan.simulation.timeline import COMPUTE, Events, StepTimeline
+from shardplan.simulation.timeline import COMPUTE, Events, StepTimeline, stage_names
 
 OUT_OF_ORDER: Final = "No shift of the clocks makes every pass start after what it needs. The times are as given."
 
@@ -92,8 +92,8 @@ class MeasuredStep:
         """As pictures and trace files show a step."""
         num = len(self.start)
         return StepTimeline(
-            title=f"Measured step {self.step}, {self.num_ranks} ranks, {int(self.at.num_microbatches)} micro-batches",
-            rank_names=tuple(f"rank {rank}" for rank in range(self.num_ranks)),
+            title=f"Measured step {self.step}, {self.num_ranks} stages, {int(self.at.num_microbatches)} micro-batches",
+            rank_names=stage_names(self.num_ranks),
             events=Events(
                 rank=self.pieces.rank,
                 lane=np.full(num, COMPUTE),

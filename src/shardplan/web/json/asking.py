@@ -10,9 +10,9 @@ from typing import Any, Final
 from shardplan.answers.comparison import compare, comparison_document, sides_of
 from shardplan.api.budgets import budget
 from shardplan.ask.forms import HOW
-from shardplan.ask.names import cluster_of, model_of, profile_of, stack_of
+from shardplan.ask.names import cluster_of, companions_of_job, model_of, profile_of, stack_of
 from shardplan.ask.questions import estimated, searched
-from shardplan.ask.rl_forms import RlForm
+from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import InputError
 from shardplan.base.fields import described
 from shardplan.base.records import Record
@@ -128,16 +128,22 @@ def budget_answer(body: Any, cancelled: Cancelled) -> Record:
     asked |= {"model": model_of(asked["model"], reads_files=False), "stop": cancelled}
     asked |= {"stack": stack_of(asked.get("stack", USUAL), reads_files=False)}
     asked |= {"profile": profile_of(asked.get("profile"), reads_files=False)}
+    companions_of_job({**(asked.get("job") or {}), **asked}.get("companion"), reads_files=False)  # built-in ones alone
     return budget(asked.pop("model"), clusters, **asked).to_dict()
 
 
 def rl_answer(body: Any, cancelled: Cancelled) -> Record:
     """The best plan of every placement of an RL step."""
-    from shardplan.api.rl import checked, planned
+    from shardplan.api.rl import planned
+    from shardplan.rl.question import RlQuestion, checked_step
 
     asked = {"cluster": None} | body.stated()
-    step = {name: asked.pop(name) for name in described(RlForm) if name in asked}
-    return planned(asked, checked(step), reads_files=False, stop=cancelled).to_dict()
+    step, besides = (
+        {name: asked.pop(name) for name in described(form) if name in asked} for form in (RlForm, RlDecisionForm)
+    )
+    sizes = asked["num_accelerators"] if isinstance(asked.get("num_accelerators"), list) else ()
+    question = RlQuestion(record=asked, step=checked_step(step), reads_files=False, stop=cancelled)
+    return planned(question, besides=besides, sizes=sizes).to_dict()
 
 
 def _picked(body: Any) -> tuple[PlanFile, Estimate]:

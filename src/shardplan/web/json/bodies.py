@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from shardplan.ask.forms import HOW, FileForm, QuestionForm, Replaced, SearchForm
-from shardplan.ask.rl_forms import RlForm
+from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.ask.task_forms import BudgetForm, LaunchForm, SimulateForm, StepForm
 from shardplan.base.fields import Described, described
 from shardplan.decide.operations import Operations
@@ -144,7 +144,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_NUM_ACCELERATORS)]
 TYPES: Final[dict[str, Any]] = {
     "name or content": Name | dict[str, Any],
     "yes or no": bool | Literal["yes", "no"],
-    "count": Count,
+    "count": Count | Annotated[str, Field(pattern=r"^[0-9]{1,8}x[0-9]{1,8}$")],
     "pools": Count
     | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\+[0-9]{1,9})?$")]
     | Annotated[list[Count], Field(min_length=1, max_length=MOST_SIDES)],
@@ -219,6 +219,7 @@ RlBody = form_body(
     SPACE,
     QUESTION,
     (RlForm, " ".join(described(RlForm))),
+    (RlDecisionForm, " ".join(described(RlDecisionForm))),
     **RUN,
     num_accelerators=(
         TYPES["pools"],

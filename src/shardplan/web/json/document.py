@@ -69,7 +69,7 @@ def _post(task: Task) -> Record:
         "operationId": task.name,
         "summary": task.summary,
         "requestBody": {"required": True, "content": {"application/json": content}},
-        "responses": {"200": _answer(_answer_name(task.schema)), **_refusals()},
+        "responses": {"200": _answer(*map(_answer_name, (task.schema, *task.also))), **_refusals()},
     }
 
 
@@ -120,8 +120,11 @@ def _error(text: str) -> Record:
     return {"description": text, "content": {"application/json": {"schema": _reference("Error")}}}
 
 
-def _answer(name: str) -> Record:
-    return {"description": "The answer.", "content": {"application/json": {"schema": _reference(name)}}}
+def _answer(*names: str) -> Record:
+    """The response with one of several answers."""
+    known = [_reference(name) for name in names]
+    schema: Record = known[0] if len(known) == 1 else {"anyOf": known}
+    return {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
 
 
 def _reference(name: str) -> Record:
@@ -141,7 +144,8 @@ def _schemas() -> Mapping[str, Any]:
 
     models: Any = [(task.body, "validation") for task in TASKS]
     _, found = models_json_schema(models, ref_template=REFERENCE)
-    kinds = {task.schema for task in TASKS} | {f"{name}/1" for each in CATALOGUES for name in (each.name, each.one)}
+    known = {schema for task in TASKS for schema in (task.schema, *task.also)}
+    kinds = known | {f"{name}/1" for each in CATALOGUES for name in (each.name, each.one)}
     answers = {_answer_name(kind): _record(kind) for kind in sorted(kinds - {PLAN_FILE})}
     file = schema_of_files().model_json_schema(ref_template=REFERENCE)
     return {**answers, **found["$defs"], **file.pop("$defs", {}), "PlanFile": file, "Error": ERROR}

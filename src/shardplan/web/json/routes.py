@@ -46,6 +46,8 @@ class Task(NamedTuple):
     summary: str
     example: Mapping[str, Any] | None = None
     """A body; None where it needs the answer of another question."""
+    also: tuple[str, ...] = ()
+    """Schemas of its other answers."""
 
     @property
     def body(self) -> type[Body]:
@@ -82,6 +84,7 @@ TASKS: Final = (
         "audit/1",
         "Say what a launch script runs, which rules it breaks, and what would be better.",
         {"text": SCRIPT, "cluster": "dgx-h100", "model": "llama-3.1-8b"},
+        also=("rl-launch/1",),
     ),
     Task("export", "ExportBody", "export/1", "Write a plan as launch files of a training framework."),
     Task("simulate", "SimulateBody", "simulation/1", "Simulate the step of a plan event by event."),

@@ -79,20 +79,25 @@ VIEWS: Final = (PLAN, STEP, DECIDE, RL, TRUST, AUDIT, EXPORT, PUBLISHED)
 """In the order of the navigation."""
 
 
-FOLDER: Final = Path(__file__).parent.parent / "static"
+FOLDERS: Final = {
+    "timeline/": Path(str(resources.files("shardplan.reports.timeline"))) / "assets",
+    "": Path(__file__).parent.parent / "static",
+}
+"""Files that pages load, by the beginning of their names."""
 
 
 @cache
 def static_path() -> str:
-    """Path of the folder, ``/static/5744c0cb3956``: a browser may keep what is under it for ever."""
+    """Path of these files, ``/static/5744c0cb3956``: a browser may keep what is under it for ever."""
     digest = blake2b(digest_size=6)
-    for path in sorted(each for each in FOLDER.rglob("*") if each.is_file()):
-        digest.update(path.relative_to(FOLDER).as_posix().encode() + b"\0" + path.read_bytes())
+    for start, folder in FOLDERS.items():
+        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+            digest.update(start.encode() + path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return f"/static/{digest.hexdigest()}"
 
 
 def static_url(name: str) -> str:
-    """Address of a file of the folder."""
+    """Address of one of them."""
     return f"{static_path()}/{name}"
 
 

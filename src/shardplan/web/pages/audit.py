@@ -13,12 +13,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.audit import change_texts, observed_part, what_runs
+from shardplan.answers.audit import change_texts, what_runs
+from shardplan.answers.document import AnswerDocument
+from shardplan.answers.observed import observed_part
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole
 from shardplan.launch.audit.answer import Audit
 from shardplan.reports.texts.plan import field_text
+from shardplan.web.decisions import shown as shown_document
 from shardplan.web.pages import AUDIT as VIEW
 from shardplan.web.pages.rendering import fragment, markup_of, page
 from shardplan.web.panels import shown_plan
@@ -103,12 +106,14 @@ async def answer(request: Request) -> HTMLResponse:
     if not script.text.strip():
         return fragment(request, "audit_empty.html")
     shown = await answered(request, lambda cancelled: _audited(script, cancelled), key=("audit", repr(script)))
-    return fragment(request, "audit_answer.html", script=script, models=names_of("model"), **shown)
+    template = "audit_rl_answer.html" if "fits" in shown else "audit_answer.html"
+    return fragment(request, template, script=script, models=names_of("model"), **shown)
 
 
 def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
     """What the template shows. The script is read in an empty folder: it can name no other file. Raises InputError."""
-    from shardplan.api.audits import audit
+    from shardplan.api.audits import AuditAnswer, audit
+    from shardplan.rl.launches.audit import OpenStepError
 
     count = script.num_accelerators
     with TemporaryDirectory(prefix="shardplan-") as folder:
@@ -126,10 +131,15 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
                 stop=cancelled,
                 observed=[each.strip() for each in script.observed.split(",") if each.strip()],
             )
+        except OpenStepError as error:
+            return rl_texts(None, script, {"needs": [*_needs(dict(error.needs))], "framework": error.framework})
         except InputError as error:
             raise InputError(
                 error.message.replace(f"{folder}/", ""), rule=error.rule, hint=error.hint.replace(f"{folder}/", "")
             ) from None
+        if not isinstance(found, AuditAnswer):
+            found.launch.facts.file = script.name  # not its path, which is the server's
+            return rl_texts(found.document(is_whole=True), script, {"needs": []})
         return audit_texts(found, script, folder)
 
 
@@ -168,6 +178,15 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "notes": [text.replace(f"{folder}/", "") for text in reading.notes],
         "not_understood": reading.not_understood,
     }
+
+
+def rl_texts(document: AnswerDocument | None, script: PastedScript, others: dict[str, Any]) -> dict[str, Any]:
+    """What is shown of a launch file of post-training; no document where values are missing."""
+    texts = {"told": [*_told(script)], "is_complete": document is not None, "fits": False, **others}
+    if document is None:
+        return texts
+    own = {"fits": document.is_yes, "title": document.head[0].words, "subject": document.head[1:]}
+    return {**texts, **shown_document(document), **own}
 
 
 def _words(key: str) -> str:

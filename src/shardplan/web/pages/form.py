@@ -5,20 +5,23 @@ A view keeps in its address what other views read of the question, and shows thr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from shardplan.ask.forms import Replaced
+from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import Described, described
 from shardplan.base.units import format_bytes, format_count
+from shardplan.inputs.defaults import precisions_of
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_accelerator, load_cluster, load_model
 from shardplan.reports.texts.answer import question_title
 from shardplan.web.answered import PageAnswer
-from shardplan.web.state import LOCK, SET, SETS, PageQuestion, names_of
+from shardplan.web.state import LOCK, NAMES, SET, SETS, FieldError, PageQuestion, names_of
 
 FIRST: Final = ("sequence_length", "global_batch_size", "precision", "tokens")
 """Fields of the job that everyone needs; the others are folded away."""
@@ -48,6 +51,8 @@ class FormField(NamedTuple):
     choices: tuple[tuple[str, str], ...]
     """Pairs of value and label; empty where any text may be typed."""
     is_switch: bool = False
+    no_choices: tuple[str, ...] = ()
+    """Values of choices that do not go with the question."""
 
 
 @cache
@@ -129,17 +134,62 @@ def _lock(field: Described) -> FormField:
     return FormField(LOCK + field.name, label, "", "any", ())
 
 
-def form_context() -> dict[str, Any]:
+def _of_part(field: FormField, question: PageQuestion) -> FormField:
+    """The field without the choices that the accelerator of the question does not have."""
+    if field.name != "precision":
+        return field
+    try:
+        known = {"", *precisions_of(question.cluster_asked().accelerator), question.job.get("precision")}
+    except ShardplanError:
+        return field  # the answer says what is wrong with the cluster
+    return field._replace(no_choices=tuple(name for name, _ in field.choices if name not in known))
+
+
+def form_context(question: PageQuestion) -> dict[str, Any]:
     """What the template of the form needs besides the question."""
+    first, others = job_fields()
     return {
         "models": models(),
         "clusters": clusters(),
         "accelerators": accelerators(),
         "stacks": stacks(),
-        "job_fields": job_fields(),
+        "job_fields": (tuple(_of_part(each, question) for each in first), others),
         "lock_fields": lock_fields(),
         "set_fields": set_fields(),
     }
+
+
+MOST_FIXES: Final = 6
+WORD: Final = re.compile(r"[\w.+-]*\w")
+
+
+def fixes(error: ShardplanError) -> list[tuple[str, str]]:
+    """What an error offers, as texts and settings of a field: ``bf16`` and ``precision=bf16``."""
+    from shardplan.web.verdict import changed
+
+    if not isinstance(error, FieldError):
+        return []
+    words = [word for word in WORD.findall(error.hint) if word in _names_of_field(error.field)]
+    words = words or WORD.findall(error.hint.partition("one of ")[2])
+    named = [(word, f"{error.field}={word}") for word in words if error.field]
+    if error.settings is not None:
+        return [*dict.fromkeys((*named, *error.settings))][:MOST_FIXES]
+    usual = PageQuestion().pairs()
+    pairs = [pair for pair in changed(PageQuestion(), error.offered).pairs() if pair not in usual]
+    counted = [(f"{_words(name)} {value}", f"{name}={value}") for name, value in pairs if value[:1].isdigit()]
+    return [*dict.fromkeys((*named, *counted))][:MOST_FIXES]
+
+
+def _words(name: str) -> str:
+    return NAMES.get(name, name.removeprefix(LOCK).replace("_", " "))
+
+
+def _names_of_field(name: str) -> Collection[str]:
+    """The names that a field may have; none where it takes numbers."""
+    if name in ("model", "cluster", "accelerator", "stack"):
+        return names_of(name)
+    known = {**described(Job), **{LOCK + field: each for field, each in described(Plan).items()}}
+    return known[name].kind.choices if name in known else ()
 
 
 Fields = Iterable[tuple[str, str]]

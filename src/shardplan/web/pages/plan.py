@@ -26,7 +26,7 @@ ANSWERS: Final = "shardplan.web.pages.plan_answers"
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     question = await question_of(request)
-    return await page(request, VIEW, "plan.html", later("the_answer"), question=question, **form_context())
+    return await page(request, VIEW, "plan.html", later("the_answer"), question=question, **form_context(question))
 
 
 def later(name: str) -> Handler:
@@ -46,7 +46,9 @@ ROUTES: Final = (
         for path, name in (
             ("/answer", "the_answer"),
             ("/why", "why"),
+            ("/moves", "moves"),
             ("/space", "space"),
+            ("/plans", "plans"),
             ("/compare", "compare"),
             ("/one", "one"),
             ("/plan.json", "plan_file"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from shardplan.reports.explanation import explain
+from shardplan.reports.explanation import Explanation, explain
 from shardplan.reports.plan_file import PlanFile
-from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
+from shardplan.reports.recommendation import reason, recommendation, ties_sentence
 from shardplan.reports.texts.answer import question_parts, question_title, sentence
 from shardplan.reports.texts.explanation import (
     account_sentences,
@@ -20,15 +20,18 @@ from shardplan.reports.texts.explanation import (
     limits_sentences,
     most_helpful,
 )
+from shardplan.reports.truth import truth_of
 from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
+from shardplan.web.filtered import Filtered, filtered
 from shardplan.web.pages.rendering import fragment, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record
-from shardplan.web.state import PageQuestion, plan_code, question_of
+from shardplan.web.state import PageQuestion, given_in, plan_code, question_of
 from shardplan.web.verdict import (
     changed,
     defaults,
     estimate_command,
+    nearest_moves,
     plan_table,
     side,
     sides,
@@ -39,6 +42,8 @@ from shardplan.web.verdict import (
 from shardplan.web.workplace import answer
 
 T = TypeVar("T")
+MOST_CHARACTERS: Final = 300
+"""Of a filter."""
 
 
 async def asked(request: Request, question: PageQuestion) -> PageAnswer:
@@ -56,7 +61,11 @@ async def the_answer(request: Request) -> HTMLResponse:
     """The verdict and the best plans, or what would fit."""
     question = await question_of(request)
     context = await answer_context(request, question)
-    pieces = {"why": why} | ({"one": one} if question.show else {}) | ({"compare": compare} if question.pins else {})
+    pieces = (
+        {"why": why, "moves": moves}
+        | ({"one": one} if question.show else {})
+        | ({"compare": compare} if question.pins else {})
+    )
     later = await parts(request, **pieces) if context["verdict"] else {}
     return fragment(request, "plan_answer.html", address=f"/?{question.query()}", parts=later, **context)
 
@@ -68,14 +77,16 @@ async def answer_context(request: Request, question: PageQuestion) -> dict[str, 
     if found.best is None:
         return {**shared, "verdict": None, **_nothing(question, found)}
     assert found.result.ties is not None
+    put, best = found.put.question, found.best
+    truth = await answer(request, lambda _stop: truth_of(put, best), key=question.key("truth"))
     taken = recommendation(found.result.ties, found.result.estimates)
-    fastest = "" if taken.is_fastest else f"{faster_by(taken)}, but {against_fastest(taken)}"
     return {
         **shared,
-        "verdict": verdict(question, found, found.best),
-        "fastest": fastest,
-        "fastest_code": plan_code(taken.fastest.plan),
+        "verdict": verdict(question, found, truth),
+        "because": sentence(reason(taken)),
+        "fastest_code": "" if taken.is_fastest else plan_code(taken.fastest.plan),
         "table": plan_table(found.result),
+        "filter": None,
     }
 
 
@@ -106,16 +117,30 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
     }
 
 
+async def explained(request: Request, question: PageQuestion) -> Explanation | None:
+    """What comes of every obvious change of the plan to take."""
+    found = await asked(request, question)
+    return await answer(request, lambda _stop: explain(found.result), key=question.key("explained"))
+
+
+async def moves(request: Request) -> HTMLResponse:
+    """The single changes that would save most."""
+    question = await question_of(request)
+    reasons = await explained(request, question)
+    return fragment(request, "plan_moves.html", moves=[] if reasons is None else nearest_moves(reasons))
+
+
 async def why(request: Request) -> HTMLResponse:
     """Why this plan: what limits it, what comes of every obvious change, what would help most."""
     question = await question_of(request)
-    found = await asked(request, question)
-    context = await answer(request, lambda stop: _reasons(question, found, stop), key=question.key("why"))
+    found, reasons = await asked(request, question), await explained(request, question)
+    context = await answer(request, lambda stop: _reasons(question, found, reasons, stop), key=question.key("why"))
     return fragment(request, "plan_why.html", **context)
 
 
-def _reasons(question: PageQuestion, found: PageAnswer, stop: Callable[[], bool]) -> dict[str, Any]:
-    reasons = explain(found.result)
+def _reasons(
+    question: PageQuestion, found: PageAnswer, reasons: Explanation | None, stop: Callable[[], bool]
+) -> dict[str, Any]:
     if reasons is None or found.result.ties is None:
         return {"alternatives": []}
     result = found.with_offers(stop)
@@ -165,6 +190,20 @@ async def compare(request: Request) -> HTMLResponse:
     question = await question_of(request)
     plans = await worked_out(request, question, "compare", lambda found: sides(question, found))
     return fragment(request, "plan_compare.html", address=f"/?{question.query()}", plans=plans)
+
+
+async def plans(request: Request) -> HTMLResponse:
+    """The plans that a filter finds, or the best ones."""
+    question = await question_of(request)
+    text = dict(await given_in(request)).get("filter", "").strip()[:MOST_CHARACTERS]
+    found = await asked(request, question)
+    made: Filtered | None = None
+    if text:
+        made = await answer(
+            request, lambda stop: filtered(question, found, text, stop), key=question.key("filter", text)
+        )
+    table = plan_table(found.result, None if made is None else made.estimates)
+    return fragment(request, "plan_table.html", question=question, table=table, filter=made)
 
 
 async def one(request: Request) -> HTMLResponse:

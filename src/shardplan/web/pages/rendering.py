@@ -152,4 +152,6 @@ def problem_panel(request: Request, error: ShardplanError, status: int) -> HTMLR
 
 def problem_context(error: ShardplanError, code: int) -> dict[str, Any]:
     """What the template of a problem needs."""
-    return {"error": error, "code": code, "title": TITLES.get(code, UNREADABLE)}
+    from shardplan.web.pages.form import fixes
+
+    return {"error": error, "code": code, "title": TITLES.get(code, UNREADABLE), "fixes": fixes(error)}

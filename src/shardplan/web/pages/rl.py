@@ -1,9 +1,9 @@
-"""RL: a step of reinforcement learning, both pools planned. Its fields are those of ``RlForm``."""
+"""RL: a step of reinforcement learning, both pools planned, and decisions about it. Its fields are those of forms."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -13,17 +13,21 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
+from shardplan.answers.plans import rounded, whole_percent
 from shardplan.api.rl import RlAnswer, planned
 from shardplan.ask.questions import choices
-from shardplan.ask.rl_forms import RlForm
+from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import Described, dataclass, described
+from shardplan.base.units import format_time
 from shardplan.decide.scale import checked_sizes
 from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
+from shardplan.rl.accuracy import band_of
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
+from shardplan.rl.question import RlQuestion
 from shardplan.rl.search import RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
 from shardplan.rl.transfer import transfer_methods
@@ -69,6 +73,8 @@ GENERATING: Final = FormField(
 SIZES: Final = FormField(OWN + "sizes", "Sizes", "Numbers of accelerators to compare, with commas", "none", ())
 FIXED: Final = FormField(OWN + "fix", "Lock", "By pool: train.pp=16,rollout.tp=32", "none", ())
 OTHERS: Final = ("generating", "sizes", "fix")
+FORMS: Final = {**described(RlForm), **described(RlDecisionForm)}
+"""The fields of both forms."""
 MOST_CHARACTERS: Final = 300
 USUAL: Final = re.compile(r"\s*Default: (.*)\.$")
 """The end of a field's text."""
@@ -77,7 +83,7 @@ USUAL: Final = re.compile(r"\s*Default: (.*)\.$")
 @cache
 def fields() -> tuple[tuple[FormField, ...], tuple[FormField, ...]]:
     """Those that most people set, and the others."""
-    known = described(RlForm)
+    known = FORMS
     others = [_field(each) for name, each in known.items() if name not in FIRST]
     place = next(at for at, each in enumerate(others) if each.name == OWN + "rollout_cluster")
     return tuple(_field(known[name]) for name in FIRST), (
@@ -126,7 +132,7 @@ def suggested() -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RlQuestion:
+class PageRlQuestion:
     """What is asked."""
 
     question: PageQuestion
@@ -134,10 +140,10 @@ class RlQuestion:
     """What the page's own fields hold."""
 
     @classmethod
-    async def of(cls, request: Request) -> RlQuestion:
+    async def of(cls, request: Request) -> PageRlQuestion:
         """From the address, and from the body where a model was uploaded."""
         given = dict(await given_in(request))
-        known = (*described(RlForm), *OTHERS)
+        known = (*FORMS, *OTHERS)
         values = {name: given.get(OWN + name, VALUES.get(name, "")).strip()[:MOST_CHARACTERS] for name in known}
         return cls(question=await question_of(request), values=values)
 
@@ -165,10 +171,10 @@ class RlQuestion:
                 else []
             )
 
-    def step(self) -> dict[str, Any]:
-        """The fields of ``RlForm`` that are given. Raises FieldError."""
+    def fields(self, form: type[Any]) -> dict[str, Any]:
+        """The fields of a form that are given. Raises FieldError."""
         found: dict[str, Any] = {}
-        for name in described(RlForm):
+        for name in described(form):
             text = self.values[name]
             if text:
                 with about_field(OWN + name):
@@ -191,19 +197,20 @@ def _value(name: str, text: str) -> Any:
     """The value that was typed. Raises InputError."""
     if name in NAMED:
         return named(NAMED[name], text)
-    if described(RlForm)[name].kind.base is bool:
+    if FORMS[name].kind.base is bool:
         return text in ("on", "yes", "true")
     if name in LISTS:
         return [each.strip() for each in text.split(LISTS[name]) if each.strip()]
-    return values_of(RlForm, {name: text})[name]
+    return values_of(RlForm if name in described(RlForm) else RlDecisionForm, {name: text})[name]
 
 
-def plan(asked: RlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
+def plan(asked: PageRlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
     """The best plan of every placement. Raises FieldError."""
-    step = asked.step()
+    step, besides = asked.fields(RlForm), asked.fields(RlDecisionForm)
     record, left = asked.record()
+    question = RlQuestion(record=record, step=step, reads_files=False, stop=stop)
     try:
-        found = planned(record, step, counts=asked.sizes(), reads_files=False, progress=progress, stop=stop)
+        found = planned(question, besides=besides, sizes=asked.sizes(), progress=progress)
     except (FieldError, SearchStopped):
         raise
     except ShardplanError as error:
@@ -212,34 +219,71 @@ def plan(asked: RlQuestion, stop: Stop, progress: Progress) -> RlAnswer:
     return replace(found, assumptions=(*notes, *found.assumptions))
 
 
-def _refusal(error: ShardplanError, asked: RlQuestion) -> FieldError:
+def _refusal(error: ShardplanError, asked: PageRlQuestion) -> FieldError:
     """The error with its field, and with its rule unless that says what the message does."""
     found = FieldError(error, _about(error, asked))
+    found.settings = (*_settings(error.hint),)
     found.shows_rule = not isinstance(error, UnknownNameError)
     return found
 
 
-def _about(error: ShardplanError, asked: RlQuestion) -> str:
+def _settings(hint: str) -> Iterator[tuple[str, str]]:
+    """What a hint with flags says to set, as texts and settings of fields of the page."""
+    fields_by_flag = {each.flag: OWN + name for name, each in FORMS.items()} | {"--fix": FIXED.name, "--gpus": "gpus"}
+    for flag, value in re.findall(r"(--[a-z-]+) ([\w.,=-]*\w)(?!\+)", hint):
+        if flag in fields_by_flag and (flag != "--fix" or "=" in value) and (flag != "--gpus" or value.isdecimal()):
+            yield value if flag == "--fix" else f"{flag[2:]} {value}", f"{fields_by_flag[flag]}={value}"
+
+
+def _about(error: ShardplanError, asked: PageRlQuestion) -> str:
     """The field that an error speaks of: the first whose flag or name is in it."""
-    known = {name: each.flag for name, each in described(RlForm).items()}
+    known = {name: each.flag for name, each in FORMS.items()}
     flags = {**{flag: OWN + name for name, flag in known.items()}, "--fix": OWN + "fix", "--gpus": "gpus"}
-    for text in (error.message, error.rule, error.hint):
+    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
+    for text in () if locks else (error.message, error.rule, error.hint):
         found = [(text.find(flag), name) for flag, name in flags.items() if flag in text]
         if found:
             return min(found)[1]
-    locks = [LOCK + name for name in asked.question.locks if f"'{name}'" in error.message]
     own = locks[0] if locks else blamed(error, (*known, *asked.question.job))
     others = OWN + "change" if asked.values["change"] else blamed(error, ("gpus", "model"))
     return OWN + own if own in known else own or others
 
 
-def answer_of(asked: RlQuestion, stop: Stop, progress: Progress) -> Shown:
+def answer_of(asked: PageRlQuestion, stop: Stop, progress: Progress) -> Shown:
     """What the template shows."""
     found = plan(asked, stop, progress)
     document = found.document()
     best = found.best
     link = "" if best is None else trainer_address(asked.question, best)
-    return {**shown(document), "title": document.head[0].words, "subject": document.head[1:], "link": link}
+    more = {"tiles": [] if best is None else tiles_of(best), "moves": [*_moves(asked, found)], "link": link}
+    return {**shown(document), "title": document.head[0].words, "subject": document.head[1:], **more}
+
+
+def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
+    """What matters most of a step: name, value and note."""
+    cycle, band = plan.cycle, band_of(plan)
+    span = f"{format_time(plan.step_time * band.low)} to {format_time(plan.step_time * band.high)}"
+    if cycle.shares_pool:
+        share = cycle.time_of("generation") / plan.step_time
+        pools = [("Generation", whole_percent(share), "of the step, then all train")]
+    else:
+        pools = [
+            ("Trainer waits", whole_percent(cycle.idle("trainer")), f"of the step, on {plan.num_train:,}"),
+            ("Generation waits", whole_percent(cycle.idle("rollout")), f"of the step, on {plan.num_rollout:,}"),
+        ]
+    rate = ("Throughput", rounded(plan.tokens_per_second), "tokens per second")
+    return [("Step", format_time(plan.step_time), span), rate, *pools]
+
+
+def _moves(asked: PageRlQuestion, found: RlAnswer) -> Iterator[tuple[str, str, str, str]]:
+    """A node moved to the other pool, each way: the split, its step, the change and the page of it."""
+    for move in found.moves:
+        question = asked.question.with_values(gpus=str(move.num_train))
+        values = {**asked.values, "generating": str(move.num_rollout), "sizes": ""}
+        change = move.step_time / found.plans[0].step_time - 1
+        split = f"{move.num_train:,} + {move.num_rollout:,}"
+        there = PageRlQuestion(question=question, values=values).address()
+        yield split, format_time(move.step_time), f"{change:+.0%}", there
 
 
 def trainer_address(question: PageQuestion, best: RlPlan) -> str:
@@ -258,7 +302,7 @@ def trainer_address(question: PageQuestion, best: RlPlan) -> str:
 
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
-    asked = await RlQuestion.of(request)
+    asked = await PageRlQuestion.of(request)
     first, others = fields()
     return await page(
         request,
@@ -276,7 +320,7 @@ async def whole(request: Request) -> HTMLResponse:
 
 async def the_answer(request: Request) -> HTMLResponse:
     """The answer alone."""
-    asked, noted = await RlQuestion.of(request), await noting(request)
+    asked, noted = await PageRlQuestion.of(request), await noting(request)
     key = asked.question.key("rl", *sorted(asked.values.items()))
     found = await answered(request, lambda stop: answer_of(asked, stop, noted.progress), key=key, patience=PATIENCE)
     noted.end()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -19,24 +17,27 @@ from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.ranks import layout_of
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.planner.stopping import SearchStopped, Stop, check
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
-from shardplan.reports.timeline.page import timeline_html
+from shardplan.reports.timeline.page import SCRIPTS, summary, timeline_body, timeline_html
+from shardplan.reports.timeline.picture import timeline_svg
 from shardplan.reports.timeline.trace import trace_text
+from shardplan.reports.truth import Truth
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
-from shardplan.web.figures import memory_figure, operators_figure, roofline_figure, traffic_figure
-from shardplan.web.guard import policy
+from shardplan.web.figures import layout_figure, operators_figure, roofline_figure
 from shardplan.web.pages import STEP as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.rendering import fragment, page, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
+from shardplan.web.verdict import truth_shown
 from shardplan.web.workplace import answer as answered
 
 
@@ -61,20 +62,21 @@ def simulated_plan(found: PageAnswer, plan: Plan, schedule: str, stop: Stop) -> 
     return Simulated(simulated=made, estimate=estimate_plan(question, made.plan))
 
 
-def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
+def step_texts(shown: Simulated) -> dict[str, Any]:
     """What the template shows."""
     step, timeline, estimate = shown.simulated, shown.timeline, shown.estimate
-    closed = step.closed_form_time
     roofline = step.priced.roofline
     return {
         "plan": ", ".join(plan_words(estimate)),
         "schedule": step.schedule.title,
         "step": format_time(step.step_time),
-        "bubble": percent(step.step.bubble_rate),
-        "closed": "" if closed is None else f"{format_time(closed)} ({100 * (closed / step.step_time - 1):+.1f} %)",
+        "bubble": _bubble(step, estimate),
+        "truth": truth_shown(Truth(estimate=estimate, simulation=step)),
         "shown": shown_plan(estimate),
         "num_events": f"{len(timeline.events):,}",
-        "memory_figure": memory_figure(timeline, estimate.usable_memory_bytes),
+        "subject": timeline.subject,
+        "summary": summary(timeline),
+        "timeline": Markup(timeline_body(timeline, has_layer=False)),  # noqa: S704  # our own, and its texts are JSON
         "peaks": [
             (name, format_bytes(trace.peak_bytes), format_time(trace.peak_time), format_bytes(trace.baseline_bytes))
             for name, trace in zip(timeline.rank_names, timeline.memory, strict=True)
@@ -97,18 +99,22 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
             )
             for each in roofline.points
         ],
-        "traffic_figure": traffic_figure(estimate.communication),
-        "traffic": _traffic(estimate),
-        "tiers": [tier.name for tier in found.put.question.cluster.tiers],
+        "layout": layout_figure(layout_of(step.priced.question, estimate)),
     }
+
+
+def _bubble(step: SimulatedPlan, estimate: Estimate) -> str:
+    """How long the slowest stage waits: simulated, and as the split of the estimate has it."""
+    if len(step.step.ranks) == 1:
+        return ""
+    time, predicted = step.step.bubble_time, estimate.breakdown.get("bubble", 0.0)
+    told = "" if step.closed_form_time is None else f"; the estimate says {format_time(predicted)}"
+    waits = f"{format_time(time)} ({percent(step.bubble_rate)})"
+    return f"Pipeline bubble: stage {step.step.busiest}, the slowest, waits {waits}{told}."
 
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _traffic(estimate: Estimate) -> list[tuple[str, list[str]]]:
-    return [(name, [format_bytes(each) for each in tiers.values()]) for name, tiers in estimate.communication.items()]
 
 
 VIRTUAL: Final = (None, 2, 1)
@@ -156,15 +162,11 @@ def _row(made: Simulated, name: str, plan: Plan) -> dict[str, Any]:
         "vp": step.plan.vp,
         "time": step.step_time,
         "step": format_time(step.step_time),
-        "bubble": percent(step.step.bubble_rate),
+        "bubble": percent(step.bubble_rate),
         "flight": max(rank.peak_in_flight for rank in step.step.ranks),
         "memory": format_bytes(peak),
         "fits": "yes" if peak <= usable else f"no, by {format_bytes(peak - usable)}",
     }
-
-
-EXCEPT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
-"""The script and the style of the timeline page, which are in the page itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,13 +204,18 @@ async def worked(request: Request, seen: SeenStep, what: str, work: Callable[[Pa
 
 
 async def whole(request: Request) -> HTMLResponse:
-    """The page. It may show the timeline in a frame, which has scripts of its own."""
+    """The page."""
     seen = await SeenStep.of(request)
-    shown = await page(
-        request, VIEW, "step.html", the_answer, seen=seen, schedules=_schedules(), **question_context(seen.question)
+    return await page(
+        request,
+        VIEW,
+        "step.html",
+        the_answer,
+        seen=seen,
+        schedules=_schedules(),
+        timeline_scripts=SCRIPTS,
+        **question_context(seen.question),
     )
-    shown.headers["Content-Security-Policy"] = policy(frame_src="'self'")
-    return shown
 
 
 def _schedules() -> list[tuple[str, str]]:
@@ -223,7 +230,7 @@ async def the_answer(request: Request) -> HTMLResponse:
         request,
         seen,
         "step",
-        lambda found, plan, stop: step_texts(simulated_plan(found, plan, seen.schedule, stop), found),
+        lambda found, plan, stop: step_texts(simulated_plan(found, plan, seen.schedule, stop)),
     )
     listed = [
         {
@@ -254,27 +261,23 @@ async def schedules(request: Request) -> HTMLResponse:
 
 
 async def timeline(request: Request) -> Response:
-    """The timeline as a page of its own, which runs the one script that is in it."""
+    """The timeline as a page of its own, to keep."""
     seen = await SeenStep.of(request)
 
     def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
         return timeline_html(simulated_plan(found, plan, seen.schedule, stop).timeline)
 
-    text: str = await worked(request, seen, "timeline", work)
-    if "download" in request.query_params:
-        return _file(text, "text/html", "timeline.html")
-    digests = {kind: _digest(content) for kind, content in EXCEPT.findall(text)}
-    headers = {
-        "Content-Security-Policy": policy(
-            script_src=digests["script"], style_src=digests["style"], connect_src="'none'", frame_ancestors="'self'"
-        ),
-        "X-Frame-Options": "SAMEORIGIN",
-    }
-    return HTMLResponse(text, headers=headers)
+    return _file(await worked(request, seen, "timeline", work), "text/html", "timeline.html")
 
 
-def _digest(content: str) -> str:
-    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
+async def picture(request: Request) -> Response:
+    """The timeline as a picture, for browsers without scripts."""
+    seen = await SeenStep.of(request)
+
+    def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
+        return timeline_svg(simulated_plan(found, plan, seen.schedule, stop).timeline)
+
+    return Response(await worked(request, seen, "picture", work), media_type="image/svg+xml")
 
 
 async def trace(request: Request) -> Response:
@@ -296,5 +299,6 @@ ROUTES: Final = (
     Route("/step/answer", the_answer, methods=BOTH),
     Route("/step/schedules", schedules, methods=BOTH),
     Route("/step/timeline", timeline, methods=BOTH),
+    Route("/step/timeline.svg", picture),
     Route("/step/trace.json", trace, methods=BOTH),
 )

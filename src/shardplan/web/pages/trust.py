@@ -15,8 +15,8 @@ from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.estimation.evidence import NearRun
+from shardplan.reports.accuracy.causes import Subject
 from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
-from shardplan.reports.accuracy.shortfalls import Subject
 from shardplan.reports.texts.plan import plan_words
 from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others

@@ -3,12 +3,14 @@
 import { forget } from "./charts.js";
 
 const SHOWN = [401, 403, 408, 413, 422, 503, 504]; // come as a panel, which htmx shows (htmx-config of the page)
-const answer = () => document.getElementById("answer");
+export const answer = () => document.getElementById("answer");
+const problem = () => document.getElementById("problem");
 const state = () => document.getElementById("state");
 export const form = () => document.getElementById("question") ?? document.querySelector("form[hx-get], form[hx-post]");
 const TITLE = document.title;
 let pending = null;
 let focused = null;
+let opened = []; // ids of what was unfolded in the older answer
 
 const isAnswer = (event) => event.detail.target === answer();
 
@@ -39,12 +41,18 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 // htmx looks at every element that goes, points of figures too: an answer goes at once instead.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (!isAnswer(event) || !event.detail.shouldSwap) return;
+  if (SHOWN.includes(event.detail.xhr.status)) {
+    event.detail.target = problem(); // the last answer stays
+    return;
+  }
+  clearProblem();
+  opened = [...answer().querySelectorAll("details[data-keep][open]")].map((each) => each.id);
   forget(answer());
   focused = answer().contains(document.activeElement) ? document.activeElement : null;
   answer().replaceChildren();
 });
 document.addEventListener("htmx:afterRequest", (event) => {
-  if (isAnswer(event) && event.detail.xhr === pending) stale(false); // an aborted one is followed by another
+  if (event.detail.xhr === pending) stale(false); // an aborted one is followed by another
 });
 document.addEventListener("htmx:sendError", (event) => {
   if (isAnswer(event)) failed(...NO_ANSWER);
@@ -85,12 +93,38 @@ export function failed(text, hint = "") {
   again.textContent = "Try again";
   again.addEventListener("click", ask);
   panel.append(title, more, again);
-  answer().replaceChildren(panel);
+  problem().replaceChildren(panel);
+  besides();
 }
 
 export function refused(panel) {
-  answer().innerHTML = panel;
-  scrollTo({ top: 0 });
+  problem().innerHTML = panel;
+  besides();
+}
+
+export const hasProblem = () => problem().childElementCount > 0;
+
+export function clearProblem() {
+  problem().replaceChildren();
+  showErrors();
+}
+
+// What went wrong is above the last answer, which stays, or in place of one.
+function besides() {
+  showErrors();
+  const subject = answer().querySelector("[data-said] [data-subject], [data-said] ~ * [data-subject]") ?? answer().querySelector("[data-subject]");
+  const panel = problem().querySelector(".panel");
+  if (!answer().querySelector("[data-said]")) answer().replaceChildren();
+  else if (panel) {
+    const note = document.createElement("p");
+    note.className = "quiet below";
+    note.textContent = `Below is still the last answer${subject ? `: ${subject.textContent}` : ""}. `;
+    const undo = document.createElement("button");
+    Object.assign(undo, { type: "button", className: "small", textContent: "Undo this change" });
+    undo.dataset.undo = "";
+    note.append(undo);
+    panel.append(note);
+  }
 }
 
 export function ask() {
@@ -107,9 +141,10 @@ export function setField(name, value) {
 }
 
 document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.detail.target === problem()) besides();
   if (!isAnswer(event)) return;
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   if (focused) refocus(focused);
-  showErrors();
   const said = answer().querySelector("[data-said]");
   state().textContent = said ? said.dataset.said : "";
   const subject = answer().querySelector("[data-subject]");
@@ -127,19 +162,25 @@ function refocus(old) {
   again.focus({ preventScroll: true });
 }
 
-// What empty fields were answered with.
-function showDefaults(values) {
+// What empty fields were answered with; precisions that the accelerator does not have are no choice.
+function showDefaults({ precisions, ...values }) {
   for (const [name, value] of Object.entries(values)) {
     const field = form()?.elements[name];
     if (field instanceof HTMLInputElement) field.placeholder = value;
+    else if (name === "precision" && field) offerPrecisions(field, precisions, value);
   }
+}
+
+function offerPrecisions(field, names, usual) {
+  for (const each of field.options) each.hidden = each.disabled = each.value !== "" && !names.includes(each.value);
+  if (!field.value) field.options[0].textContent = `default (${usual})`;
 }
 
 // The error of a field next to it, besides the panel.
 function showErrors() {
   for (const each of document.querySelectorAll(".field [aria-invalid]")) each.removeAttribute("aria-invalid");
   for (const each of document.querySelectorAll(".wrong")) each.hidden = true;
-  const panel = answer().querySelector("[data-wrong]");
+  const panel = problem().querySelector("[data-wrong]");
   const field = panel && document.querySelector(`[data-field="${CSS.escape(panel.dataset.wrong)}"]`);
   if (!field) return;
   field.querySelector("input, select, textarea")?.setAttribute("aria-invalid", "true");
@@ -187,7 +228,3 @@ export function told(button, text) {
   setTimeout(() => (button.textContent = button.dataset.title), 2500);
 }
 
-export function sendLater() {
-  const query = new URLSearchParams([...new FormData(form())].filter(([name, value]) => value && name !== "config"));
-  history.replaceState(history.state, "", `${location.pathname}?${query}${location.hash}`);
-}

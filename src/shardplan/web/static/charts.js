@@ -44,6 +44,7 @@ function layoutOf(figure) {
     margin: { l: 56, r: 16, t: 16, b: 48 },
     hoverlabel: { bgcolor: token("--panel"), bordercolor: token("--line"), font: { color: token("--text") } },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: token("--quiet"), activecolor: token("--accent") },
     ...own,
     ...Object.fromEntries(axes.map((key) => [key, { ...axis, ...own[key] }])),
   };
@@ -53,15 +54,17 @@ export const CONFIG = {
   displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // fingers pinch, and have no room for it
   displaylogo: false,
   responsive: true,
-  modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d"],
+  modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
   plotlyServerURL: "",
 };
+
+const NO_BRUSH = { modeBarButtonsToRemove: [...CONFIG.modeBarButtonsToRemove, "select2d"] };
 
 export async function draw(place, figure) {
   const library = await plotly();
   if (!place.isConnected) return null;
   const copy = structuredClone(figure);
-  await library.react(place, themed(copy.data), layoutOf(copy), CONFIG);
+  await library.react(place, themed(copy.data), layoutOf(copy), { ...CONFIG, ...(copy.layout?.dragmode === "select" ? {} : NO_BRUSH) });
   place.figure = figure;
   drawn.add(place);
   place.dispatchEvent(new CustomEvent("drawn", { bubbles: true }));

@@ -21,6 +21,7 @@ function enhance(input) {
   input.before(place);
   place.append(input, list);
   let active = -1;
+  let before = input.value; // the last whole name
 
   function open(typed) {
     const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
@@ -58,18 +59,38 @@ function enhance(input) {
   }
 
   function take(option) {
-    input.value = option.dataset.value;
+    input.value = before = option.dataset.value;
     close();
     input.dispatchEvent(new Event("change", { bubbles: true }));
   }
 
+  // What is half typed and left: the only name with it, or what was there before.
+  function leave(event) {
+    if (list.hidden || !isPart() || !event.isTrusted) return close();
+    event.stopPropagation();
+    if (list.children.length === 1) return take(list.children[0]);
+    return restore();
+  }
+
+  function restore() {
+    input.value = before;
+    close();
+  }
+
+  const isPart = () => input.value !== "" && !known.some(({ value }) => value === input.value);
+
   // What is half typed is not a question yet: the form hears of a name that is complete.
   input.addEventListener("input", (event) => {
     open(input.value);
-    if (!known.some(({ value }) => value === input.value) && input.value) event.stopPropagation();
+    if (!input.value || isPart()) event.stopPropagation();
+    else before = input.value;
   });
   input.addEventListener("click", () => (list.hidden ? open("") : close()));
-  input.addEventListener("focus", () => input.select());
+  input.addEventListener("focus", () => {
+    before = input.value;
+    input.select();
+  });
+  input.addEventListener("change", leave);
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -79,9 +100,12 @@ function enhance(input) {
     } else if (event.key === "Enter" && !list.hidden && active >= 0) {
       event.preventDefault();
       take(list.children[active]);
-    } else if (event.key === "Escape" && !list.hidden) {
+    } else if (event.key === "Tab" && !list.hidden && active >= 0 && isPart()) take(list.children[active]);
+    else if (event.key === "Escape" && !(list.hidden && input.value === before)) {
       event.preventDefault();
-      close();
+      const isAsked = list.hidden;
+      restore();
+      if (isAsked) input.dispatchEvent(new Event("change", { bubbles: true }));
     }
   });
   list.addEventListener("pointerdown", (event) => {

@@ -1,5 +1,7 @@
 // Fields of the chosen decision; progress of a long answer, and a button that stops it.
 
+import { failed } from "./app.js";
+
 const form = document.querySelector("form[data-counts]"); // what its progress counts: questions, placements
 const panel = document.getElementById("under-way");
 const bar = document.getElementById("far");
@@ -66,18 +68,8 @@ document.getElementById("stop").addEventListener("click", () => {
 });
 
 function stopped() {
-  const place = document.getElementById("answer");
-  const box = document.createElement("div");
-  box.className = "panel empty";
-  const title = document.createElement("h2");
-  title.textContent = "Stopped";
-  const again = document.createElement("button");
-  again.type = "button";
-  again.textContent = "Ask again";
-  again.addEventListener("click", () => htmx.trigger(form, "change"));
-  box.append(title, again);
-  place.replaceChildren(box);
-  place.setAttribute("aria-busy", "false");
+  failed("Stopped");
+  document.getElementById("answer").setAttribute("aria-busy", "false");
   document.body.classList.remove("busy");
   document.getElementById("state").textContent = "Stopped.";
 }

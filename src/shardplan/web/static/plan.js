@@ -1,6 +1,6 @@
 // The Plan view: locks, pins, the plan that is looked at, the table of plans and the picture of all of them.
 
-import { ask, form, sendLater, setField } from "./app.js";
+import { ask, form, setField } from "./app.js";
 import { draw } from "./charts.js";
 
 const answer = document.getElementById("answer");
@@ -17,10 +17,20 @@ function addLooked(name, value) {
   lookedAt.append(input);
 }
 
-// Asked by its place, not by the form, whose request is that of the answer.
-function part(path, id) {
+// The question that is answered, with what is looked at: the form may hold another one by now.
+function query() {
+  const fields = new URLSearchParams(location.search);
+  for (const name of ["pin", "show"]) {
+    fields.delete(name);
+    for (const each of looked(name)) fields.append(name, each.value);
+  }
+  return fields;
+}
+
+function part(path, id, more = {}) {
   const place = document.getElementById(id);
-  if (place) htmx.ajax("GET", path, { source: place, target: place, swap: "innerHTML", values: new FormData(form()) });
+  const { config } = form().elements;
+  if (place) htmx.ajax("GET", `${path}?${query()}`, { source: place, target: place, swap: "innerHTML", values: { config: config.value, ...more } });
 }
 
 function togglePin(code) {
@@ -49,7 +59,7 @@ function show(code) {
     part("one", "one");
   } else {
     document.getElementById("one").replaceChildren();
-    sendLater();
+    history.replaceState(history.state, "", `${location.pathname}?${query()}${location.hash}`);
   }
 }
 
@@ -74,32 +84,65 @@ function sortBy(table, column, title) {
   table.tBodies[0].append(...rows);
 }
 
+// What is shown is filtered at once, and all plans are searched once typing pauses.
+const PAUSE = 300;
+let pausing = 0;
+
+function filterBy(text) {
+  const wanted = text.toLowerCase().split(",").map((each) => each.trim()).filter((each) => each && !each.includes(".."));
+  for (const row of answer.querySelectorAll("#plans tr[data-words]")) {
+    const words = ` ${row.dataset.words.replaceAll("\u00b7", " ")} `;
+    row.hidden = !wanted.every((each) => words.includes(` ${each}`));
+  }
+  clearTimeout(pausing);
+  pausing = setTimeout(() => part("plans", "plans", { filter: text }), PAUSE);
+}
+
 document.addEventListener("input", (event) => {
   if (!event.target.matches?.("[data-filter]")) return;
   event.stopPropagation();
-  const wanted = event.target.value.toLowerCase().split(",").map((each) => each.trim()).filter(Boolean);
-  let number = 0;
-  for (const row of answer.querySelectorAll("tr[data-words]")) {
-    const words = ` ${row.dataset.words.replaceAll("\u00b7", " ")} `;
-    row.hidden = !wanted.every((each) => words.includes(` ${each}`));
-    number += row.hidden ? 0 : 1;
-  }
-  answer.querySelector("[data-count]").textContent = `${number} plan${number === 1 ? "" : "s"}`;
+  filterBy(event.target.value);
 });
+
+function putFilter(text) {
+  const field = answer.querySelector("[data-filter]");
+  field.value = text;
+  filterBy(text);
+}
 
 // The picture of the space.
 const TONES = ["--c1", "--c4", "--c2", "--c6", "--c3", "--c5", "--c8", "--c9", "--c10"];
 const POWERS = [-3, -2, -1, 0, 1, 2, 3, 4, 5].map((power) => 10 ** power);
 const TICK_ROOM = 48; // pixels of a label
 let colour = null;
+let isZoomed = true;
+const FAR = 0.95; // share of the plans that fit which the zoomed picture has the step times of
+const FRONT = "fastest for its memory";
 
-// Powers of ten, with 2 and 5 between them where there is room.
-function logAxis(title, values, pixels) {
+// The least time at every memory, of what fits.
+function front(points) {
+  const fit = points.time.flatMap((time, at) => (points.fits[at] ? [[time, points.memory[at]]] : [])).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  let least = Infinity;
+  return fit.filter(([, memory]) => memory < least && ((least = memory), true));
+}
+
+function ranges(points) {
+  const fit = points.time.flatMap((time, at) => (points.fits[at] ? [[time, points.memory[at]]] : []));
+  if (!isZoomed || fit.length < 3 || !points.usable) return {};
+  const times = fit.map(([time]) => time).sort((a, b) => a - b);
+  const least = fit.reduce((low, [, memory]) => Math.min(low, memory), Infinity);
+  const x = [0.95 * times[0], 1.05 * times[Math.floor(FAR * (times.length - 1))]];
+  return { x, y: [0.85 * least, 1.35 * points.usable] };
+}
+
+// Powers of ten, with others between them where there is room.
+function logAxis(title, all, pixels, range) {
+  const values = range ?? all;
   const decades = Math.log10(values.reduce((a, b) => Math.max(a, b), 0) / values.reduce((a, b) => Math.min(a, b), Infinity));
-  const between = [[1, 2, 5], [1, 3], [1]].find((each) => each.length * (decades + 1) * TICK_ROOM <= pixels) ?? [1];
+  const between = [[1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]].find((each) => each.length * (decades + 1) * TICK_ROOM <= pixels) ?? [1];
   const tickvals = POWERS.flatMap((power) => between.map((each) => each * power));
-  const ticktext = tickvals.map((each) => Number(each.toPrecision(1)).toLocaleString("en"));
-  return { type: "log", tickmode: "array", tickvals, ticktext, tickangle: 0, title: { text: title } };
+  const ticktext = tickvals.map((each) => Number(each.toPrecision(2)).toLocaleString("en"));
+  return { type: "log", ...(range ? { range: range.map(Math.log10) } : {}), tickmode: "array", tickvals, ticktext, tickangle: 0, title: { text: title } };
 }
 
 function traces(points, name) {
@@ -124,6 +167,9 @@ function traces(points, name) {
 
 function figure(points, name, width) {
   const data = traces(points, name);
+  const line = front(points);
+  data.unshift({ type: "scatter", mode: "lines", name: FRONT, x: line.map(([time]) => time), y: line.map(([, memory]) => memory), line: { color: "var(--text)", width: 1.5, shape: "hv" }, hoverinfo: "skip" });
+  const { x, y } = ranges(points);
   if (points.best) {
     data.push({
       type: "scatter", mode: "markers", name: "plan to take", x: [points.best[0]], y: [points.best[1]], customdata: [[points.best[2], "the plan to take"]],
@@ -140,11 +186,17 @@ function figure(points, name, width) {
   return {
     data,
     layout: {
-      xaxis: logAxis("step time [s]", points.time, width), yaxis: logAxis("peak memory [GB]", points.memory, 800),
-      hovermode: "closest", shapes, annotations, margin: { l: 64, r: 16, t: 8, b: 48 },
+      xaxis: logAxis("step time [s]", points.time, width, x), yaxis: logAxis("peak memory [GB]", points.memory, 800, y),
+      hovermode: "closest", dragmode: matchMedia("(hover: hover)").matches ? "select" : false, shapes, annotations, margin: { l: 64, r: 16, t: 8, b: 48 },
       legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0, font: { size: 11 } },
     },
   };
+}
+
+// The part of the picture that is brushed, in the words of the filter.
+function within(points) {
+  const ends = (values, digits) => `${(Math.min(...values) - 0.5 * 10 ** -digits).toFixed(digits + 1)}..${(Math.max(...values) + 0.5 * 10 ** -digits).toFixed(digits + 1)}`;
+  return `step ${ends(points.map((each) => each.x), 2)}, memory ${ends(points.map((each) => each.y), 1)}`;
 }
 
 async function drawSpace() {
@@ -163,8 +215,24 @@ async function drawSpace() {
     colour = select.value;
     again();
   });
+  const zoom = document.querySelector("[data-zoom]");
+  zoom.checked = isZoomed;
+  zoom.addEventListener("change", (event) => {
+    event.stopPropagation();
+    isZoomed = zoom.checked;
+    again();
+  });
   await again();
-  place.on?.("plotly_click", (event) => show(event.points[0].customdata[0]));
+  place.on?.("plotly_click", (event) => {
+    const [code] = event.points.find((each) => each.customdata)?.customdata ?? [];
+    if (code) show(code);
+  });
+  place.on?.("plotly_selected", (event) => {
+    if (!event?.points.length) return;
+    putFilter(within(event.points));
+    document.getElementById("plans-title").scrollIntoView({ block: "nearest" });
+  });
+  place.on?.("plotly_deselect", () => putFilter(""));
 }
 
 document.addEventListener("htmx:afterSwap", () => {

@@ -8,7 +8,6 @@ const MOST_FRAGMENT = 8192;
 const KEPT = "#config-kept-";
 const PASTED = "config.json"; // the name of a pasted model
 const config = () => form()?.elements.config;
-let had = config()?.value.trim() ?? "";
 let reading = readFragment();
 
 function isKeptInTab() {
@@ -59,10 +58,17 @@ async function readFragment() {
     saidOfConfig("The model in this link is not complete: copy the whole link.");
     return true;
   }
-  had = config().value;
   const group = config().closest("details");
   if (group) group.open = true;
   return config().value !== "";
+}
+
+// The model of the address where the page goes from one to another.
+export async function takeFragment() {
+  if (!config()) return;
+  config().value = "";
+  await readFragment();
+  had = config().value.trim();
 }
 
 function withoutItsModel() {
@@ -70,12 +76,11 @@ function withoutItsModel() {
   failed("The model of this link was uploaded and is too large for a link", `${where} the file that was saved with it, or choose a built-in model.`);
 }
 
-// A model that comes is asked about, one that goes no longer.
+// A model that comes is asked about; one that goes is still named, until another is chosen.
+let had = config()?.value.trim();
 function nameModel() {
-  const { model } = form().elements;
   const text = config().value.trim();
-  if (text && !had) model.value = PASTED;
-  if (!text && had && model.value === nameIn(had)) model.value = model.placeholder;
+  if (text && !had) form().elements.model.value = PASTED;
   had = text;
 }
 
@@ -144,7 +149,8 @@ function put(text) {
   const record = recordIn(text);
   if (isPlanFile(record)) return open(text);
   config().value = Object.keys(record).length ? JSON.stringify(record) : text;
-  nameModel();
+  form().elements.model.value = PASTED; // an empty file too: the answer says that it is empty
+  had = text.trim();
   ask();
 }
 

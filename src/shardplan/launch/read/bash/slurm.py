@@ -102,7 +102,7 @@ def devices_of_node(directives: Mapping[str, Word]) -> tuple[int, Word] | None:
 
 
 COUNTS: Final = re.compile(
-    r"\s*(?:nvidia-smi\s+(?:-L|--list-gpus|--query-gpu=[\w,]+\s+--format=csv,noheader)\s*\|\s*wc\s+-l"
+    r"\s*(?:nvidia-smi\s+(?:-L|--list-gpus|--query-gpu=[\w,]+\s+--format=csv,noheader)\s*(?:2>\s*/dev/null\s*)?\|\s*wc\s+-l"
     r"|python3?\s+-c\s+[\"']import torch; ?print\(torch\.cuda\.device_count\(\)\);?[\"'])\s*"
 )
 """Commands that count the accelerators of a node."""

@@ -7,12 +7,14 @@
 //   kinds                             what an event can be: {name, hue}
 //   hues                              {label, hatched}; colours are in palettes
 //   palettes.light, palettes.dark     shades: for every hue a colour for each chunk; ink: the colour of texts on it;
-//                                     bounds: colours of the layer's operators; page: {paper, text, faint, line, ...}
+//                                     bounds: colours of the layer's operators; memory: of its parts; page: {panel, text,
+//                                     quiet, line, ...}, which a style sheet of the app replaces
 //   counts                            events of every lane of every rank, rank by rank
 //   columns                           kind, chunk, microbatch, start, duration, critical: one integer for each event, sorted
 //                                     by rank, lane and start; -1 where an event has no chunk or no micro-batch
-//   memory                            null, or {unit_bytes, counts, columns: {times, allocated}, peaks}; peaks holds
-//                                     {time, bytes, parts: [{name, bytes, note}]} for every rank
+//   memory                            null, or {unit_bytes, usable_bytes, counts, parts, columns: {times, allocated, and
+//                                     one for each of parts}, peaks}; peaks holds {time, bytes, parts: [{name, bytes, note}]}
+//                                     for every rank
 //   layer                             operators of one layer: {name, direction, time_s, exposed_time_s, bound}
 //
 // A column is base64 of a zlib stream of 32-bit integers, low byte first, each the difference from the one before.
@@ -68,7 +70,6 @@ async function loaded(raw) {
     lane === 0 || raw.rank_names.some((_, rank) => raw.counts[rank * raw.lanes.length + lane] > 0));
   if (raw.memory) {
     step.memory = { ...raw.memory, ...(await unpacked(raw.memory.columns)), bounds: bounds(raw.memory.counts) };
-    step.memory.least = step.memory.allocated.reduce((least, each) => Math.min(least, each)) * raw.memory.unit_bytes;
   }
   return step;
 }
@@ -107,4 +108,13 @@ function heldAt(memory, rank, moment) {
   const [first, end] = [memory.bounds[rank], memory.bounds[rank + 1]];
   const place = lowerBound(memory.times, moment + 1, first, end) - 1;
   return memory.allocated[Math.max(place, first)] * memory.unit_bytes;
+}
+
+// The most that a rank holds between two moments.
+function mostHeld(memory, rank, from, to) {
+  const [first, end] = [memory.bounds[rank], memory.bounds[rank + 1]];
+  const begin = Math.max(lowerBound(memory.times, from + 1, first, end) - 1, first);
+  let most = memory.allocated[begin];
+  for (let i = begin + 1; i < end && memory.times[i] < to; i++) most = Math.max(most, memory.allocated[i]);
+  return most * memory.unit_bytes;
 }

@@ -5,12 +5,13 @@ const DENSE = 3; // pixels of a typical piece below which shares are drawn
 const IN_COLUMN = 8; // pieces in a column of shares
 const [NARROWEST, WIDEST] = [2, 6]; // pixels of such a column
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
-const DIM = 0.25; // of what is off the critical path
+const LEAST_GAP = 30; // pixels of a wait that is labelled
+const DIM = 0.5; // of what is off the critical path
 
 // A canvas that is as wide as its place in the page, sharp on any display.
 class Sheet {
   constructor(id) {
-    this.canvas = document.getElementById(id);
+    this.canvas = element(id);
     this.context = this.canvas.getContext("2d");
   }
 
@@ -66,10 +67,24 @@ function hatching(context, colour, paper) {
 function drawLane(sheet, step, view, palette, rank, lane, y, height, marksCritical) {
   const [begin, end] = visible(step, rank, lane, view.from, view.to);
   if ((end - begin) * DENSE > view.width) {
-    sheet.merged.push({ begin, end, y, height });
+    sheet.merged.push({ begin, end, y, height, rank, lane });
     return;
   }
   drawPieces(sheet, step, view, palette, lane, begin, end, y, height, marksCritical);
+  if (lane === 0) labelGaps(sheet, step, view, palette, rank, y, height, gapsOf(step, rank, view.from, view.to));
+}
+
+// Why a rank waits, where there is room for the words.
+function labelGaps(sheet, step, view, palette, rank, y, height, gaps) {
+  if (height < 11) return;
+  const scale = view.width / (view.to - view.from);
+  const at = (moment) => view.left + (Math.min(Math.max(moment, view.from), view.to) - view.from) * scale;
+  for (const gap of gaps) {
+    const [x, stop] = [at(gap.from), at(gap.to)];
+    if (stop - x < LEAST_GAP) continue;
+    const text = causeOf(step, rank, gap.event).find((words) => words.length * 5.4 + 8 < stop - x);
+    if (text) sheet.text(text, (x + stop) / 2, y + height / 2, palette.page.quiet, { align: "center", size: height >= 14 ? 11 : 9 });
+  }
 }
 
 function drawPieces(sheet, step, view, palette, lane, begin, end, y, height, marksCritical) {
@@ -132,6 +147,7 @@ function drawMerged(sheet, step, view, palette, marksCritical) {
   sheet.context.imageSmoothingEnabled = false;
   for (const lane of sheet.merged) {
     sheet.context.drawImage(scratch.canvas, 0, lane.top, lane.columns, lane.high, view.left, lane.y, view.width, lane.height);
+    if (lane.lane === 0) labelGaps(sheet, step, view, palette, lane.rank, lane.y, lane.height, longestGaps(step, lane.rank));
   }
 }
 

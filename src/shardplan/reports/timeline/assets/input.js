@@ -25,7 +25,7 @@ function under(view, id, x, y) {
 
 class Tip {
   constructor() {
-    this.box = document.getElementById("tip");
+    this.box = element("tip");
   }
 
   show(text, x, y) {
@@ -39,15 +39,20 @@ class Tip {
 
 function tipText(view, id, x, y) {
   const { step } = view;
-  if (id === "memory") {
-    if (x < view.left) return "";
-    const moment = Math.min(Math.max(view.moment(x), 0), step.last);
-    return `${step.rank_names[view.rank]}\n${bytesText(heldAt(step.memory, view.rank, moment))}\nat ${momentText(moment * step.tick_s, ((view.to - view.from) * step.tick_s) / 100)}`;
-  }
+  if (id === "memory" || id === "axis") return "";
   const { rank, moment, event } = under(view, id, x, y);
   if (event >= 0) return eventText(step, event, rank).join("\n");
-  const bubble = `${step.rank_names[rank]}\nbubble ${(100 * step.bubble_rates[rank]).toFixed(1)} % of its time`;
-  return x < view.left ? bubble : `${step.rank_names[rank]} waits\nat ${momentText(moment * step.tick_s, ((view.to - view.from) * step.tick_s) / 100)}`;
+  if (x < view.left) return `${step.rank_names[rank]}\nbubble ${(100 * step.bubble_rates[rank]).toFixed(1)} % of its time`;
+  return waitText(view, rank, moment).join("\n");
+}
+
+// The wait of a rank at a moment, and its cause.
+function waitText(view, rank, moment) {
+  const { step } = view;
+  const [gap] = gapsOf(step, rank, moment, moment + 1);
+  if (!gap) return [`${step.rank_names[rank]} waits`];
+  const ends = [gap.from, gap.to].map((each) => momentText(each * step.tick_s, (gap.to - gap.from) * step.tick_s));
+  return [`${sentence(step.rank_names[rank])} ${causeOf(step, rank, gap.event)[0]}`, timeText((gap.to - gap.from) * step.tick_s), `from ${ends.join(" to ")}`];
 }
 
 function listen(view, id, tip) {
@@ -58,43 +63,65 @@ function listen(view, id, tip) {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
+  const within = (x) => Math.min(Math.max(view.moment(x), view.from), view.to);
   canvas.addEventListener("wheel", (event) => {
     const sideways = event.shiftKey ? event.deltaX || event.deltaY : Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : 0;
-    const isWhole = view.to - view.from >= view.step.last;
-    if (isWhole && (sideways || event.deltaY > 0)) return; // nothing farther away: the page scrolls
+    const zooms = event.ctrlKey || event.metaKey;
+    if (!zooms && (!sideways || view.to - view.from >= view.step.last)) return; // the page scrolls
     event.preventDefault();
-    if (sideways) view.move(sideways / view.frame.width);
-    else view.zoom(Math.exp(Math.min(Math.max(event.deltaY, -300), 300) / 400), view.moment(at(event)[0]));
+    if (zooms) view.zoom(Math.exp(Math.min(Math.max(event.deltaY, -300), 300) / 400), view.moment(at(event)[0]));
+    else view.move(sideways / view.frame.width);
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {
-    fingers.set(event.pointerId, at(event)[0]);
-    pressed = { x: at(event)[0], from: view.from, isDrag: false, isTouch: event.pointerType === "touch" };
+    const [x] = at(event);
+    fingers.set(event.pointerId, x);
+    const isTouch = event.pointerType === "touch";
+    pressed = { x, from: view.from, isDrag: false, isTouch, moves: isTouch || id === "axis" || event.shiftKey };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = at(event);
     if (fingers.size === 2 && fingers.has(event.pointerId)) return pinch(view, fingers, event.pointerId, x);
+    view.point(x < view.left ? null : within(x));
     if (!pressed) return tip.show(tipText(view, id, x, y), event.clientX, event.clientY);
     pressed.isDrag ||= Math.abs(x - pressed.x) > DRAG;
     if (!pressed.isDrag) return undefined;
     tip.show("", 0, 0);
+    if (!pressed.moves) return view.measure(spanOf(within(pressed.x), within(x)));
     const by = ((pressed.x - x) / view.frame.width) * (view.to - view.from);
     return view.show(pressed.from + by, pressed.from + by + view.to - view.from);
   });
   const release = (event) => {
     fingers.delete(event.pointerId);
-    if (pressed && !pressed.isDrag && event.type === "pointerup" && id !== "memory") {
-      const found = under(view, id, ...at(event));
+    if (pressed && !pressed.isDrag && event.type === "pointerup" && (id === "ranks" || id === "rank")) {
+      const [x, y] = at(event);
+      const found = under(view, id, x, y);
       view.select(found.rank, found.event);
-      if (pressed.isTouch) tip.show(tipText(view, id, ...at(event)), event.clientX, event.clientY);
+      if (found.event < 0 && x >= view.left) element("selected").textContent = `${waitText(view, found.rank, found.moment).join(", ")}.`;
+      if (pressed.isTouch) tip.show(tipText(view, id, x, y), event.clientX, event.clientY);
     }
+    if (pressed && !pressed.isDrag) view.measure(null);
     pressed = null;
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);
-  canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") tip.show("", 0, 0); });
+  canvas.addEventListener("pointerleave", (event) => {
+    if (event.pointerType === "touch") return;
+    tip.show("", 0, 0);
+    view.point(null);
+  });
   canvas.addEventListener("dblclick", () => zoomToEvent(view));
-  canvas.addEventListener("keydown", (event) => { if (pressKey(view, event)) event.preventDefault(); });
+}
+
+const spanOf = (one, other) => ({ from: Math.round(Math.min(one, other)), to: Math.round(Math.max(one, other)) });
+
+// Keys act while a canvas has the focus, and while the pointer is over one and nothing else has it.
+function listenToKeys(view, { signal }) {
+  const stage = element("stage");
+  document.addEventListener("keydown", (event) => {
+    const isOurs = stage.contains(document.activeElement) || (view.cursor !== null && document.activeElement === document.body);
+    if (isOurs && pressKey(view, event)) event.preventDefault();
+  }, { signal });
 }
 
 function pinch(view, fingers, moved, x) {
@@ -105,29 +132,37 @@ function pinch(view, fingers, moved, x) {
   view.zoom(old / now, view.moment(fixed));
 }
 
+// Zooms to what is measured, or else to the selected piece.
 function zoomToEvent(view) {
-  if (view.event < 0) return;
+  if (view.measured) return view.show(view.measured.from, view.measured.to);
+  if (view.event < 0) return undefined;
   const [start, stop] = [view.step.start[view.event], view.step.stop[view.event]];
-  view.show(start - 4 * (stop - start), stop + 4 * (stop - start));
+  return view.show(start - 4 * (stop - start), stop + 4 * (stop - start));
 }
 
 // Does what a key means; returns whether it means something.
 function pressKey(view, event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return false;
+  const about = view.cursor ?? undefined;
   const actions = {
     "ArrowLeft": () => (event.shiftKey ? view.move(-0.25) : nextEvent(view, -1)),
     "ArrowRight": () => (event.shiftKey ? view.move(0.25) : nextEvent(view, 1)),
     "ArrowUp": () => nextRank(view, -1),
     "ArrowDown": () => nextRank(view, 1),
+    "w": () => view.zoom(0.7, about),
+    "s": () => view.zoom(1 / 0.7, about),
+    "a": () => view.move(-0.15),
+    "d": () => view.move(0.15),
     "+": () => view.zoom(0.5),
     "=": () => view.zoom(0.5),
     "-": () => view.zoom(2),
     "0": () => view.show(0, view.step.last),
     "Home": () => view.show(0, view.step.last),
     "Enter": () => zoomToEvent(view),
-    "c": () => document.getElementById("critical").click(),
+    "Escape": () => view.measure(null),
+    "c": () => element("critical").click(),
   };
-  const action = actions[event.key];
+  const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   action?.();
   return Boolean(action);
 }

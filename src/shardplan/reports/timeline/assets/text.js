@@ -1,6 +1,8 @@
 // Numbers and sentences.
 "use strict";
 
+const element = (id) => document.getElementById(`t-${id}`);
+
 function threeDigits(value) {
   const size = Math.abs(value);
   return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);

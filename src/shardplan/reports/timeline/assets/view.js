@@ -1,9 +1,8 @@
-// What is shown: a window of time, a rank and a piece, on three canvases with one axis.
+// What is shown: a window of time, a rank and a piece, on canvases with one axis, a cursor and a measured span over them.
 "use strict";
 
 const LEAST_TICKS = 200; // of the narrowest window
-
-const ALMOST_ALL = 0.6; // share of the peak that is always there, from which on the axis of memory does not begin at 0
+const TOKENS = ["panel", "text", "quiet", "line", "track", "bad", "accent"]; // colours that a style sheet gives
 
 class View {
   constructor(step) {
@@ -12,11 +11,14 @@ class View {
     [this.from, this.to] = [0, step.last];
     this.rank = step.memory ? this.fullest() : 0;
     this.event = -1;
-    this.marksCritical = false;
+    this.marksCritical = step.hasCritical;
+    this.measured = null; // {from, to}: moments
+    this.cursor = null; // a moment
     this.isFolded = true;
     this.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     this.frames = []; // milliseconds of the last drawings
     this.onChange = () => {};
+    this.onPoint = () => {};
   }
 
   fullest() {
@@ -28,6 +30,9 @@ class View {
     const palette = this.step.palettes[this.theme];
     const hatched = this.step.hues.findIndex((hue) => hue.hatched);
     palette.hatch ??= hatching(this.sheets.ranks.context, palette.shades[hatched][0], palette.pale);
+    const style = getComputedStyle(document.documentElement);
+    palette.own ??= Object.fromEntries(TOKENS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]).filter(([, colour]) => /^#\w{6}$/.test(colour)));
+    Object.assign(palette.page, palette.own);
     return palette;
   }
 
@@ -36,16 +41,26 @@ class View {
     return this.isFolded ? this.step.groups : this.step.rank_names.map((_, rank) => [rank]);
   }
 
+  // Width of the canvases: reading it lays the page out, so that it is read once until the page changes.
+  get wide() {
+    return (this.known ??= this.sheets.ranks.canvas.clientWidth);
+  }
+
+  resized() {
+    this.known = undefined;
+    this.changed();
+  }
+
   get isNarrow() {
-    return this.sheets.ranks.canvas.clientWidth < 600;
+    return this.wide < 600;
   }
 
   get left() {
-    return this.isNarrow ? 34 : 96;
+    return this.isNarrow ? 40 : 96;
   }
 
   get frame() {
-    return { from: this.from, to: this.to, left: this.left, width: this.sheets.ranks.canvas.clientWidth - this.left - 2 };
+    return { from: this.from, to: this.to, left: this.left, width: this.wide - this.left - 2 };
   }
 
   // Heights of a row of the first canvas.
@@ -102,7 +117,7 @@ class View {
   changed() {
     this.waiting ??= requestAnimationFrame(() => {
       this.waiting = undefined;
-      this.draw();
+      if (this.sheets.ranks.canvas.isConnected) this.draw();
     });
   }
 
@@ -111,13 +126,38 @@ class View {
     this.drawAxis();
     this.drawRanks();
     this.drawRank();
-    document.getElementById("merged").hidden = this.sheets.ranks.merged.length + this.sheets.rank.merged.length === 0;
-    if (this.step.memory) this.drawMemory();
-    const { tick_s: tick } = this.step;
-    document.getElementById("window").textContent =
-      this.to - this.from >= this.step.last ? "" : `Shown: ${[this.from, this.to].map((moment) => momentText(moment * tick, (this.to - this.from) * tick)).join(" to ")}`;
+    element("merged").hidden = this.sheets.ranks.merged.length + this.sheets.rank.merged.length === 0;
+    if (this.step.memory) drawMemory(this);
+    this.place();
     this.frames.push(performance.now() - begin);
     if (this.frames.length > 200) this.frames.shift();
+  }
+
+  // The cursor and the measured span, which lie over the canvases: nothing is drawn again as they move.
+  place() {
+    const { left, width } = this.frame;
+    const within = (moment) => Math.min(Math.max(this.x(moment), left), left + width);
+    const cursor = element("cursor");
+    cursor.hidden = this.cursor === null || this.cursor < this.from || this.cursor > this.to;
+    cursor.style.left = `${within(this.cursor ?? 0)}px`;
+    const span = element("measure");
+    span.hidden = !this.measured || this.measured.to < this.from || this.measured.from > this.to;
+    if (span.hidden) return;
+    span.style.left = `${within(this.measured.from)}px`;
+    span.style.width = `${within(this.measured.to) - within(this.measured.from)}px`;
+    span.firstElementChild.textContent = timeText((this.measured.to - this.measured.from) * this.step.tick_s);
+  }
+
+  measure(span) {
+    this.measured = span && span.to > span.from ? span : null;
+    this.place();
+    this.onChange();
+  }
+
+  point(moment) {
+    this.cursor = moment;
+    this.place();
+    this.onPoint(moment);
   }
 
   drawAxis() {
@@ -131,11 +171,11 @@ class View {
       axis.context.fillStyle = page.line;
       axis.context.fillRect(x, 20, 1, 6);
       const half = text.length * 3.4;
-      axis.text(text, Math.min(x, left + width - half), 12, page.faint, { align: "center" });
+      axis.text(text, Math.min(x, left + width - half), 12, page.quiet, { align: "center" });
     }
     axis.context.fillStyle = page.track;
     axis.context.fillRect(left, 26, width, 3);
-    axis.context.fillStyle = page.faint;
+    axis.context.fillStyle = page.quiet;
     axis.context.fillRect(left + (this.from / this.step.last) * width, 26, Math.max(((this.to - this.from) / this.step.last) * width, 3), 3);
   }
 
@@ -165,7 +205,7 @@ class View {
   }
 
   name(sheet, rank, same, middle, isSelected) {
-    const colour = isSelected ? this.palette.page.text : this.palette.page.faint;
+    const colour = isSelected ? this.palette.page.text : this.palette.page.quiet;
     const more = same.length ? ` +${same.length}` : "";
     const most = Math.floor((this.left - 10) / 6.4);
     const whole = this.step.rank_names[rank] + more;
@@ -206,7 +246,7 @@ class View {
     for (const [place, lane] of step.usedLanes.entries()) {
       const y = 18 + (place ? work + gap + (place - 1) * (thin + gap) : 0);
       const high = place ? thin : work;
-      sheet.text(step.lanes[lane], left, y - 8, palette.page.faint, { size: 11 });
+      sheet.text(step.lanes[lane], left, y - 8, palette.page.quiet, { size: 11 });
       sheet.context.fillStyle = palette.page.track;
       sheet.context.fillRect(left, y, frame.width, high);
       drawLane(sheet, step, frame, palette, this.rank, lane, y, high, this.marksCritical);
@@ -214,69 +254,5 @@ class View {
     drawMerged(sheet, step, frame, palette, this.marksCritical);
     this.name(sheet, this.rank, [], 18 + work / 2, true);
     this.markEvent(sheet, () => 18, work, thin, gap);
-  }
-
-  drawMemory() {
-    const { memory: sheet } = this.sheets;
-    const { memory, rank_names: names } = this.step;
-    const { page } = this.palette;
-    const [top, high] = [14, 120];
-    sheet.clear(top + high + 6);
-    const most = Math.max(...memory.peaks.map((peak) => peak.bytes));
-    const low = memory.least > ALMOST_ALL * most && memory.least < most ? memory.least : 0;
-    const place = (bytes) => top + high - ((bytes - low) / (most - low)) * high;
-    const { left, width } = this.frame;
-    for (const share of [0, 0.5, 1]) {
-      sheet.context.fillStyle = page.line;
-      const bytes = low + share * (most - low);
-      sheet.context.fillRect(left, place(bytes), width, 1);
-      const text = bytes ? bytesText(bytes) : "0 GB";
-      sheet.text(this.isNarrow ? text.split(" ")[0] : text, left - 8, place(bytes), page.faint, { align: "right", size: 11 });
-    }
-    names.forEach((_, rank) => { if (rank !== this.rank && names.length <= 16) this.memoryLine(sheet, rank, place, page.line, 1); });
-    this.memoryLine(sheet, this.rank, place, page.text, 1.5, page.area, top + high);
-    const peak = memory.peaks[this.rank];
-    const x = this.x(peak.time);
-    if (x < left || x > left + width) return;
-    sheet.context.fillStyle = page.text;
-    sheet.context.beginPath();
-    sheet.context.arc(x, place(peak.bytes), 3.5, 0, 7);
-    sheet.context.fill();
-    const end = x > left + width - 140;
-    sheet.text(`peak ${bytesText(peak.bytes)}`, x + (end ? -8 : 8), Math.max(place(peak.bytes) - 8, 6), page.text, { align: end ? "right" : "left" });
-  }
-
-  // Memory of a rank as steps; where changes are closer than a pixel, the most of each pixel.
-  memoryLine(sheet, rank, place, colour, wide, area, base) {
-    const { memory } = this.step;
-    const [first, end] = [memory.bounds[rank], memory.bounds[rank + 1]];
-    const begin = Math.max(lowerBound(memory.times, this.from, first, end) - 1, first);
-    const stop = Math.min(lowerBound(memory.times, this.to, begin, end) + 1, end);
-    const path = new Path2D();
-    const { left, width } = this.frame;
-    let [x, y] = [left, place(memory.allocated[begin] * memory.unit_bytes)];
-    path.moveTo(x, y);
-    for (let i = begin + 1; i < stop; i++) {
-      let next = place(memory.allocated[i] * memory.unit_bytes);
-      const here = Math.min(Math.max(this.x(memory.times[i]), left), left + width);
-      while (i + 1 < stop && this.x(memory.times[i + 1]) < here + 0.5) next = Math.min(next, place(memory.allocated[++i] * memory.unit_bytes));
-      path.lineTo(here, y);
-      path.lineTo(here, next);
-      [x, y] = [here, next];
-    }
-    const last = Math.min(this.x(this.to), Math.max(this.x(memory.times[end - 1]), x));
-    path.lineTo(last, y);
-    if (area) {
-      const filled = new Path2D(path);
-      filled.lineTo(last, base);
-      filled.lineTo(left, base);
-      sheet.context.fillStyle = area;
-      sheet.context.globalAlpha = 0.6;
-      sheet.context.fill(filled);
-      sheet.context.globalAlpha = 1;
-    }
-    sheet.context.strokeStyle = colour;
-    sheet.context.lineWidth = wide;
-    sheet.context.stroke(path);
   }
 }
