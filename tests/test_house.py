@@ -112,6 +112,7 @@ def test_user_files_are_read_in_one_place() -> None:
         "calibrate/defaults.py",
         "web/pages/__init__.py",
         "launch/export/torchtitan_configuration.py",
+        "plotting/page.py",
     }  # shipped files
     compared = {"launch/read/places.py"}  # whether two files are the same
     assert readers == {"base/files.py", "calibrate/microbench/torch_backend.py", *own, *compared}
