@@ -19,6 +19,7 @@ MEASURED = {
     "scaling": "by_plans",
     "validate_rows": "kinds",
     "pruning": "questions",
+    "rl_search": "questions",
     "many": "rows",
     "software_choices": "rows",
 }

@@ -180,7 +180,7 @@ def test_names_in_html_are_escaped() -> None:
 WRONG: dict[str, tuple[Any, str]] = {
     "model": (lambda: search(3, "dgx-h100", 8), "model is 3; it must be a name"),  # type: ignore[arg-type]
     "cluster": (lambda: search("llama-3.2-1b", None, 8), "cluster is None; it must be a name"),  # type: ignore[arg-type]
-    "number": (lambda: search("llama-3.2-1b", "dgx-h100", "8"), "number of accelerators is '8'"),  # type: ignore[arg-type]
+    "number": (lambda: search("llama-3.2-1b", "dgx-h100", 8.5), r"number of accelerators is 8\.5"),  # type: ignore[arg-type]
     "keyword": (lambda: search("llama-3.2-1b", "dgx-h100", 8, global_batch=3), "unknown keyword 'global_batch'"),  # type: ignore[call-arg]
     "job": (lambda: search("llama-3.2-1b", "dgx-h100", 8, job=3), "job is 3; it must be a mapping"),  # type: ignore[arg-type]
     "field of the job": (lambda: search("llama-3.2-1b", "dgx-h100", 8, job={"batch": 3}), "unknown field of the job"),

@@ -188,7 +188,8 @@ def test_a_config_file_of_ones_own(tmp_path: Path) -> None:
 def test_ties_are_marked_and_explained(columns: int) -> None:
     result = run("plan", *SMALL, "--explain", columns=columns)
     lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= columns or columns < 80
+    broken = [line for line in lines if not line.startswith("  shardplan ")]  # what is copied stays one line
+    assert max(map(len, broken)) <= columns or columns < 80
     text = unwrapped(result.stdout)
     assert "are too close to call, by measured pairs of configurations" in text
     assert "* take this one" in text
@@ -199,9 +200,9 @@ def test_ties_are_marked_and_explained(columns: int) -> None:
     assert f" {ties:,} of the " in text
 
 
-def test_the_recommended_plan_is_shown_with_its_reason_and_its_flags() -> None:
+def test_the_recommended_plan_is_shown_with_its_reason_and_its_flags(tmp_path: Path) -> None:
     flags = ("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--top", 3)
-    result, record = run(*flags, "--explain", columns=100), answer(*flags)
+    result, record = run(*flags, "--explain", "--json", tmp_path / "p.json", columns=100), answer(*flags)
     found = record["recommended"]
     assert found["plan"]["plan"] != record["plans"][0]["plan"]
     text = unwrapped(result.stdout)

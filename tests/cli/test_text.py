@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -86,8 +87,7 @@ def test_the_answer_comes_first_and_the_way_on_last() -> None:
 
 def test_the_plan_is_given_as_flags_that_work() -> None:
     text = run("plan", *SMALL, "--fix", "recompute=layernorm", "--limit", "tp=2", *FEW).stdout
-    flags = text.strip().splitlines()[-1].partition("...")[2].split()
-    again = run("estimate", *SMALL, *flags).stdout
+    again = run(*shlex.split(text.strip().splitlines()[-1])[1:]).stdout
     best = re.search(r"Fits (.*?) a step", unwrapped(text))
     assert best is not None
     assert f"Fits {best[1]} a step" in unwrapped(again)

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from shardplan.ask.forms import QuestionForm
 from shardplan.base.errors import InputError
 from shardplan.base.files import DATA
-from shardplan.cli.decisions.sizes import sizes_of
 from shardplan.cli.main import app
 from shardplan.cli.question import given_by_user
+from shardplan.decide.scale import sizes_in
 
 CONFIG = DATA / "models" / "llama-3.2-1b.json"
 SMALL_JOB = ("--global-batch-size", "64", "--sequence-length", "2048")
@@ -133,13 +133,13 @@ def test_unknown_names_list_few_and_say_where_all_are(arguments: tuple[str, ...]
 
 @pytest.mark.parametrize("text", ["8-32", "8..32", "8 to 32", "8\u201332", "8 - 32"])
 def test_ranges_of_sizes_as_people_write_them(text: str) -> None:
-    assert sizes_of(text, "--gpus") == [8, 16, 32]
+    assert sizes_in(text, "--gpus") == [8, 16, 32]
 
 
 @pytest.mark.parametrize("text", ["8-", "-8", "8-16-32", "8--32", "32-8"])
 def test_what_is_no_range_of_sizes_is_refused(text: str) -> None:
     with pytest.raises(InputError):
-        sizes_of(text, "--gpus")
+        sizes_in(text, "--gpus")
 
 
 def test_quantities_are_shown_with_the_unit_that_they_are_read_in() -> None:

@@ -18,7 +18,8 @@ SIZE = st.integers(1, 4096)
 
 @pytest.mark.parametrize("source", model_sources().values(), ids=model_sources())
 def test_counts_of_every_built_in_model_equal_the_index(source: ModelSource) -> None:
-    # counted on the modules of transformers 5.23 (meta device): independent of the formulas of this project
+    # counted on the modules of transformers 5.23 (meta device), qwen3.5-35b-a3b on the shapes of its weights:
+    # independent of the formulas of this project
     model = load_model(source.name)
     assert model.num_parameters == source.num_parameters
     assert model.num_active_parameters == source.num_active_parameters
@@ -27,7 +28,7 @@ def test_counts_of_every_built_in_model_equal_the_index(source: ModelSource) -> 
 
 def test_the_index_lists_every_built_in_model_with_its_source() -> None:
     assert sorted(model_sources()) == list_models() == sorted(path.stem for path in MODELS.glob("*.json"))
-    assert len(model_sources()) == 51
+    assert len(model_sources()) == 52
     assert [source.name for source in model_sources().values() if not source.source] == []
 
 
@@ -49,6 +50,7 @@ def test_dimensions_from_memory_are_marked_and_said_with_every_use() -> None:
         ("mixtral-8x22b", 141e9, 39e9),  # mistral.ai, "Cheaper, better, faster, stronger", 2024
         ("qwen2.5-72b", 72.7e9, None),  # model card
         ("qwen3-30b-a3b", 30.5e9, 3.3e9),  # model card
+        ("qwen3.5-35b-a3b", 35e9, None),  # its name, with the vision encoder
         ("deepseek-v2", 236e9, 21e9),  # arXiv 2405.04434
         ("deepseek-v2-lite", 15.7e9, None),  # arXiv 2405.04434, appendix B
         ("deepseek-v3", 671e9, 37e9),  # arXiv 2412.19437

@@ -255,6 +255,7 @@ def test_forks_of_verl_repeat_prompts_by_agents_and_turns(tmp_path: Path) -> Non
 def test_only_values_are_open_where_keys_are_known(tmp_path: Path) -> None:
     """A line of ``key=value`` asks for what is open in it, and accelerators that are counted are those of a node."""
     counted = "N=$(nvidia-smi -L | wc -l)\n" + VERL.replace("n_gpus_per_node=8", "n_gpus_per_node=$N")
+    counted = counted.replace("ppo_mini_batch_size=64", "ppo_mini_batch_size=$((N * 4))")
     assert read(tmp_path, "run.sh", counted).plan.num_train == 16
     with pytest.raises(InputError) as caught:
         read(tmp_path, "run.sh", VERL.replace("model.path=Qwen/Qwen3-8B", "model.path=$BASE"))

@@ -125,3 +125,18 @@ def test_the_page_is_what_the_program_would_write() -> None:
     folder = Path(generate_rl_accuracy.__file__).parent
     written = {generate_rl_accuracy.PAGE: generate_rl_accuracy.text()}
     assert is_current(written, folder), "run docs/generate_rl_accuracy.py"
+
+
+def test_a_loss_answer_by_answer_takes_longer_with_shorter_answers() -> None:
+    """NeMo RL: as many tokens in more answers need more slices of the logits; without a program nothing is added."""
+    (row,) = (step for step in shipped_steps() if step.id == "nemo-959-00")
+    added = {}
+    for factor in (1, 2):
+        mean = (row.response_tokens_mean or 0.0) / factor
+        step = replace(row, samples=(row.samples or 0) * factor, prompt_tokens=64, response_tokens_mean=mean - 64)
+        around = price(step).plan.trained
+        alone = replace(around, packing=replace(around.packing, program=""))
+        added[factor] = around.update_time - alone.update_time
+        assert alone.reference_time == 0 < around.reference_time
+        assert around.forward_time > alone.forward_time
+    assert 1.3 < added[2] / added[1] < 2

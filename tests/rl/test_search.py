@@ -3,40 +3,54 @@
 from typing import Any
 
 import pytest
-from tests.rl.steps import asked
+from tests.rl.steps import FEW, asked
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import replace
-from shardplan.rl.search import FEW_SPLITS, PlacementSearch, RlPlan, search_rl
+from shardplan.rl.search import LEAST_GAIN, PlacementSearch, search_rl
+from shardplan.rl.sizes import Trainers
 from shardplan.rl.task import PLACEMENTS
 
 CRITICS: tuple[dict[str, Any], ...] = ({}, {"algorithm": "ppo"})
 NO_PASS: dict[str, Any] = dict.fromkeys(("reference", "old_pass"), "no")
 
 
-@pytest.fixture(scope="module")
-def brute() -> dict[str, RlPlan]:
-    """The best of all splits, by placement."""
-    one = asked()
-    found: dict[str, RlPlan] = {}
-    for placement, facts in PLACEMENTS.items():
-        splits = [(n, 32 - n) for n in (8, 16, 24)] if facts.two_pools else [(32, 32)]
-        search = PlacementSearch(one.task, one.searches)
-        plans = [search._fastest(placement, *split)[0] for split in splits]
-        found[placement] = min((plan for plan in plans if plan), key=lambda plan: plan.step_time)
-    return found
+QUESTIONS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({}, {}),
+    ({"num_accelerators": 96}, {"prompts": 96, "updates": 2}),
+    ({"model": "qwen3-30b-a3b", "num_accelerators": 48, "limit": {**FEW["limit"], "micro_batch_size": ["1"]}}, {}),
+)
+"""Dense and mixture, few nodes and many."""
 
 
-def test_the_best_of_every_placement_is_found(brute: dict[str, RlPlan]) -> None:
-    one = asked()
+@pytest.mark.parametrize(("question", "step"), QUESTIONS)
+def test_no_split_is_faster_by_enough(question: dict[str, Any], step: dict[str, Any]) -> None:
+    """Against all splits, each with a search of its trainer over all software."""
+    one = asked(question, **step)
     result = search_rl(one.task, one.searches)
-    assert len((8, 16, 24)) > FEW_SPLITS  # so that not all splits are searched
-    assert {plan.placement: plan.step_time for plan in result.plans} == pytest.approx(
-        {name: plan.step_time for name, plan in brute.items()}
-    )
+    found = {plan.placement: plan for plan in result.plans}
+    total, every = one.task.question.num_accelerators, PlacementSearch(one.task, one.searches)
+    for placement, facts in PLACEMENTS.items():
+        splits = [(n, total - n) for n in range(8, total, 8)] if facts.two_pools else [(total, total)]
+        plans = [plan for split in splits if (plan := every.at(placement, split)[0])]
+        best = min(plan.step_time for plan in plans)
+        assert best * 0.999 <= found[placement].step_time <= best * (1 + 1.01 * LEAST_GAIN)
+        assert (found[placement].num_train, found[placement].num_rollout) in splits
     times = [plan.step_time for plan in result.plans]
     assert times == sorted(times)
     assert not result.refused
+
+
+@pytest.mark.parametrize(("question", "step"), QUESTIONS)
+def test_trainers_take_no_less_than_their_bound(question: dict[str, Any], step: dict[str, Any]) -> None:
+    one = asked(question, **step)
+    trainers = Trainers(one.task, one.searches, 0.0)
+    sizes = range(8, one.task.question.num_accelerators, 8)
+    bounds = {n: trainers.least(n) for n in sizes}
+    exact = {n: trained for n in sizes if not isinstance(trained := trainers.on(n, alone=True), str)}
+    assert len(exact) >= 2
+    for n, trained in exact.items():
+        assert 0.3 * trainers.time(trained) < bounds[n] <= trainers.time(trained) * (1 + LEAST_GAIN)
 
 
 def test_idle_shares_and_phases_add_up() -> None:

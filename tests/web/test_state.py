@@ -81,6 +81,20 @@ def test_a_pasted_config_is_the_model() -> None:
     assert question.with_values(model="llama-3.1-8b").put().question.model.num_hidden_layers == 32
 
 
+@pytest.mark.parametrize(
+    ("fields", "model", "cluster", "size"),
+    [
+        ({"model": "meta-llama/Llama-3.1-70B", "gpus": "8x8"}, "llama-3.1-70b", "dgx-h100", 64),
+        ({"cluster": "p4d.24xlarge", "gpus": "64"}, "llama-3.1-70b", "aws-p4d", 64),
+        ({"cluster": "Standard_ND96isr_H100_v5", "gpus": "2x8"}, "llama-3.1-70b", "azure-nd-h100-v5", 16),
+    ],
+    ids=["a model of the hub", "an instance of AWS", "a size of Azure"],
+)
+def test_a_form_reads_the_words_that_people_type(fields: dict[str, str], model: str, cluster: str, size: int) -> None:
+    question = PageQuestion.of({"model": "llama-3.1-70b", "cluster": "dgx-h100", **fields}.items()).put().question
+    assert (question.model.name, question.cluster.name, question.num_accelerators) == (model, cluster, size)
+
+
 def test_texts_name_fields_of_the_form() -> None:
     assert in_words("set --sequence-length to 8k") == "set sequence length to 8k"
     assert in_words("--gpus is 0") == "the number of accelerators is 0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -15,8 +16,10 @@ from starlette.testclient import TestClient
 
 from shardplan.base.files import DATA, example_files
 from shardplan.web.app import create_app
-from shardplan.web.decisions import OPERATIONS
+from shardplan.web.budgets import OPERATIONS
+from shardplan.web.decisions import HINTS
 from shardplan.web.pages import VIEWS, View, static_url
+from shardplan.web.pages.decide import ANSWERS
 from shardplan.web.settings import ServerSettings
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
@@ -241,7 +244,7 @@ def test_an_empty_field_is_not_answered_as_something_else(
         ("model=llama-3.1-71b", {"model=llama-3.1-70b", "model=llama-3.2-1b", "model=llama-3.1-8b"}),
         ("cluster=dgx-a100&precision=fp8", {"precision=bf16", "precision=fp16", "precision=fp32"}),
         ("lock.sharding=zero9", {"lock.sharding=zero1", "lock.sharding=zero2", "lock.sharding=zero3"}),
-        ("gpus=8y8", set()),
+        ("gpus=8x8x8", set()),
     ],
 )
 def test_what_an_error_offers_is_one_click_away(client: TestClient, fields: str, fixes: set[str]) -> None:
@@ -260,6 +263,73 @@ def test_the_form_offers_the_precisions_that_the_accelerator_has(
     page = client.get(f"/?cluster={cluster}").text
     assert ('<option value="fp8">' in page) == has_fp8
     assert '<option value="fp8" selected>' in client.get(f"/?cluster={cluster}&precision=fp8").text
+
+
+def test_plans_and_kept_answers_are_columns_and_what_breaks_a_rule_says_so(client: TestClient) -> None:
+    kept = f"?{SMALL}&precision=fp8&show=tp=2"
+    found = client.get(f"/compare?{SMALL}&{urlencode({'pin': 'tp=4'})}&{urlencode({'pin': kept})}&pin=tp=3").text
+    assert found.count('<th scope="col">') == 1 + 3
+    precision = re.search(r">precision</th>(.*?)</tr>", found, re.DOTALL)
+    assert precision is not None
+    assert re.findall("<td>(.*?)</td>", precision[1]) == ["bf16", "bf16", "fp8"]
+    assert re.search(r'class="note">tp 3: .*3', found)
+    assert "side" not in client.get(f"/compare?{SMALL}").text
+
+
+def decided(client: TestClient, more: str) -> str:
+    response = client.get(f"/decide/answer?{SMALL}&decide={more}")
+    assert response.status_code == 200
+    return response.text
+
+
+def charts(text: str) -> dict[str, Any]:
+    """The figures of an answer by their titles."""
+    titles = re.findall(r'<figure class="chart" aria-label="([^"]+)"', text)
+    return dict(zip(titles, map(json.loads, re.findall(r'data-chart="[^"]+">(.*?)</script>', text)), strict=True))
+
+
+def test_cards_have_the_answers_that_are_known(client: TestClient) -> None:
+    first = decided(client, "scale&sizes=8,16")
+    said = re.search('data-said="([^"]+)[.]"', first)
+    assert said is not None
+    second = decided(client, "whatif&sizes=8,16&change.1=precision&to.1=fp8")
+    cards = dict(re.findall(r'data-decide="(\w+)".*?<span data-line>(.*?)</span>', second))
+    assert {*cards} == {*ANSWERS}
+    assert cards["scale"] == said[1]
+    assert cards["budget"] == HINTS["budget"]
+
+
+def test_the_axis_of_a_waterfall_begins_near_what_changes(client: TestClient) -> None:
+    found = charts(decided(client, "whatif&change.1=inter_node_bandwidth&to.1=10 GB/s"))
+    figure = found["before and after, term by term"]
+    low, high = figure["layout"]["xaxis"]["range"]
+    moved = [
+        end
+        for bars in figure["data"]
+        for base, length in zip(bars["base"], bars["x"], strict=True)
+        if length and base
+        for end in (base, base + length)
+    ]
+    assert 0 < low < min(moved)
+    assert max(moved) < high
+    assert (max(moved) - min(moved)) > 0.5 * (high - low)
+
+
+def test_the_cost_of_a_run_is_drawn_against_its_time(client: TestClient) -> None:
+    found = charts(decided(client, "budget&budget_tokens=1T&budget_price=2"))
+    assert {*found} == {"time", "Money against time, with accelerators"}
+    (points,) = found["Money against time, with accelerators"]["data"]
+    assert points["text"] == ["32", "16", "8"]
+    assert points["x"] == sorted(points["x"])
+
+
+def test_fit_says_what_fits_at_the_upper_end_of_its_band(client: TestClient) -> None:
+    found = decided(client, "fit&sought=sequence_length")
+    largest = re.search(r"that fits is ([\d,]+) tokens", found)
+    surely = re.search(r"upper end of its memory band ([\d,]+) tokens still fits", found)
+    assert largest is not None
+    assert surely is not None
+    assert int(surely[1].replace(",", "")) < int(largest[1].replace(",", ""))
 
 
 def test_what_is_missing_has_a_page_of_its_own(client: TestClient) -> None:

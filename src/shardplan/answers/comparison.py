@@ -364,14 +364,23 @@ def _tone(row: Row) -> Tone:
 
 def _cell(index: int, row: Row, *, has_changes: bool) -> str:
     """A value, and what it is more or less than that of the first side."""
-    value, change, as_text = row.values[index], row.changes[index], TEXTS[row.unit]
+    text, change = value_text(row, index), change_text(row, index) if has_changes else ""
+    return f"{text} ({change})" if change else text
+
+
+def value_text(row: Row, index: int) -> str:
+    """The value of a side."""
+    value = row.values[index]
     if value is None:
         return NONE
-    if (row.section, row.name) == ("plan", "recompute"):
-        return short_policy(value)
-    text = as_text(value)
-    if not has_changes or index == 0 or not change or row.section not in WITH_CHANGES:
-        return text
+    return short_policy(value) if (row.section, row.name) == ("plan", "recompute") else TEXTS[row.unit](value)
+
+
+def change_text(row: Row, index: int) -> str:
+    """What it is more or less than that of the first side; empty where the two read the same."""
+    value, change = row.values[index], row.changes[index]
+    if index == 0 or not change or row.section not in WITH_CHANGES:
+        return ""
     if abs(change) < SMALLEST_CHANGE * max(abs(value), abs(row.values[0])):
-        return text
-    return f"{text} ({'+' if change > 0 else '-'}{as_text(abs(change))})"
+        return ""
+    return f"{'+' if change > 0 else '-'}{TEXTS[row.unit](abs(change))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,8 @@ def audit(
     of_model = None if model is None else model_of(model)
     of_cluster = None if cluster is None else cluster_of(cluster)
     measured = (observed,) if isinstance(observed, str) else tuple(observed)
+    if of_cluster is not None:
+        ask = replace(ask, node=of_cluster.accelerators_per_node)
     step = read_rl_launch(ask)
     if step is not None:
         from shardplan.api.rl_audits import audited_rl  # which an audit of training does not need

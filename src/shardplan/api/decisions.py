@@ -42,7 +42,7 @@ class ScaleAnswer(scales.Scaling, AsDocument):
 def scale(
     model: ModelLike,
     cluster: ClusterLike,
-    sizes: Sequence[int],
+    sizes: Sequence[int] | str,
     *,
     least_gain: float = scales.LEAST_GAIN,
     progress: Progress | None = None,
@@ -50,6 +50,7 @@ def scale(
 ) -> ScaleAnswer:
     """Plans one job on clusters of several sizes: ``scale("llama-3.1-70b", "dgx-h100", [64, 128, 256])``.
 
+    ``sizes`` may be a range as text, whose sizes double: ``"64..4096"``, ``"64-4096"``.
     The batch is the same at every size: that of :func:`search` at the largest, if it is not given. More accelerators
     pay while each added one brings ``least_gain`` of what one brings at the smallest size (``pays_up_to``). Other
     arguments are those of :func:`search`. Raises as it does.

@@ -169,6 +169,7 @@ class QuestionForm:
 
 ModelField = Annotated[str | None, FieldOf(QuestionForm, "model")]
 SoftwareField = Annotated[list[str] | None, FieldOf(QuestionForm, "software")]
+AcceleratorField = Annotated[str | None, FieldOf(QuestionForm, "accelerator")]
 StackField = Annotated[str | None, FieldOf(QuestionForm, "stack")]
 ProfileField = Annotated[str | None, FieldOf(QuestionForm, "profile")]
 

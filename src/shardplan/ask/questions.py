@@ -70,6 +70,7 @@ def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, 
     count, of_size = _world(cluster, record.get("num_accelerators"), record.get("nodes"))
     stack = stack_of(record.get("stack", USUAL), reads_files=reads_files)
     fields, job, software = _job_in(record)
+    _check_trains_adapters(fields, job)
     fields, companions = _companions_in(fields, job, reads_files=reads_files)
     profile = profile_of(record.get("profile"), reads_files=reads_files)
     how: Any = {"job": job, "software": software, "stack": stack, "profile": profile, "companions": companions}
@@ -218,6 +219,19 @@ def size_of(text: str, cluster: Cluster) -> int:
             hint=f"write --gpus {nodes * each} for that many accelerators, or --gpus {nodes}x{size}",
         )
     return _count(str(nodes * each), "--gpus")
+
+
+def _check_trains_adapters(fields: Mapping[str, Any], job: Job | None) -> None:
+    """Refuses adapters other than the usual ones where none are trained. Raises InputError."""
+    train = fields.get("train", "full" if job is None else job.train)
+    for name in ("lora_rank", "lora_targets"):
+        field = described(Job)[name]
+        if train == "full" and fields.get(name, field.default) != field.default:
+            raise InputError(
+                f"{name} is {shown(fields[name])} with train full",
+                rule=f"{name} is of adapters, which train lora has",
+                hint=f"set --train lora, or leave {field.flag} out",
+            )
 
 
 def _doubts(cluster: Cluster, count: object) -> tuple[str, ...]:

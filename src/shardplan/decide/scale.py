@@ -33,6 +33,8 @@ from shardplan.base.fields import dataclass
 from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
+from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
+from shardplan.inputs.readers.typed import RANGE, whole
 
 LEAST_GAIN: Final = 0.5
 """Half of what an accelerator brings at the smallest size."""
@@ -176,9 +178,9 @@ def pays_up_to(gains: Sequence[tuple[int, float | None]], least_gain: float) -> 
     return last
 
 
-def checked_sizes(sizes: Sequence[int]) -> list[int]:
-    """The sizes in order, each once. Raises ``InputError``."""
-    given = [*sizes]
+def checked_sizes(sizes: Sequence[int] | str) -> list[int]:
+    """The sizes in order, each once; a text may be a range, ``8..64`` or ``8-64``. Raises ``InputError``."""
+    given = sizes_in(sizes, "sizes") if isinstance(sizes, str) else [*sizes]
     ordered = sorted(set(given)) if all(isinstance(size, int) and size > 0 for size in given) else []
     if not 1 <= len(ordered) <= MOST_SIZES:
         raise InputError(
@@ -187,6 +189,37 @@ def checked_sizes(sizes: Sequence[int]) -> list[int]:
             hint="give sizes such as 64, 128 and 256",
         )
     return ordered
+
+
+def sizes_in(text: str, flag: str) -> list[int]:
+    """The sizes of a range, 64..4096 or 64-4096, or of a list, 64,96,128. Raises InputError."""
+
+    def size(part: str) -> int:
+        return whole(part, flag, most=MAX_NUM_ACCELERATORS)
+
+    ends = RANGE.split(text)
+    if len(ends) == 2:
+        return doubling(size(ends[0]), size(ends[1]))
+    parts = text.split(",")
+    if len(parts) > MOST_SIZES:
+        raise InputError(
+            f"{flag} is {shown(text)}; it has {len(parts)} sizes",
+            rule=f"at most {MOST_SIZES} sizes are given",
+            hint=f"give {flag} a range such as 64..4096",
+        )
+    if any(len(part) > 1 and part.startswith("0") for part in parts):
+        raise InputError(
+            f"{flag} is {shown(text)}; a comma is between two sizes",
+            rule=f"{flag} is a range or a list of whole numbers",
+            hint=f"write thousands without a comma: {flag} {text.replace(',', '')}",
+        )
+    if not all(part.strip() for part in parts):
+        raise InputError(
+            f"{flag} is {shown(text)}; between two commas is no size",
+            rule=f"{flag} is a range or a list of whole numbers",
+            hint=f"write {flag} 64,96,128",
+        )
+    return [size(part) for part in parts]
 
 
 def doubling(first: int, last: int) -> list[int]:

@@ -101,7 +101,7 @@ class Searches:
         try:
             found = best_of_alike(
                 questions,
-                restrictions=self._restrictions,
+                restrictions=self.restrictions,
                 stack=self.stack,
                 known=self.known,
                 to_take=True,
@@ -128,12 +128,13 @@ class Searches:
         ]
 
     @property
-    def _restrictions(self) -> Restrictions:
+    def restrictions(self) -> Restrictions:
+        """What is fixed, limited and excluded."""
         return Restrictions(fix=as_lists(self.fix), limit=as_lists(self.limit), exclude=as_lists(self.exclude))
 
     def space(self, question: Question) -> Space:
         """The candidates of every field. Raises ``InputError``."""
-        return declare(question, self._restrictions, self.stack)
+        return declare(question, self.restrictions, self.stack)
 
     def survey(self, question: Question) -> Survey:
         """Every plan with its step time and memory."""

@@ -196,7 +196,7 @@ def _changed(question: Question, name: str, value: Any) -> Question:
     group, _, entry = name.partition(".")
     factor = factor_of(value) if isinstance(value, str) else None
     if factor is not None:
-        value = _relative(question, name, factor)
+        value = _relative(question, name, value, factor)
     if group == PEAK:
         peaks = {entry: value} if entry else value
         return replace(question, cluster=override(cluster, {PEAK: peaks}))
@@ -225,14 +225,14 @@ def factor_of(text: str) -> float | None:
     return 1 + float(found[3] + found[4]) / 100 if found[3] else float(found[1] or found[2])
 
 
-def _relative(question: Question, name: str, factor: float) -> Any:
+def _relative(question: Question, name: str, text: str, factor: float) -> Any:
     """The value of ``name`` times ``factor``. Raises ``InputError`` where it has none, or must be whole and is not."""
-    before = _present(question, name)
+    before = question.cluster.name if name == CLUSTER else _present(question, name)
     if isinstance(before, Mapping):
         return {entry: peak * factor for entry, peak in before.items()}
     if before is None or isinstance(before, bool) or not isinstance(before, int | float):
         raise InputError(
-            f"--change {name} is a multiple, and {name} has no number here: it is {shown(before)}",
+            f"--change {name} is {shown(text)}, a multiple, and {name} is {shown(before)}",
             rule="what is multiplied is a number that is known",
             hint=f"write the new value: --change {name}=VALUE",
         )
@@ -241,7 +241,7 @@ def _relative(question: Question, name: str, factor: float) -> Any:
         return after
     if after != int(after) or after < 1:
         raise InputError(
-            f"--change {name}: {before:,} times {factor:g} is {after:,.6g}",
+            f"--change {name} is {shown(text)}; {before:,} times {factor:g} is {after:,.6g}",
             rule=f"{name} is a whole number, 1 or more",
             hint=f"write the new value: --change {name}={max(round(after), 1)}",
         )

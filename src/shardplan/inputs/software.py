@@ -127,7 +127,8 @@ class Software:
         default=False, metadata=about("Cut queries, keys and values out of one output that stays whole.")
     )
     """Whether queries, keys and values are cut out of one product's output, which then stays whole next to what
-    rotation writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
+    rotation writes (attention that takes views of it); otherwise rotation replaces them, or attention copies the values
+    and the output is free (Transformer Engine)."""
     dense_masks: bool = field(
         default=False, metadata=about("Batches carry an attention mask, a byte for each pair of tokens.")
     )

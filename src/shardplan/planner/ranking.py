@@ -48,10 +48,12 @@ def best_cell(tables: Sequence[Table], **wanted: Any) -> Cell | None:
     return best
 
 
-def different_cells(tables: Sequence[Table], most: int) -> list[Cell]:
+def different_cells(
+    tables: Sequence[Table], most: int, differences: Sequence[tuple[str, ...]] = DIFFERENCES
+) -> list[Cell]:
     """The best plans, best first, no two with the same degrees; if there are fewer, plans that differ in less."""
     chosen: dict[tuple[int, int, int, int], Cell] = {}
-    for fields in DIFFERENCES:
+    for fields in differences:
         for key, cell in _best_of_each(tables, fields, most):
             if len(chosen) < most:
                 chosen.setdefault(key, cell)

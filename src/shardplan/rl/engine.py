@@ -301,8 +301,19 @@ class Engine:
         """Passes over this many prompts, several at once. [s]"""
         if not prompts or not tokens:
             return 0.0
-        asked = self._asked(tokens)
         at_once = max(1.0, min(PREFILL_TOKENS / tokens, prompts))
+        if (at_once, tokens) not in self._passes:
+            self._passes[at_once, tokens] = self._pass_time(at_once, tokens)
+        return self._passes[at_once, tokens] * prompts / at_once / self.replica.pp
+
+    @cached_property
+    def _passes(self) -> dict[tuple[float, int], float]:
+        """Times of passes that are known, by prompts and their tokens. [s]"""
+        return {}
+
+    def _pass_time(self, at_once: float, tokens: int) -> float:
+        """A pass over this many prompts. [s]"""
+        asked = self._asked(tokens)
         numbers = replace(self._numbers(at_once), num_microbatches=1)
         shard = Shard.of(self.model.hidden_size, asked.job, numbers)
         exchange = self._exchange(groups_of(numbers, asked.network), at_once * tokens)
@@ -312,4 +323,4 @@ class Engine:
             each = sum(float(operator_times(op, asked.machine).forward) for op in block.operators)
             exchanges = (kind.mixer is not None) + (kind.mlp is not None)
             total += float(count) * (each + exchanges * float(exchange))
-        return total * prompts / at_once / self.replica.pp
+        return total

@@ -29,7 +29,7 @@ from shardplan.rl.generation import Responses, RolloutPool
 from shardplan.rl.lengths import MOST_TOKENS, Lengths
 from shardplan.rl.search import PlacementSearch, RlPlan
 from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of
-from shardplan.rl.trainer import Packing, Trained
+from shardplan.rl.trainer import Packing, Trained, programs
 from shardplan.rl.transfer import engine_facts
 
 Number = TypeVar("Number", int, float)
@@ -113,6 +113,8 @@ class MeasuredRlStep:
     """Whether a reference model judges each answer; as the algorithm does where it is not stated."""
     train_tp: int | None = None
     """Tensor parallelism of the trainer."""
+    train_sp: bool | None = None
+    """Sequence parallelism; yes with tensor parallelism where it is not stated."""
     train_pp: int | None = None
     """Pipeline parallelism of the trainer."""
     train_cp: int | None = None
@@ -382,8 +384,11 @@ def _check_stated(step: MeasuredRlStep) -> None:
 
 
 def _question(step: MeasuredRlStep) -> Question:
-    """Of the trainer: Megatron Core, or FSDP2 around modules of Hugging Face transformers, which run eagerly."""
-    stack = {} if step.train_sharding == "zero3" else {"stack": "megatron-bridge"}
+    """Of the trainer: Megatron Core, or FSDP2 around modules of Hugging Face transformers, which run eagerly.
+
+    FSDP2 does the same around any modules: it is taken as torchtitan runs it.
+    """
+    is_fsdp = step.train_sharding == "zero3"
     record = {
         "model": step.model,
         "cluster": step.cluster,
@@ -392,8 +397,8 @@ def _question(step: MeasuredRlStep) -> Question:
         "global_batch_size": step.num_train,
         "precision": step.precision or "bf16",
     }
-    question = ask({**record, **stack}).question
-    if stack:
+    question = ask({**record, "stack": "torchtitan" if is_fsdp else "megatron-bridge"}).question
+    if not is_fsdp:
         return question
     software = replace(question.job.software, kernels="eager", loss_kernel="autograd")
     return replace(question, job=replace(question.job, software=software))
@@ -414,6 +419,7 @@ def _task(step: MeasuredRlStep, question: Question, assumed: list[str]) -> RlTas
             pass_packs=step.pass_packs or 1,
             updates=step.updates or 1,
             shared_prompts=bool(step.prefix_shared),
+            program=_program(step),
         ),
         algorithm=algorithm,
         old_pass=step.old_pass is not False,
@@ -423,6 +429,12 @@ def _task(step: MeasuredRlStep, question: Question, assumed: list[str]) -> RlTas
         placements=(step.placement,),
         staleness=1 if step.staleness is None else step.staleness or int(step.placement == "async"),
     )
+
+
+def _program(step: MeasuredRlStep) -> str:
+    """What runs the trainer, where it is known to do more than its kernels."""
+    name = f"{step.software}-fsdp" if step.train_sharding == "zero3" else step.software
+    return name if name in programs() else ""
 
 
 def _answers(step: MeasuredRlStep, assumed: list[str]) -> Responses:
@@ -448,7 +460,7 @@ def _trainer_plan(step: MeasuredRlStep, assumed: list[str]) -> Plan:
         pp=step.train_pp or 1,
         cp=step.train_cp or 1,
         ep=step.train_ep or 1,
-        sequence_parallel=tp > 1,
+        sequence_parallel=tp > 1 and step.train_sp is not False,
         sharding=sharding,
         recompute="full" if step.train_recompute == "full" else "none",
     )

@@ -1,8 +1,8 @@
 """The best of every placement: how the accelerators are split, how each pool is laid out, and which pool waits.
 
 Every placement of one pool has one split, all accelerators for both. Of two pools all splits in whole nodes are
-compared: the trainer gets faster with more of them and generation slower, so that the best split is where the two meet,
-and only splits around it need a search of the trainer's plans. Layouts of generation are tried one by one.
+compared: generation is priced for each, and the trainer's plans are searched where the least that they can take leaves
+open that the split is the best (:mod:`shardplan.rl.sizes`). Layouts of generation are tried one by one.
 """
 
 from __future__ import annotations
@@ -11,29 +11,25 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from shardplan.base.errors import ShardplanError
-from shardplan.base.fields import dataclass, replace
+from shardplan.base.fields import dataclass
 from shardplan.decide.searching import Searches
-from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan_numbers import Setting
-from shardplan.planner.stopping import SearchStopped
 from shardplan.rl.engine import Engine, Replica
 from shardplan.rl.generation import Generated, RolloutPool
 from shardplan.rl.memory import phase_memory
+from shardplan.rl.sizes import Trainers
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
 from shardplan.rl.task import PLACEMENTS, RlTask
-from shardplan.rl.trainer import Trained
-from shardplan.rl.transfer import HOST_RATE, EngineFacts, engine_facts, sent_adapters, transfer_time
+from shardplan.rl.trainer import HOST_RATE, Trained
+from shardplan.rl.transfer import EngineFacts, engine_facts, sent_adapters, transfer_time
 
 TENSOR_DEGREES: Final = (1, 2, 4, 8, 16, 32)
 PIPELINE_DEGREES: Final = (2, 4)
 """Degrees of a replica that are tried, pipelines where nothing fits without; others can be fixed."""
-FEW_SPLITS: Final = 2
-"""Splits of two pools that are all searched."""
-MOST_SPLITS: Final = 6
-"""Splits of more nodes that are searched for a placement."""
-NEAR: Final = 6
-"""Plans of the trainer that are compared with as many sequences as each needs."""
+LEAST_GAIN: Final = 0.01
+"""Share of a step by which a split is faster at least that is looked for: less is far below the error of a step."""
+PROMISE: Final = 1.07
+"""Factor between what a trainer takes at least and what it takes where its number suits model and batch."""
 Split = tuple[int, int]
 """Accelerators of the trainer and of generation."""
 
@@ -79,7 +75,7 @@ class Move(NamedTuple):
     num_train: int
     num_rollout: int
     step_time: float
-    """By what searched trainers tell of this one. [s]"""
+    """About, by what is known of the trainer there. [s]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +112,9 @@ def search_rl(task: RlTask, searches: Searches, progress: Callable[[int, int], N
             plans.append(best)
     plans.sort(key=lambda plan: plan.step_time)
     moves = found.moves(plans[0]) if plans else ()
-    return RlResult(task=task, plans=tuple(plans), refused=refused, moves=moves, num_searches=len(found.known_trainers))
+    return RlResult(
+        task=task, plans=tuple(plans), refused=refused, moves=moves, num_searches=found.trainers.num_searches
+    )
 
 
 class PlacementSearch:
@@ -125,17 +123,17 @@ class PlacementSearch:
     def __init__(self, task: RlTask, searches: Searches) -> None:
         self.task, self.searches = task, searches
         self.facts: EngineFacts = engine_facts(task.engine)
-        self.known_trainers: dict[int, Trained | str] = {}
+        self.trainers = Trainers(task, searches, self.facts.asleep)
         self.known_pools: dict[tuple[int, bool], list[tuple[RolloutPool, Generated]]] = {}
         self.known_engines: dict[Replica, Engine] = {}
 
     def best(self, placement: str) -> tuple[RlPlan | None, str]:
         """The fastest plan of a placement, or why there is none."""
         if not PLACEMENTS[placement].two_pools:
-            if self._are_apart:
+            if self.task.are_apart:
                 return None, "the pools are on accelerators of their own"
             total = self.task.question.num_accelerators
-            return self._fastest(placement, total, total)
+            return self.at(placement, (total, total))
         splits = list(self._splits())
         if not splits:
             return (
@@ -146,17 +144,13 @@ class PlacementSearch:
 
     def moves(self, plan: RlPlan) -> tuple[Move, ...]:
         """One node less and one more for the trainer, as far as searched trainers tell; none where nothing fits."""
-        if plan.cycle.shares_pool or self._are_apart:
+        if plan.cycle.shares_pool or self.task.are_apart:
             return ()
         splits = list(self._splits())
         place = splits.index((plan.num_train, plan.num_rollout))
         near = [splits[at] for at in (place - 1, place + 1) if 0 <= at < len(splits)]
-        expected = [Move(*split, self._expected(plan.placement, split)) for split in near]
+        expected = [Move(*split, max(self._least(plan.placement, split, PROMISE), plan.step_time)) for split in near]
         return tuple(each for each in expected if math.isfinite(each.step_time))
-
-    @property
-    def _are_apart(self) -> bool:
-        return self.task.rollout_cluster is not None or self.task.num_rollout is not None
 
     def _splits(self) -> Iterator[Split]:
         """Accelerators of trainer and generation, in whole nodes; halves of one node where there is just one."""
@@ -169,38 +163,32 @@ class PlacementSearch:
             yield train, total - train
 
     def _best_split(self, placement: str, splits: list[Split]) -> tuple[RlPlan | None, str]:
-        """The best of all splits of few nodes; of many, the best as far as searched trainers tell of others.
+        """The best of all splits: trainers of those are searched that may be faster than the best, and by enough.
 
-        A trainer that was not searched takes, by the two nearest that were, a time on the line between them in log
-        time and log size. The best split by that is searched until it is one that was.
+        What a trainer promises, which is more than the least, decides which is searched next.
         """
-        if len(splits) <= FEW_SPLITS:
-            return self._least(placement, splits)
-        tried: dict[Split, RlPlan | None] = {}
-        if not self.known_trainers:
-            self._trained(splits[len(splits) // 2][0], shares=False)
-        while True:
-            expected = {split: self._expected(placement, split) for split in splits if split not in tried}
-            best = min(expected, key=lambda split: expected[split], default=None)
-            least = min((plan.step_time for plan in tried.values() if plan), default=math.inf)
-            if best is None or expected[best] >= least or len(tried) >= MOST_SPLITS:
-                break
-            tried[best], _ = self._fastest(placement, *best)
-        found = [plan for plan in tried.values() if plan is not None]
-        return min(found, key=lambda plan: plan.step_time, default=None), "no split has a plan that fits"
+        if len(splits) == 1:
+            return self.at(placement, splits[0])
+        best, reason = None, "no layout of generation fits"
+        least = {split: self._least(placement, split) for split in splits}
+        promised = {split: self._least(placement, split, PROMISE) for split in splits}
+        for split in sorted(splits, key=promised.__getitem__):
+            if math.isinf(least[split]) or (best and least[split] >= best.step_time * (1 - LEAST_GAIN)):
+                continue
+            found, reason = self._beside(placement, split, self.trainers.on(split[0]))
+            if found is not None and (best is None or found.step_time < best.step_time):
+                best = found
+        return best, reason
 
-    def _least(self, placement: str, splits: list[Split]) -> tuple[RlPlan | None, str]:
-        """The best of these splits."""
-        found = [self._fastest(placement, *split) for split in splits]
-        plans = [plan for plan, _ in found if plan is not None]
-        return min(plans, key=lambda plan: plan.step_time, default=None), next((why for _, why in found if why), "")
+    def _least(self, placement: str, split: Split, factor: float = 1.0) -> float:
+        """What a step of a split takes at least, with what is known of the trainer; infinite where none fits. [s]
 
-    def _expected(self, placement: str, split: Split) -> float:
-        """Step time of a split by its generation and what is known of the trainer. [s]"""
+        ``factor``: on what a trainer takes at least that was not searched.
+        """
         num_train, num_rollout = split
-        trains = self._expected_training(num_train)
         pools = self.pools(num_rollout, shares=False)
-        if not pools or math.isinf(trains):
+        trains = self.trainers.least(num_train, factor) if pools else math.inf
+        if math.isinf(trains):
             return math.inf
         times = [self._times(trains, *each) for each in pools]
         return min(
@@ -222,40 +210,22 @@ class PlacementSearch:
             switch=0.0,
         )
 
-    def _expected_training(self, num_accelerators: int) -> float:
-        """What the trainer takes for a step on this many accelerators, from sizes that were searched. [s]"""
-        times = {
-            size: self._training_time(trained)
-            for size, trained in self.known_trainers.items()
-            if isinstance(trained, Trained)
-        }
-        too_small = [size for size, trained in self.known_trainers.items() if isinstance(trained, str)]
-        if num_accelerators <= max(too_small, default=0) and num_accelerators not in times:
-            return math.inf
-        if not times:
-            return 0.0
-        near = sorted(times, key=lambda size: abs(math.log(size / num_accelerators)))[:2]
-        slope = -1.0
-        if len(near) == 2:
-            slope = math.log(times[near[0]] / times[near[1]]) / math.log(near[0] / near[1])
-        return times[near[0]] * (num_accelerators / near[0]) ** min(max(slope, -1.3), -0.5)
+    def at(self, placement: str, split: Split) -> tuple[RlPlan | None, str]:
+        """The fastest layouts of a split that is the only one, or why there is none."""
+        two_pools = PLACEMENTS[placement].two_pools
+        return self._beside(
+            placement, split, self.trainers.on(split[0], alone=True) if two_pools else self.trainers.shared
+        )
 
-    def _training_time(self, trained: Trained) -> float:
-        """What the trainer takes for a step. [s]"""
-        task = self.task
-        critic = task.critic_share * (trained.update_time + trained.forward_time)
-        return task.passes * trained.forward_time + trained.update_time + critic
-
-    def _fastest(self, placement: str, num_train: int, num_rollout: int) -> tuple[RlPlan | None, str]:
-        """The fastest layout of generation beside the trainer's plan."""
-        shares = not PLACEMENTS[placement].two_pools
-        trained = self._trained(num_train, shares=shares)
+    def _beside(self, placement: str, split: Split, trained: Trained | str) -> tuple[RlPlan | None, str]:
+        """The fastest layout of generation beside a trainer's plan."""
+        num_train, num_rollout = split
         if isinstance(trained, str):
             return None, f"trainer on {num_train:,}: {trained}"
-        pools = self.pools(num_rollout, shares=shares)
+        pools = self.pools(num_rollout, shares=not PLACEMENTS[placement].two_pools)
         if not pools:
             return None, f"no layout of generation fits on {num_rollout:,} accelerators"
-        plans = [self.plan(placement, (num_train, num_rollout), trained, each) for each in pools]
+        plans = [self.plan(placement, split, trained, each) for each in pools]
         return min(plans, key=lambda each: each.step_time), ""
 
     def plan(self, placement: str, split: Split, trained: Trained, laid_out: tuple[RolloutPool, Generated]) -> RlPlan:
@@ -270,7 +240,7 @@ class PlacementSearch:
             generation=generated.total,
             steady=generated.prompts + generated.steady,
             reward=task.reward_time,
-            log_probs=task.passes * trained.forward_time,
+            log_probs=task.passes * trained.forward_time + task.reference * trained.reference_time,
             critic=task.critic_share * (trained.update_time + trained.forward_time),
             update=trained.update_time,
             transfer=transfer_time(method, pool.engine),
@@ -297,34 +267,6 @@ class PlacementSearch:
         stay = {"states_stay": task.states_stay, "engine_stays": task.engine_stays}
         phases = phase_memory(trained.priced, pool.engine, pool.memory, self.facts, **stay)
         return phases.fullest if task.states_stay else max(phases.training, phases.transfer)
-
-    def _trained(self, num_accelerators: int, *, shares: bool) -> Trained | str:
-        """The trainer's plan on this many accelerators, or why there is none.
-
-        ``shares``: whether a sleeping engine is on them; then they are all that there are.
-        """
-        if num_accelerators not in self.known_trainers:
-            self.known_trainers[num_accelerators] = self._search_trainer(num_accelerators, shares=shares)
-        return self.known_trainers[num_accelerators]
-
-    def _search_trainer(self, num_accelerators: int, *, shares: bool) -> Trained | str:
-        """The fastest plan; the search has a sequence more for each replica than a plan may need."""
-        packing = self.task.packing
-        question = replace(self.task.question, num_accelerators=num_accelerators, num_idle=0)
-        if shares:
-            question = replace(question, cluster=_with_less_memory(question.cluster, self.facts.asleep))
-        each = math.ceil(packing.packs / num_accelerators - 1e-9)
-        try:
-            found = self.searches.result(packing.asked(question, each * num_accelerators), top=NEAR)
-            plans = [estimate.plan for estimate in (found.recommended, *found.estimates) if estimate is not None]
-            if not plans:
-                return f"none of {found.num_plans_valid:,} valid plans fits in memory"
-            priced = [Trained.of(question, plan, packing) for plan in dict.fromkeys(plans)]
-            return min((each for each in priced if each.fits), key=self._training_time, default="no plan fits")
-        except SearchStopped:
-            raise
-        except ShardplanError as error:
-            return error.message
 
     def pools(self, num_rollout: int, *, shares: bool) -> list[tuple[RolloutPool, Generated]]:
         """Layouts of generation on this many accelerators that fit, with what they take."""
@@ -401,12 +343,6 @@ def shares_evenly(setting: Setting, tp: int) -> bool:
     """Whether engines run this degree: heads and widths divide, and key-value heads divide or are repeated."""
     whole = all(number % tp == 0 for number in (*setting.heads, *setting.widths))
     return whole and all(number % tp == 0 or tp % number == 0 for number in setting.kv_heads)
-
-
-def _with_less_memory(cluster: Cluster, taken: float) -> Cluster:
-    """The cluster with accelerators of which another program holds some memory. [bytes]"""
-    part = cluster.accelerator
-    return replace(cluster, accelerator=replace(part, memory_bytes=max(part.memory_bytes - taken, 1.0)))
 
 
 def _states(trained: Trained) -> float:

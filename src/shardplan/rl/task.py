@@ -137,14 +137,23 @@ class RlTask:
         )
 
     @property
+    def are_apart(self) -> bool:
+        """Whether each pool has accelerators of its own, whatever the placement."""
+        return self.rollout_cluster is not None or self.num_rollout is not None
+
+    @property
+    def may_share(self) -> bool:
+        """Whether a placement is compared in which both pools are the same accelerators."""
+        return not self.are_apart and not all(PLACEMENTS[name].two_pools for name in self.placements)
+
+    @property
     def generating(self) -> Cluster:
         """Where generation runs."""
         return self.rollout_cluster or self.question.cluster
 
     def _check_counts(self) -> None:
-        apart = self.rollout_cluster is not None or self.num_rollout is not None
         colocated = [name for name in self.placements if not PLACEMENTS[name].two_pools]
-        if apart and colocated and len(colocated) == len(self.placements):
+        if self.are_apart and colocated and len(colocated) == len(self.placements):
             raise InputError(
                 f"the pools are apart and --placement is {joined(colocated)}",
                 rule="a placement of one pool has the same accelerators for both",

@@ -8,20 +8,45 @@ through the stages one after the other, :math:`(m - 1) \max_i f_i + \sum_i f_i`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
 from shardplan.estimation.priced import PricedPlan
+from shardplan.estimation.pricing import num_logits
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.rl.engine import generation_data
 from shardplan.rl.generation import Responses
 
+HOST_RATE: Final = 20e9
+"""Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
 MOST_PACKED: Final = 512
 """Answers of which the packing is worked out; of more it is much the same."""
+
+
+class ProgramFacts(NamedTuple):
+    """What a program does around the trainer's kernels."""
+
+    pass_bytes: float = 0.0
+    """Moved for every logit of a pass without gradients."""
+    loss_bytes: float = 0.0
+    """The same in training."""
+    answer_bytes: float = 0.0
+    """Moved for every logit of a packed sequence, for each answer in it."""
+    answer_time: float = 0.0
+    """Of the host, for the loss of an answer, while the device waits. [s]"""
+    swaps: float = 0.0
+    """Times that the weights of an accelerator cross to its host or back for a pass of the reference."""
+
+
+def programs() -> tuple[str, ...]:
+    """Names of the programs that are known to do more (``data/generation.yaml``)."""
+    return tuple(generation_data()["programs"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +68,8 @@ class Packing:
     """Whether micro-batches hold a number of answers, so that the longest may have more tokens than ``pack_tokens``."""
     epochs: int = 1
     """Times that every answer is trained on."""
+    program: str = ""
+    """What runs the trainer, where it is known to do more than its kernels: a key of :func:`programs`."""
 
     @property
     def tokens(self) -> float:
@@ -73,6 +100,11 @@ class Packing:
                 left[place] -= length
         return 1 - sum(left[:-1]) / self.pack_tokens / max(len(left) - 1, 1)
 
+    @property
+    def around(self) -> ProgramFacts:
+        """What the program does around the trainer."""
+        return ProgramFacts(**generation_data()["programs"][self.program]) if self.program else ProgramFacts()
+
     def batch(self, dp: int, micro_batch_size: int = 1, group: int = 1, *, padded: bool = False) -> int:
         """Sequences of an optimizer step: as many on every replica, in whole groups of micro-batches.
 
@@ -81,6 +113,11 @@ class Packing:
         packs = self.packs / self.filled if padded else self.packs
         each = math.ceil(packs / dp / micro_batch_size / group - 1e-9)
         return max(each, 1) * group * dp * micro_batch_size
+
+    def batch_of(self, plan: Plan, num_accelerators: int) -> int:
+        """Sequences of an optimizer step of a plan."""
+        group = plan.microbatch_group_size or plan.pp if plan.vp > 1 else 1
+        return self.batch(plan.dp(num_accelerators), plan.micro_batch_size, group, padded=plan.pp > 1)
 
     @property
     def documents(self) -> tuple[int, ...] | None:
@@ -117,11 +154,16 @@ class Trained:
     @classmethod
     def of(cls, question: Question, plan: Plan, packing: Packing) -> Trained:
         """``plan`` with as many sequences as it needs for the answers. Raises ``PlanError`` where it is not valid."""
-        dp, size = plan.dp(question.num_accelerators), plan.micro_batch_size
-        group = plan.microbatch_group_size or plan.pp if plan.vp > 1 else 1
-        asked = packing.asked(question, packing.batch(dp, size, group, padded=plan.pp > 1))
-        (priced,) = price_plans(asked, [plan])
-        return cls(priced=priced, packing=packing)
+        return cls.of_all(question, [plan], packing)[0]
+
+    @classmethod
+    def of_all(cls, question: Question, plans: Sequence[Plan], packing: Packing) -> list[Trained]:
+        """As ``of``, of several plans; those with as many sequences are priced together."""
+        by_batch: dict[int, list[Plan]] = {}
+        for plan in plans:
+            by_batch.setdefault(packing.batch_of(plan, question.num_accelerators), []).append(plan)
+        priced = (price_plans(packing.asked(question, batch), alike) for batch, alike in by_batch.items())
+        return [cls(priced=each, packing=packing) for alike in priced for each in alike]
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -132,7 +174,35 @@ class Trained:
     @property
     def update_time(self) -> float:
         """All optimizer steps of an RL step. [s]"""
-        return self.packing.epochs * self.packing.updates * self.priced.step_time
+        return self.packing.epochs * self.packing.updates * (self.priced.step_time + self._loss_time)
+
+    @property
+    def _loss_time(self) -> float:
+        """What the last stage takes longer for the losses of an optimizer step; all others wait for it. [s]"""
+        facts, packing = self.packing.around, self.packing
+        answers = packing.answers.num_answers / packing.updates / float(self.priced.numbers.dp)
+        each = facts.answer_bytes * self._logits / self._memory_rate + facts.answer_time
+        return answers * each + self._num_microbatches * facts.loss_bytes * self._logits / self._memory_rate
+
+    @property
+    def reference_time(self) -> float:
+        """Weights of the reference in place of the policy's, and back. [s]"""
+        memory = self.priced.memory_of(self.priced.fullest)
+        return self.packing.around.swaps * float(memory.weights) / HOST_RATE
+
+    @property
+    def _logits(self) -> float:
+        """Of a micro-batch on an accelerator."""
+        return float(num_logits(self.priced.question, self.priced.numbers))
+
+    @property
+    def _memory_rate(self) -> float:
+        return float(self.priced.question.machine.memory_rate)
+
+    @property
+    def _num_microbatches(self) -> float:
+        """Of an optimizer step, on a replica."""
+        return float(self.priced.numbers.num_microbatches)
 
     @cached_property
     def forward_time(self) -> float:
@@ -141,9 +211,10 @@ class Trained:
         (times,), (states,) = step.work.times, step.states
         each = self.priced.columns.of_stages(times.forward + times.between / 2 + states.sharded / 2, self.priced.number)
         size = self.packing.pass_packs
-        number = self.packing.updates * float(self.priced.numbers.num_microbatches) / size
+        number = self.packing.updates * self._num_microbatches / size
         fixed = self.priced.once_a_step.fixed
-        return size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values())
+        loss = number * size * self.packing.around.pass_bytes * self._logits / self._memory_rate
+        return size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values()) + loss
 
     @property
     def fits(self) -> bool:

@@ -13,7 +13,6 @@ accelerator all of them (n is 1); others get all weights, with the adapters in t
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
@@ -23,9 +22,6 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.trained import lora_targets
 from shardplan.rl.engine import Adapters, Engine, generation_data, rates_of
-
-HOST_RATE: Final = 20e9
-"""Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
 
 
 def transfer_methods() -> tuple[str, ...]:

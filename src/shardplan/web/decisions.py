@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast, get_args
 
-from shardplan.answers.decisions.budget import budget_document
 from shardplan.answers.decisions.fit import SOUGHT, fit_document
 from shardplan.answers.decisions.pareto import pareto_document
 from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
@@ -16,12 +15,10 @@ from shardplan.answers.decisions.whatif import whatif_document
 from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, lead, summary
 from shardplan.answers.plans import of_plan, rounded, step_columns, whole_plan
 from shardplan.base.errors import InputError, UnknownNameError
-from shardplan.decide import budget as budgets
 from shardplan.decide import pareto as fronts
 from shardplan.decide import scale as scales
 from shardplan.decide import sensitivity as sensitivities
 from shardplan.decide.largest import SMALLEST, LargestFit, Sought, fitted, still_assumed
-from shardplan.decide.operations import Operations
 from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.decide.whatif import CLUSTER, change_of, check_named_once, what_if
 from shardplan.estimation.estimate import Estimate
@@ -29,13 +26,13 @@ from shardplan.estimation.question import PutQuestion
 from shardplan.estimation.written import filled
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
-from shardplan.inputs.readers.typed import number, values_of, whole
+from shardplan.inputs.readers.typed import RANGE, number
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import percent
 from shardplan.web.pages.rendering import markup_of
 from shardplan.web.panels import panel_figure
-from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
+from shardplan.web.state import FieldError, PageQuestion, about_field, named, plan_code, plan_in
 
 Values = Mapping[str, str]
 Shown = dict[str, Any]
@@ -126,7 +123,8 @@ def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: P
 def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PutQuestion]:
     """The sizes that are asked for, and the question at the largest. Raises FieldError."""
     with about_field("sizes"):
-        sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in listed(values["sizes"])])
+        text = values["sizes"]
+        sizes = scales.checked_sizes(text if RANGE.search(text) else ",".join(listed(text)))
     return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
 
 
@@ -218,7 +216,23 @@ def fit(question: PageQuestion, values: Values, stop: Stop, _progress: Progress)
     found = fitted(put.question, sought, searches(question, put, stop), keeps_batch="global_batch_size" in question.job)
     found = replace(found, assumptions=still_assumed(sought, put.assumptions))
     document = shown(fit_document(found, listed=MOST_TRIED))
+    document["note"] = f"{_surely_fitting(found)} {document['note']}".strip()
     return document | ({"link": _link_of_fit(question, found)} if found.value else {})
+
+
+def _surely_fitting(found: LargestFit) -> str:
+    """The value at which the upper end of the band of the memory fits too, of those that were tried."""
+    estimate, (name, unit, _) = found.answered.estimate, SOUGHT[found.sought]
+    if estimate is None or found.value is None:
+        return ""
+    if estimate.has_headroom:
+        return "It fits at the upper end of its memory band too."
+    most = estimate.usable_memory_bytes * estimate.peak_memory_bytes / estimate.peak_memory_p90_bytes
+    sure = [each.value for each in found.tried if each.fits and (each.least_memory_bytes or most) < most]
+    if not sure:
+        return f"At the upper end of its memory band no {name} that was tried fits."
+    value = max(sure) if found.is_largest else min(sure)
+    return f"At the upper end of its memory band {value:,}{unit} still fits, of those that were tried."
 
 
 def _without_sought(question: PageQuestion, sought: Sought) -> PageQuestion:
@@ -268,7 +282,31 @@ def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progres
     before = anew.answer(put.question)
     plan = _plan_of(question, put, before, anew)
     found = what_if(put.question, plan, changes, anew, before=before, progress=progress)
-    return shown(whatif_document(replace(found, assumptions=put.assumptions)))
+    document = shown(whatif_document(replace(found, assumptions=put.assumptions)))
+    for each in document["figures"][:1]:
+        zoom_to_change(each["figure"])
+    return document
+
+
+LEAST_ZOOM: Final = 0.3
+"""Share of the longest bar that the change is beyond before the axis begins near it."""
+
+
+def zoom_to_change(figure: dict[str, Any]) -> None:
+    """Begins the axis of a waterfall near what changes, and says so."""
+    ends = [
+        (start, start + length)
+        for bars in figure["data"]
+        for start, length in zip(bars.get("base") or [0.0] * len(bars["x"]), bars["x"], strict=True)
+        if length
+    ]
+    high = max((max(pair) for pair in ends), default=0.0)
+    low = min((min(pair) if min(pair) > 0 else max(pair) for pair in ends), default=0.0)
+    if high > low > LEAST_ZOOM * high:
+        begin = low - (high - low) / 2
+        axis = figure["layout"]["xaxis"]
+        axis["range"] = [max(begin, 0.0), high + (high - low) / 20]
+        axis["title"] = {"text": f"{axis['title']['text']}, from {max(begin, 0.0):.3g}"}
 
 
 def _plan_of(question: PageQuestion, put: PutQuestion, before: Answered, anew: Searches) -> Plan:
@@ -331,64 +369,6 @@ def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Pr
     return shown(sensitivity_document(replace(found, assumptions=put.assumptions)))
 
 
-OPERATIONS: Final = {
-    "failure_rate": "Failures per 1,000 accelerators and day",
-    "checkpoint_bandwidth": "Bandwidth of checkpoints",
-    "spares": "Spare nodes",
-    "pue": "Power usage effectiveness",
-}
-
-
-def budget(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
-    """Accelerators, days, money, energy and failures of a whole run."""
-    job = {**question.job, "tokens": values["budget_tokens"]}
-    changed = question.with_values(job=job, price=values["budget_price"])
-    with about_field("ops"):
-        given = {key.removeprefix("ops."): value for key, value in values.items() if key.startswith("ops.")}
-        operations = Operations(**values_of(Operations, given))
-    limits = _limits(question, values)
-    each = [(one, _budget_of(one, limits, operations, stop, progress)) for one in _on_clusters(changed, values)]
-
-    def address(found: budgets.ClusterBudget) -> str:
-        asked = next(one for one, other in each if other is found)
-        run = found.option
-        return "" if run is None else link(asked, run.estimate, gpus=str(run.num_accelerators))
-
-    return shown(budget_document([found for _, found in each]), address)
-
-
-def _on_clusters(question: PageQuestion, values: Values) -> list[PageQuestion]:
-    """The question on every cluster that is named. Raises FieldError."""
-    if not values["budget_clusters"]:
-        return [question]
-    with about_field("budget_clusters"):
-        names = [named("cluster", name) for name in listed(values["budget_clusters"])]
-    own = question.cluster
-    return [
-        question if name == own else question.with_values(cluster=name, accelerator="") for name in dict.fromkeys(names)
-    ]
-
-
-def _budget_of(
-    question: PageQuestion, limits: budgets.Limits, operations: Operations, stop: Stop, progress: Progress
-) -> budgets.ClusterBudget:
-    put = question.put_search(stop)
-    searches = Searches(stack=put.stack, limit=question.restrictions(), stop=stop)
-    asked = budgets.RunQuestion(put.question, searches, put.assumptions, "global_batch_size" in question.job)
-    return budgets.budget_of(asked, limits, operations, progress=progress)
-
-
-def _limits(question: PageQuestion, values: Values) -> budgets.Limits:
-    """What limits the run: the accelerators of the question, or days, money or energy."""
-    kind, text = values["budget_limit"], values["budget_value"]
-    if kind == "gpus":
-        return budgets.Limits(num_accelerators=question.put().question.num_given)
-    with about_field("budget_value"):
-        value = number(text, kind)
-    limits: dict[str, Any] = {kind: value}
-    return budgets.Limits(**limits)
-
-
 DECISIONS: Final = {
     "scale": "How many accelerators pay",
     "pareto_sizes": "Time, accelerators and money",
@@ -399,6 +379,17 @@ DECISIONS: Final = {
     "sensitivity": "Which hardware parameter pays",
     "budget": "Budget of a whole run",
 }
+HINTS: Final = {
+    "scale": "Step time and efficiency at each size",
+    "pareto_sizes": "Sizes that no other beats",
+    "fit": "The longest sequence, the largest micro-batch or model, the fewest accelerators",
+    "vary": "One field at several values",
+    "whatif": "Another network, memory, precision or cluster: say which",
+    "pareto": "Plans that no other beats in time, memory and robustness",
+    "sensitivity": "What a faster part of the hardware would bring",
+    "budget": "Days, money, energy and failures",
+}
+"""What each would answer."""
 ANSWERS: Final[dict[str, Decide]] = {
     "scale": scale,
     "pareto_sizes": pareto_sizes,
@@ -407,5 +398,4 @@ ANSWERS: Final[dict[str, Decide]] = {
     "whatif": whatif,
     "pareto": pareto,
     "sensitivity": sensitivity,
-    "budget": budget,
 }

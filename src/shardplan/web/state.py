@@ -33,7 +33,7 @@ from shardplan.inputs.readers.catalog import (
 )
 from shardplan.inputs.readers.names import names_meant, relative_meant
 from shardplan.inputs.readers.overrides import override
-from shardplan.inputs.readers.typed import values_of
+from shardplan.inputs.readers.typed import assigned, values_of
 from shardplan.inputs.words import field_meant
 from shardplan.physics.frameworks.stack import list_stacks
 from shardplan.physics.frameworks.usual_stack import ANY, USUAL
@@ -309,6 +309,12 @@ class PageQuestion:
             found[meant] = tuple(value.strip() for value in values if value.strip())
         return found
 
+    def with_lock(self, name: str, value: str) -> PageQuestion:
+        """The same with a field of the plan locked, or free where ``value`` is empty. ``name``: with ``lock.``."""
+        field = name.removeprefix(LOCK)
+        others = {each: text for each, text in self.locks.items() if each != field}
+        return self.with_values(locks={**others, **({field: value} if value else {})})
+
     def with_values(self, **changes: Any) -> PageQuestion:
         """The same but for some fields."""
         return replace(self, **changes)
@@ -367,9 +373,10 @@ def named(what: str, text: str) -> str:
 
 
 def switched(name: str, text: str) -> object:
-    """A switch as it is; other values stay text."""
-    is_switch = described(Job)[name].kind.base is bool
-    return text.lower() in ("on", "true", "1", "yes") if is_switch else text
+    """A switch as it is; other values stay text. Raises InputError."""
+    if described(Job)[name].kind.base is not bool:
+        return text
+    return assigned(Job, name, text)[1]
 
 
 def blamed(error: ShardplanError, names: Iterable[str]) -> str:

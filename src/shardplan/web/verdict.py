@@ -29,7 +29,6 @@ from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
-    how_near,
     money_text,
     percent,
     price_text,
@@ -129,7 +128,7 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict
         "unsaid": () if options is None else options.unsaid,
         "commands": (plan_command(question), estimate_command(question, asked, estimate)),
         "doubt": _doubt(estimate),
-        "near": how_near(estimate) if estimate.evidence else "",
+        "near": near_words(estimate.evidence[0].distance) if estimate.evidence else "",
         "runs": [
             (run_text(run), f"/trust?{question.query()}&{urlencode({'run': run.id})}") for run in estimate.evidence
         ],
@@ -140,6 +139,14 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict
 def truth_shown(truth: TruthLine) -> dict[str, Any]:
     """The line on how sure a step time is, and whether it is amber."""
     return {"word": WORDS[truth.sureness], "text": truth.text, "is_doubted": truth.sureness != "sure"}
+
+
+def near_words(distance: float) -> str:
+    """How far a measured run is from a question: one is a doubling of one parallel degree."""
+    number = round(distance)
+    if not number:
+        return "nearly the same plan" if distance else "the same plan"
+    return f"about {'one doubling' if number == 1 else f'{number} doublings'} of a parallel degree away"
 
 
 def _band_ends(estimate: Estimate) -> tuple[float, float]:
@@ -271,22 +278,14 @@ WORTH_A_WORD = 0.002
 """Share of the step below which a term is as long."""
 
 
-def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, Any]:
+def side(found: PageAnswer, code: str) -> dict[str, Any]:
     """One plan with its numbers, or the rule that it breaks."""
     try:
         estimate = found.estimate(code)
     except ShardplanError as error:
         return {"code": code, "error": error, "words": code.replace(";", ", ").replace("=", " ")}
     is_best = found.best is not None and estimate.plan == found.best.plan
-    return {**shown_plan(estimate, whole), "code": code, "error": None, "is_best": is_best}
-
-
-def sides(question: PageQuestion, found: PageAnswer) -> list[dict[str, Any]]:
-    """The plan to take and the pinned ones, their times on one scale."""
-    codes = [*([] if found.best is None else [plan_code(found.best.plan)]), *question.pins]
-    each = [side(found, code) for code in dict.fromkeys(codes)]
-    whole = max((one["estimate"].step_time for one in each if one["error"] is None), default=1.0)
-    return [side(found, one["code"], whole) for one in each]
+    return {**shown_plan(estimate), "code": code, "error": None, "is_best": is_best}
 
 
 def why_not(found: PageAnswer, estimate: Estimate) -> list[str]:

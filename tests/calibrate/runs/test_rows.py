@@ -242,6 +242,7 @@ def test_a_spreadsheet_is_recognised(tmp_path: Path, start: bytes) -> None:
         ("seq_len", "sequence_length"), ("Seq Length", "sequence_length"), ("GPUs", "num_accelerators"),
         ("World Size", "num_accelerators"), ("pipeline_model_parallel_size", "pp"), ("Step Time (s)", "step_time_s"),
         ("tokens/s/GPU", "tokens_per_second_per_accelerator"), ("TFLOPs/GPU", "tflops_per_accelerator"),
+        ("Seq", "sequence_length"), ("act ckpt", "recompute"),
         ("gpu_type", "accelerator"), ("run_name", "id"), ("dtype", "precision"), ("step_time_s", "step_time_s"),
         ("Max Memory (GiB)", "peak_memory_gib"), ("DP", "dp"), ("tps", None), ("throughput", None), ("loss", None),
     ],

@@ -1,4 +1,4 @@
-"""``shardplan methods`` and ``shardplan plan --method``."""
+"""``shardplan published methods`` and ``shardplan plan --method``."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_method_refuses_what_it_cannot_speak_of(model: str, name: str, words: 
     assert result.exit_code == 2
     error = json.loads(result.stdout)["error"]
     assert words in error["message"]
-    assert "shardplan methods" in error["hint"]
+    assert "shardplan published methods" in error["hint"]
     assert "hint:" in unwrapped(result.stderr)
 
 

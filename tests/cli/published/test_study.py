@@ -1,4 +1,4 @@
-"""``shardplan study``: the whole study of arXiv 2410.00273, its tables and its files."""
+"""``shardplan published study``: the whole study of arXiv 2410.00273, its tables and its files."""
 
 from __future__ import annotations
 

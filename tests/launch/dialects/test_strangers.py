@@ -9,7 +9,7 @@ import pytest
 from tests.launch.scripts import ask, read, values
 
 from shardplan.base.errors import InputError
-from shardplan.inputs.readers.catalog import load_model
+from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.read import read_launch
 
 pytest.importorskip("tree_sitter_bash")
@@ -96,7 +96,9 @@ def test_processes_of_a_node_that_nothing_sets_are_its_accelerators(
     ],
 )
 def test_models_by_folders_and_what_is_priced_of_those_with_images(tmp_path: Path, name: str, model: str) -> None:
-    assert load_model(name).name == model
+    known = named_model(name)
+    assert known is not None
+    assert known.name == model
     found = read(tmp_path, "run.sh", line(tmp_path, model=f"--model_name_or_path {name}"))
     sees = "vicuna" not in name
     assert any("text model alone is priced" in text for text in found.not_understood) == sees

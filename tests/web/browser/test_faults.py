@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.web.browser.conftest import PATIENCE, answered, change, settled
 
+from shardplan.web.pages import VIEWS, View
+
 Open = Callable[..., Page]
 QUESTION = "/?model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
 SMALL_TARGETS = """() => [...document.querySelectorAll("button, input:not([type=checkbox]), select, nav a")]
@@ -159,3 +161,14 @@ def test_a_plan_that_cannot_be_read_is_marked_in_its_field(open_page: Open) -> N
     page.wait_for_selector(".panel.error")
     expect(page.get_by_label("Plan", exact=True)).to_have_attribute("aria-invalid", "true")
     assert page.inner_text(".panel.error .lead").startswith("tp 3 x cp 1 x pp 1 = 3")
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.title)
+def test_without_scripts_nothing_can_be_pressed_that_does_nothing(open_page: Open, view: View) -> None:
+    page = open_page(f"{view.path}{QUESTION[1:]}&answer=here", java_script_enabled=False)
+    page.wait_for_selector("#answer > *")
+    dead = "button[type=button], input[type=search], input[type=file], canvas, [data-colour], [data-zoom]"
+    shown = [each for each in page.locator(dead).all() if each.is_visible()]
+    assert not [
+        each.inner_text() for each in shown if each.evaluate("(one) => getComputedStyle(one).display") != "contents"
+    ]

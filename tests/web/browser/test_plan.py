@@ -89,11 +89,24 @@ def test_plans_are_sorted_filtered_pinned_and_compared(page: Page) -> None:
     rows = page.locator("table.plans tbody tr:visible")
     assert all("tp 8" in (row.get_attribute("data-words") or "") for row in rows.all())
     rows.first.locator("[data-pin]").click()
-    page.wait_for_selector("#compare article >> nth=1")
+    columns = page.locator("#compare thead th:not(:first-child)")
+    expect(columns).to_have_count(2)
     assert "pin=" in page.url
-    expect(page.locator("#compare article")).to_have_count(2)
     page.locator("#compare [data-pin]").click()
-    expect(page.locator("#compare article")).to_have_count(0)
+    expect(columns).to_have_count(0)
+
+
+def test_an_answer_that_is_kept_stays_a_column_beside_the_next_question(page: Page) -> None:
+    before = page.inner_text(BIG).removesuffix(" a step")
+    page.get_by_role("button", name="Keep to compare").click()
+    expect(page).to_have_url(re.compile("pin="))
+    change(page, "Accelerators", "256")
+    settled(page, "gpus=256")
+    after = page.inner_text(BIG).removesuffix(" a step")
+    steps = page.locator("#compare tr:has(> th:text-is('step time')) td")
+    expect(steps).to_have_count(2)
+    assert [each.split()[:2] for each in steps.all_inner_texts()] == [after.split(), before.split()]
+    assert page.locator("#compare .better, #compare .worse").count() > 3
 
 
 def test_why_not_this_plan(page: Page) -> None:
@@ -209,15 +222,26 @@ def test_a_new_question_drops_the_figure_and_the_parts_of_the_older_answer(page:
     assert page.evaluate("purged") == 1
 
 
-def test_a_narrow_screen_shows_step_degrees_and_memory_of_the_plans(open_page: Open) -> None:
-    page = open_page("/", width=390)
+def test_a_phone_has_the_question_in_one_line_and_plans_as_cards(open_page: Open) -> None:
+    page = open_page("/", width=390, has_touch=True, is_mobile=True)
     answered(page)
-    room = page.locator(".plans-room").bounding_box()
-    for title in ("step", "tp", "pp", "dp", "memory"):
-        column = page.locator("table.plans th").get_by_text(title, exact=True).bounding_box()
-        assert room is not None
-        assert column is not None
-        assert column["x"] + column["width"] <= room["x"] + room["width"]
+    line = page.locator(".fold > summary")
+    expect(line).to_contain_text("llama-3.1-70b on 512 x")
+    box = line.bounding_box()
+    assert box is not None
+    assert box["height"] < 50
+    gpus = page.get_by_label("Accelerators", exact=True)
+    assert not gpus.is_visible()
+    line.click()
+    assert gpus.is_visible()
+    card = page.locator("table.plans tbody tr").first
+    edges = card.bounding_box()
+    assert edges is not None
+    for each in card.locator("td:visible").all():
+        cell = each.bounding_box()
+        assert cell is not None
+        assert edges["x"] <= cell["x"]
+        assert cell["x"] + cell["width"] <= edges["x"] + edges["width"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -235,6 +259,11 @@ def test_without_javascript_a_button_asks(open_page: Open) -> None:
     page.wait_for_url("**answer=here")
     assert "a step" in page.inner_text(BIG)
     assert "What would help most" in page.inner_text("#why")
+    page.get_by_role("link", name="micro-batch 1", exact=True).click()
+    page.wait_for_url("**lock.micro_batch_size=1**answer=here")
+    page.get_by_role("link", name="Why not plan 1:").click()
+    page.wait_for_url("**show=**answer=here")
+    assert re.search(r"longer|shorter|as long|memory", page.inner_text("#one"))
     page.get_by_role("link", name="Export").click()
     page.wait_for_url("**/export?answer=here")
     assert "--tensor-model-parallel-size" in page.inner_text("#file-1")
@@ -335,7 +364,7 @@ def test_what_matters_is_above_the_fold(open_page: Open) -> None:
     assert table["y"] < 700
     why = page.inner_text("#answer .below")
     assert why.startswith("Why this plan.")
-    moves.first.get_by_role("button").click()
+    moves.first.locator("[data-show]").click()
     page.wait_for_selector("[data-one]")
 
 

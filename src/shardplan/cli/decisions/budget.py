@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from shardplan.ask.forms import (
+    AcceleratorField,
     JobFields,
     ModelField,
     ProfileField,
@@ -40,6 +41,7 @@ AssumptionsField = Annotated[bool, FieldOf(DetailFlags, "assumptions")]
 def budget(
     *,
     model: ModelField = None,
+    accelerator: AcceleratorField = None,
     wanted: BudgetForm,
     run: RlRunForm,
     job: JobFields,
@@ -61,11 +63,12 @@ def budget(
     In place of a model, the answer of `shardplan rl` is taken, with --steps for --tokens.
     """
     files = charts.files(output)
-    files.check(model, stack, profile)
+    files.check(model, accelerator, stack, profile)
     from shardplan.answers.decisions.budget import budget_document
 
     flags = QuestionForm(
         model=model,
+        accelerator=accelerator,
         num_accelerators=str(wanted.num_accelerators or 1),
         overrides=overrides,
         job=job,

@@ -1,7 +1,8 @@
 """The terms of a step and of the memory: their keys, labels, colours and meanings.
 
 Everything that splits a step or a memory reads these tables: breakdowns, tables of sweeps, bars, pages, pictures, the
-simulator and the documentation. A new term is its formula and one row.
+simulator and the documentation. A new term is its formula and one row. A colour has one meaning: a part of the memory
+has that of a term only where the two are about the same, such as the optimizer.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ STEP_TERMS: Final = (
         "memory-bound passes", times="memory",
     ),
     Term("recompute", "passes", "t2-soft", "forward work that is done again, all of it", "recomputation"),
-    Term("companion", "passes", "t10", "forward passes of frozen companions", times="companion"),
+    Term("companion", "passes", "t13", "forward passes of frozen companions", times="companion"),
     Term("host", "other", "t9", "waiting for the host to launch kernels", "host launches", times="host"),
     Term("tp_communication", "communication", "t4", "exposed exchanges of tensor parallelism", times="tp"),
     Term("cp_communication", "communication", "t3", "exposed exchanges of context parallelism", times="cp"),
@@ -71,8 +72,8 @@ STEP_TERMS: Final = (
     Term("pp_communication", "communication", "t5", "exposed transfers between pipeline stages"),
     Term("offload", "other", "t10", "exposed transfers to and from host memory", "host offload"),
     Term("optimizer", "other", "t11", "the update", "optimizer step", event="optimizer", hue="optimizer"),
-    Term("fixed", "other", "t12", "fixed time of a step and each micro-batch", "fixed overheads", event="fixed time"),
-    Term("stragglers", "other", "t12", "waiting for the slowest of many accelerators", event="stragglers"),
+    Term("fixed", "other", "t14", "fixed time of a step and each micro-batch", "fixed overheads", event="fixed time"),
+    Term("stragglers", "other", "t15", "waiting for the slowest of many accelerators", event="stragglers"),
     Term("bubble", "other", "t7", "waiting for other pipeline stages", "pipeline bubble"),
 )  # fmt: skip
 TERMS: Final = {term.key: term for term in STEP_TERMS}
@@ -82,14 +83,14 @@ IN_FILES: Final = (*OF_BLOCKS, *(term for term in STEP_TERMS if not term.times))
 AFTER_PASSES: Final = tuple(term for term in STEP_TERMS if term.event)
 
 MEMORY_TERMS: Final = (
-    MemoryTerm("weights", "bright_blue", "t1", "parameters in the format of the matrix products"),
-    MemoryTerm("gradients", "bright_cyan", "t2", "as they are accumulated"),
-    MemoryTerm("optimizer", "bright_magenta", "t3", "states of the optimizer, with master weights"),
-    MemoryTerm("companion", "cyan", "t8", "weights of frozen companions"),
-    MemoryTerm("activations", "bright_yellow", "t4", "saved for the backward pass, and one recomputed layer"),
-    MemoryTerm("logits", "bright_green", "t5", "logits and loss, as far as they exceed what is recomputed"),
-    MemoryTerm("buffers", "bright_red", "t6", "gathered weights, gradients on their way, and what the update needs"),
-    MemoryTerm("framework", "white", "t7", "context, libraries and communication buffers"),
+    MemoryTerm("weights", "bright_blue", "m1", "parameters in the format of the matrix products"),
+    MemoryTerm("gradients", "bright_cyan", "m2", "as they are accumulated"),
+    MemoryTerm("optimizer", "bright_magenta", "t11", "states of the optimizer, with master weights"),
+    MemoryTerm("companion", "cyan", "t13", "weights of frozen companions"),
+    MemoryTerm("activations", "bright_yellow", "m3", "saved for the backward pass, and one recomputed layer"),
+    MemoryTerm("logits", "bright_green", "m4", "logits and loss, as far as they exceed what is recomputed"),
+    MemoryTerm("buffers", "bright_red", "m5", "gathered weights, gradients on their way, and what the update needs"),
+    MemoryTerm("framework", "white", "m6", "context, libraries and communication buffers"),
 )
 MEMORY: Final = {term.key: term for term in MEMORY_TERMS}
 

@@ -226,8 +226,8 @@ def _shape_of(name: str) -> str | Relative | None:
 
 
 def _forms(name: str) -> list[str]:
-    """A name without its owner or folder, then without one ending for other weights after the other."""
-    forms = [name.rstrip("/").rpartition("/")[2]]
+    """A name without its repository's owner, then without one ending for other weights after the other."""
+    forms = [name.rpartition("/")[2]]
     while (shorter := VARIANTS.sub("", forms[-1])) != forms[-1]:
         forms.append(shorter)
     return [each for form in forms for each in (form, form.lower().removeprefix("meta-"))]

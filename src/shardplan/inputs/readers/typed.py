@@ -48,6 +48,8 @@ def grid(text: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
+RANGE: Final = re.compile(r"(?<=\d)\s*(?:\.\.\.?|-|\u2013|\bto\b)\s*(?=\d)", re.ASCII)
+"""Between the first and the last of several counts: 64..4096, 64-4096."""
 GRID: Final = re.compile(r"\s*([1-9]\d{0,7})\s*[xX*\u00d7]\s*([1-9]\d{0,7})\s*", re.ASCII)
 
 

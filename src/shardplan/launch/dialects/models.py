@@ -49,11 +49,13 @@ KEYS = (
 
 
 def named_model(name: object) -> ModelConfig | None:
-    """The model of a name in the catalogue or the local cache; None where there is none. A path is no name."""
+    """The model of a name in the catalogue or the local cache, by its folder's name too; None where there is none."""
     if not isinstance(name, str) or not name:
         return None
+    is_folder = name[:1] in ("/", ".", "~") or name.rstrip("/").count("/") > 1 or name.endswith("/")
+    meant = name.rstrip("/").rpartition("/")[2] if is_folder and not name.lower().endswith(".json") else name
     try:
-        return load_model(shipped_name("model", name))
+        return load_model(shipped_name("model", meant))
     except ShardplanError:
         cached = cached_model(name)
     try:

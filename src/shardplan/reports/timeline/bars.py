@@ -109,15 +109,15 @@ BOUNDS: Final = {
 }
 """Of what limits an operator."""
 MEMORY_HUES: Final = {
-    "framework": {"light": "#7d8797", "dark": "#8e9aab"},
-    "weights": {"light": "#3b76c4", "dark": "#5b96e6"},
-    "gradients": {"light": "#2a9d8f", "dark": "#3fbcab"},
-    "optimizer": {"light": "#a3498f", "dark": "#cf74b8"},
-    "buffers": {"light": "#d1495b", "dark": "#ee7482"},
-    "logits": {"light": "#5b8c3a", "dark": "#82b95b"},
-    "activations": {"light": "#c98a1b", "dark": "#e0a63c"},
+    "framework": {"light": "#374151", "dark": "#c3ccd8"},
+    "weights": {"light": "#27408b", "dark": "#4a6bd0"},
+    "gradients": {"light": "#8a8a1f", "dark": "#b4b43c"},
+    "optimizer": {"light": "#b07aa1", "dark": "#d0a3c4"},
+    "buffers": {"light": "#7d2e3f", "dark": "#b05468"},
+    "logits": {"light": "#b4a5ea", "dark": "#c9beff"},
+    "activations": {"light": "#e9b949", "dark": "#f0d071"},
 }
-"""Of the parts of memory, as on the pages of the web app (``--c1`` to ``--c7`` of its style sheet)."""
+"""Of the parts of memory, as on the pages of the web app (``--m1`` to ``--m6`` and ``--c11`` of its style sheet)."""
 STACKED: Final = tuple(MEMORY_HUES)
 """Parts from the bottom up: what stays the same first."""
 LIGHT: Final = Backdrop(

@@ -290,7 +290,7 @@ def _verl(case: RlCase) -> str:
         }
         keys |= {f"{at}.use_distributed_optimizer": plan.sharding == "zero1"}
         keys |= {
-            f"+{at}.override_transformer_config.{name}": value for name, value in _megatron_recompute(case).items()
+            f"++{at}.override_transformer_config.{name}": value for name, value in _megatron_recompute(case).items()
         }
     else:
         at = f"{own}.actor.fsdp_config"
@@ -311,13 +311,14 @@ def _verl(case: RlCase) -> str:
         "trainer.n_gpus_per_node": case.per_node,
         "trainer.nnodes": case.nodes,
     }
-    keys |= {f"+{own}.rollout.quantization": "fp8"} if rl["rollout_precision"] == "fp8" else {}
-    keys |= {"+algorithm.filter_groups.enable": True} if rl["algorithm"] == "dapo" else {}
-    keys |= {"+algorithm.rollout_correction.bypass_mode": True} if not rl["old_pass"] else {}
+    keys |= {f"++{own}.rollout.quantization": "fp8"} if rl["rollout_precision"] == "fp8" else {}
+    keys |= {"++algorithm.filter_groups.enable": True} if rl["algorithm"] == "dapo" else {}
+    is_off = row["placement"] == "one-step-off"  # whose own configuration leaves the pass out
+    keys |= {"++algorithm.rollout_correction.bypass_mode": not rl["old_pass"]} if is_off or not rl["old_pass"] else {}
     keys |= {"critic.model.path": _critic(case)} if rl["critic"] else {}
     program = "verl.trainer.main_ppo"
-    if row["placement"] == "one-step-off":
-        program = "recipe.one_step_off_policy.main_ppo"
+    if is_off:
+        program = "verl.experimental.one_step_off_policy.main_ppo"
         per_node = min(case.cluster.accelerators_per_node, row["num_rollout"])
         keys |= {
             f"{own}.hybrid_engine": False,
@@ -326,7 +327,7 @@ def _verl(case: RlCase) -> str:
         }
     elif rl["algorithm"] == "dapo":
         program = "recipe.dapo.main_dapo"
-    config = " --config-name=ppo_megatron_trainer" if backend == "megatron" else ""
+    config = f" --config-name={'one_step_off_' * is_off}ppo_megatron_trainer" if backend == "megatron" else ""
     fill = "TRAIN_FILES=/path/to/train.parquet\nVAL_FILES=/path/to/test.parquet\n"
     lines = [f"    {_pair(key, value)}" for key, value in keys.items()]
     return f"set -euo pipefail\n\n{fill}\n" + " \\\n".join([f"python3 -m {program}{config}", *lines]) + "\n"

@@ -175,7 +175,7 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     options = launch.parsed()
     if name == "verl":
         given = options.first("config-name")
-        known = given is None or (given.value or "").removesuffix(".yaml") in (
+        known = given is None or (given.value or "").removesuffix(".yaml").removeprefix("one_step_off_") in (
             "ppo_trainer",
             "ppo_megatron_trainer",
             "dapo_trainer",

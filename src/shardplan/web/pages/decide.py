@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -13,13 +14,16 @@ from starlette.routing import Route
 
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
-from shardplan.web.decisions import ANSWERS, CHANGES, DECISIONS, MOST_CHANGES, OPERATIONS, SOUGHT_NAMES, VARIED
+from shardplan.web.budgets import OPERATIONS, budget
+from shardplan.web.decisions import ANSWERS as SEARCHED
+from shardplan.web.decisions import CHANGES, DECISIONS, HINTS, MOST_CHANGES, SOUGHT_NAMES, VARIED
 from shardplan.web.pages import DECIDE as VIEW
 from shardplan.web.pages.form import question_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.state import BOTH, PageQuestion, given_in, question_of
 from shardplan.web.workplace import answer as answered
 
+ANSWERS: Final = {**SEARCHED, "budget": budget}
 FIELDS: Final[dict[str, str]] = {
     "sizes": "64,128,256,512,1024",
     "least_gain": "70",
@@ -41,6 +45,17 @@ FIELDS: Final[dict[str, str]] = {
 }
 """Own fields of the form, with what they hold at first."""
 OWN: Final = ("decide", *FIELDS, *(f"ops.{name}" for name in OPERATIONS), "ticket")
+READ: Final[dict[str, tuple[str, ...]]] = {
+    "scale": ("sizes", "least_gain"),
+    "pareto_sizes": ("sizes",),
+    "fit": ("sought",),
+    "vary": ("over", "values"),
+    "whatif": ("change.", "to."),
+    "pareto": (),
+    "sensitivity": ("factor",),
+    "budget": ("budget_", "ops."),
+}
+"""What the names of the fields begin with that a decision reads: an answer is kept whatever the others hold."""
 PATIENCE: Final = 10.0
 """A decision takes several searches: it may take this many times the limit of one."""
 TICKET: Final = re.compile(r"[0-9a-f]{16,40}")
@@ -73,15 +88,21 @@ class Decision:
         changed = {key: value for key, value in self.values.items() if value != FIELDS.get(key, "")}
         return {"decide": self.name, **changed}
 
+    def address(self) -> str:
+        """Of the page with this decision."""
+        return f"/decide?{self.question.query()}&{urlencode(self.own())}"
+
     def key(self) -> tuple[object, ...]:
         """What the answer is kept under."""
-        return self.question.key("decide", self.name, *sorted(self.values.items()))
+        read = READ[self.name]
+        own = sorted((name, value) for name, value in self.values.items() if name.startswith(read))
+        return self.question.key("decide", self.name, self.question.show, *own)
 
 
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     asked = await Decision.of(request)
-    shown = {"decisions": DECISIONS, "varied": VARIED, "operations": OPERATIONS, "sought": SOUGHT_NAMES}
+    shown = {**cards(request, asked), "varied": VARIED, "operations": OPERATIONS, "sought": SOUGHT_NAMES}
     return await page(
         request,
         VIEW,
@@ -106,8 +127,22 @@ async def the_answer(request: Request) -> HTMLResponse:
         patience=PATIENCE,
     )
     noted.end()
-    where = f"/decide?{asked.question.query()}&{urlencode(asked.own())}"
-    return fragment(request, "decide_answer.html", address=where, asked=asked, question=asked.question, **shown)
+    context = {**cards(request, asked), **shown}
+    return fragment(
+        request, "decide_answer.html", address=asked.address(), asked=asked, question=asked.question, **context
+    )
+
+
+def cards(request: Request, asked: Decision) -> dict[str, Any]:
+    """Every decision on this question: its address, and its answer in a line where it is known already."""
+    others = {name: replace(asked, name=name) for name in DECISIONS}
+    kept = {name: request.app.state.workplace.cache.get(each.key()) for name, each in others.items()}
+    return {
+        "decisions": DECISIONS,
+        "hints": HINTS,
+        "addresses": {name: each.address() for name, each in others.items()},
+        "card_lines": {name: answer.value["verdict"] for name, answer in kept.items() if answer is not None},
+    }
 
 
 class Noting(NamedTuple):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from shardplan.base.errors import ShardplanError
 from shardplan.reports.explanation import Explanation, explain
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import reason, recommendation, ties_sentence
@@ -22,8 +24,9 @@ from shardplan.reports.texts.explanation import (
 )
 from shardplan.reports.truth import truth_of
 from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
+from shardplan.web.comparing import ComparedSide, Pinned, compared, pinned, side_of
 from shardplan.web.filtered import Filtered, filtered
-from shardplan.web.pages.rendering import fragment, parts
+from shardplan.web.pages.rendering import fragment, markup_of, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, given_in, plan_code, question_of
@@ -34,7 +37,6 @@ from shardplan.web.verdict import (
     nearest_moves,
     plan_table,
     side,
-    sides,
     verdict,
     why_not,
     without_flags,
@@ -83,6 +85,7 @@ async def answer_context(request: Request, question: PageQuestion) -> dict[str, 
     return {
         **shared,
         "verdict": verdict(question, found, truth),
+        "keep": f"?{question.with_values(pins=(), show=plan_code(found.best.plan)).query()}",
         "because": sentence(reason(taken)),
         "fastest_code": "" if taken.is_fastest else plan_code(taken.fastest.plan),
         "table": plan_table(found.result),
@@ -127,7 +130,9 @@ async def moves(request: Request) -> HTMLResponse:
     """The single changes that would save most."""
     question = await question_of(request)
     reasons = await explained(request, question)
-    return fragment(request, "plan_moves.html", moves=[] if reasons is None else nearest_moves(reasons))
+    return fragment(
+        request, "plan_moves.html", question=question, moves=[] if reasons is None else nearest_moves(reasons)
+    )
 
 
 async def why(request: Request) -> HTMLResponse:
@@ -135,7 +140,7 @@ async def why(request: Request) -> HTMLResponse:
     question = await question_of(request)
     found, reasons = await asked(request, question), await explained(request, question)
     context = await answer(request, lambda stop: _reasons(question, found, reasons, stop), key=question.key("why"))
-    return fragment(request, "plan_why.html", **context)
+    return fragment(request, "plan_why.html", question=question, **context)
 
 
 def _reasons(
@@ -188,8 +193,34 @@ async def space(request: Request) -> HTMLResponse:
 async def compare(request: Request) -> HTMLResponse:
     """The plan to take and pinned plans side by side."""
     question = await question_of(request)
-    plans = await worked_out(request, question, "compare", lambda found: sides(question, found))
-    return fragment(request, "plan_compare.html", address=f"/?{question.query()}", plans=plans)
+    columns, failed = await _columns(request, question)
+    shown = await answer(request, lambda _stop: compared(columns, failed))
+    shown["verdict"] = markup_of(shown["verdict"])
+    return fragment(request, "plan_compare.html", address=f"/?{question.query()}", **shown)
+
+
+async def _columns(
+    request: Request, question: PageQuestion
+) -> tuple[list[ComparedSide], list[tuple[str, ShardplanError]]]:
+    """The plan to take and what is pinned; pins that cannot be priced, with the reason."""
+    found = await asked(request, question)
+    columns = [] if found.best is None else [side_of("", found, "")]
+    failed: list[tuple[str, ShardplanError]] = []
+    for each in pinned(question):
+        try:
+            own = await asked(request, each.question)
+            side = await answer(request, partial(_side, each, own))
+        except ShardplanError as error:
+            failed.append((each.pin, error))
+            continue
+        known = [(one.estimate.plan, one.found.put.question) for one in columns]
+        if (side.estimate.plan, side.found.put.question) not in known:
+            columns.append(side)
+    return columns, failed
+
+
+def _side(pin: Pinned, found: PageAnswer, _stop: Callable[[], bool]) -> ComparedSide:
+    return side_of(pin.pin, found, pin.code)
 
 
 async def plans(request: Request) -> HTMLResponse:

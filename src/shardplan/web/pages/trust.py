@@ -25,6 +25,7 @@ from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in
+from shardplan.web.verdict import near_words
 from shardplan.web.workplace import Cancelled
 from shardplan.web.workplace import answer as answered
 
@@ -194,7 +195,7 @@ def _row(one: Any, quantity: Any, distances: Mapping[str, float]) -> dict[str, A
     share = f"{100 * math.exp(one.fits or 0.0):.0f} %"
     return {
         "id": run.id,
-        "distance": f"{distances[run.id]:.2g}" if run.id in distances else "",
+        "distance": near_words(distances[run.id]) if run.id in distances else "",
         "model": run.model.removeprefix("models/").removesuffix(".json"),
         "where": f"{run.num_accelerators:,} x {run.accelerator}",
         "measured": ("ran" if run.ran else "ran out of memory") if is_verdict else text(one.measured(quantity)),

@@ -122,7 +122,7 @@ function besides() {
     const undo = document.createElement("button");
     Object.assign(undo, { type: "button", className: "small", textContent: "Undo this change" });
     undo.dataset.undo = "";
-    note.append(undo);
+    if (history.state?.fields) note.append(undo); // a page whose question has no address has nothing to go back to
     panel.append(note);
   }
 }
@@ -148,6 +148,8 @@ document.addEventListener("htmx:afterSwap", (event) => {
   const said = answer().querySelector("[data-said]");
   state().textContent = said ? said.dataset.said : "";
   const subject = answer().querySelector("[data-subject]");
+  const folded = document.querySelector(".fold > summary");
+  if (folded && subject) folded.textContent = subject.textContent;
   document.title = subject ? `${subject.textContent} · ${TITLE}` : TITLE; // tells tabs and bookmarks apart
   const defaults = answer().querySelector("[data-defaults]");
   if (defaults) showDefaults(JSON.parse(defaults.dataset.defaults));

@@ -1,6 +1,6 @@
 // Fields of the chosen decision; progress of a long answer, and a button that stops it.
 
-import { failed } from "./app.js";
+import { ask, failed } from "./app.js";
 
 const form = document.querySelector("form[data-counts]"); // what its progress counts: questions, placements
 const panel = document.getElementById("under-way");
@@ -27,6 +27,33 @@ form.addEventListener("change", (event) => {
   choose();
 }, true);
 choose();
+
+// A card chooses its decision; all can be answered one after another.
+document.addEventListener("click", (event) => {
+  const card = event.target.closest("a[data-decide]");
+  if (card && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault();
+    form.elements.decide.value = card.dataset.decide;
+    choose();
+    ask();
+  }
+  if (event.target.closest("[data-answer-all]")) answerAll(event.target);
+});
+
+async function answerAll(button) {
+  button.disabled = true;
+  const query = new URLSearchParams(location.search);
+  const body = form.elements.config.value ? new URLSearchParams({ config: form.elements.config.value }) : null;
+  for (const card of document.querySelectorAll("a[data-decide]:not([aria-current])")) {
+    if (!button.isConnected) return; // another question
+    const line = card.querySelector("[data-line]");
+    line.textContent = "Searching ...";
+    query.set("decide", card.dataset.decide);
+    const found = await fetch(`decide/answer?${query}`, { method: body ? "POST" : "GET", body, headers: { "HX-Request": "true" } }).catch(() => null);
+    const page = new DOMParser().parseFromString(found ? await found.text() : "", "text/html");
+    line.textContent = page.querySelector("[data-said]")?.dataset.said ?? page.querySelector(".lead")?.textContent ?? "No answer";
+  }
+}
 
 async function look() {
   const mine = ticket;
