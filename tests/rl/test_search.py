@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.rl.steps import FEW, asked
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import replace
+from shardplan.planner.tied import has_headroom
 from shardplan.rl.search import LEAST_GAIN, PlacementSearch, search_rl
 from shardplan.rl.sizes import Trainers
 from shardplan.rl.task import PLACEMENTS
@@ -51,6 +53,20 @@ def test_trainers_take_no_less_than_their_bound(question: dict[str, Any], step: 
     assert len(exact) >= 2
     for n, trained in exact.items():
         assert 0.3 * trainers.time(trained) < bounds[n] <= trainers.time(trained) * (1 + LEAST_GAIN)
+
+
+ROOMY: dict[str, Any] = {"pp": ["1"], "cp": ["1"], "tp": ["1"], "ep": ["8", "16"], "micro_batch_size": ["1"]}
+
+
+@pytest.mark.parametrize(("sharding", "has_room"), [(["zero1", "zero2"], True), (["zero1"], False)])
+def test_trainers_have_headroom_where_a_plan_has_it(sharding: list[str], *, has_room: bool) -> None:
+    """Of a plan that fits at the upper end of its memory band and a faster one that may not fit, the safe one."""
+    question = {"model": "qwen3-30b-a3b", "limit": {**FEW["limit"], **ROOMY, "sharding": sharding}}
+    step = {"prompts": 64, "samples": 32, "response_tokens": "mean=2k,max=4k"}
+    one = asked(question, **step, placement="async")
+    trained = search_rl(one.task, one.searches).plans[0].trained
+    assert has_headroom(trained.priced.question, np.array([trained.priced.peak_memory_bytes])).all() == has_room
+    assert trained.fits
 
 
 def test_idle_shares_and_phases_add_up() -> None:

@@ -27,6 +27,7 @@ from shardplan.planner.related.counts import can_fit
 from shardplan.planner.space import INNER
 from shardplan.planner.stopping import SearchStopped
 from shardplan.planner.survey import survey_of
+from shardplan.planner.tied import roomy_memory
 from shardplan.rl.task import RlTask
 from shardplan.rl.trainer import Trained
 
@@ -91,7 +92,7 @@ class Trainers:
         if num_accelerators not in self.known:
             question = replace(self._task.question, num_accelerators=num_accelerators, num_idle=0)
             searches = self._searches if alone else self._of_software
-            self.known[num_accelerators] = self._best(question, self._plans(searches, question, NEAR_ON_PART))
+            self.known[num_accelerators] = self._best(question, self._with_room(searches, question, NEAR_ON_PART))
         return self.known[num_accelerators]
 
     def _best(self, question: Question, plans: list[Plan] | str) -> Trained | str:
@@ -134,6 +135,12 @@ class Trainers:
         times = [step * batch(plan, asked.num_accelerators) for plan, step in zip(plans, steps, strict=True)]
         return [plans[number] for number in sorted(range(len(plans)), key=times.__getitem__)[:most]]
 
+    def _with_room(self, searches: Searches, question: Question, most: int) -> list[Plan] | str:
+        """As ``_plans``, of plans that fit at the upper end of the band of their memory too, where there is one."""
+        taken = float(question.usable_memory) - roomy_memory(question)
+        roomy = self._plans(searches, replace(question, cluster=_with_less_memory(question.cluster, taken)), most)
+        return self._plans(searches, question, most) if isinstance(roomy, str) else roomy
+
     @property
     def _everywhere(self) -> Question:
         """All accelerators, with a sleeping engine on each where a placement shares them."""
@@ -143,7 +150,7 @@ class Trainers:
 
     @cached_property
     def _first(self) -> list[Plan] | str:
-        return self._plans(self._searches, self._everywhere, NEAR)
+        return self._with_room(self._searches, self._everywhere, NEAR)
 
     @cached_property
     def _of_software(self) -> Searches:
