@@ -349,13 +349,15 @@ def _fetch(has_pages: bool) -> None:  # noqa: FBT001  # an argument of a thread
         _first_page()
         time.sleep(FIRST_VISIT)
         import shardplan.web.pages.plan_answers  # noqa: F401  # imported ahead of the first question
+    from shardplan.answers.search import search_document
     from shardplan.api.calls import search
-    from shardplan.reports.explanation import explain, explained_record
+    from shardplan.render.record import document_record
+    from shardplan.reports.explanation import explain
     from shardplan.web.json import asking  # noqa: F401  # imported ahead of the first question
     from shardplan.web.json.document import document_of
 
     found = search("llama-3.1-70b", "dgx-h100", 256, top=3)
-    explained_record(found, explain(found))
+    document_record(search_document(found, explain(found)))
     if has_pages:
         _other_pages()
     document_of()

@@ -104,7 +104,7 @@ def test_the_timeline_draws_and_the_trace_is_saved(open_page: Open) -> None:
     expect(page.locator(DRAWN)).to_be_attached()
     page.wait_for_function("shardplanView.frames.length > 0")
     page.locator("#t-ranks").hover(position={"x": 400, "y": 12})
-    expect(page.locator("#t-at")).to_contain_text("rank 0 holds")
+    expect(page.locator("#t-at")).to_contain_text("stage 0 holds")
     expect(page.locator("#t-cursor")).to_be_visible()
     page.get_by_label("Pipeline schedule").select_option("gpipe")
     expect(page.locator("#answer .lead")).to_contain_text("GPipe")

@@ -29,14 +29,15 @@ MOST_PASSES: Final = 400_000
 
 
 def plan_answer(body: Any, cancelled: Cancelled) -> Record:
-    """The plan file of a search."""
-    from shardplan.reports.explanation import explain, explained_record
+    """The plan file of a search, with what explains it."""
+    from shardplan.answers.search import search_document
+    from shardplan.reports.explanation import explain
 
     stated = {"cluster": None} | body.stated()
     how = {name: getattr(body, name) for name in HOW}
     record = {name: value for name, value in stated.items() if name not in how}
     found = searched(record, reads_files=False, stop=cancelled, **how).stating_what_was_not_searched()
-    return explained_record(found, explain(found))
+    return document_record(search_document(found, explain(found)))
 
 
 def estimate_answer(body: Any, _cancelled: Cancelled) -> Record:
