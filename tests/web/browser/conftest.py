@@ -113,6 +113,15 @@ def answered(page: Page) -> None:
     page.wait_for_selector("#answer[aria-busy=false] [data-said]")
 
 
+def until(page: Page, holds: str) -> None:
+    """Waits until an expression of JavaScript holds; the page's own policy lets no string be evaluated in it."""
+    for _ in range(PATIENCE // 50):
+        if page.evaluate(holds):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(holds)
+
+
 def change(page: Page, label: str, value: str) -> None:
     """Types into a field and leaves it."""
     page.get_by_role("textbox", name=label, exact=True).or_(page.get_by_role("combobox", name=label)).fill(value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.web.browser.conftest import PATIENCE, answered, change, settled
+from tests.web.browser.conftest import PATIENCE, answered, change, settled, until
 
 from shardplan.web.pages import VIEWS, View
 
@@ -141,7 +141,7 @@ def test_every_page_has_its_link_to_copy(open_page: Open, view: str) -> None:
     page = open_page(f"/{view}{QUESTION[1:]}", permissions=["clipboard-read", "clipboard-write"])
     answered(page)
     page.get_by_role("button", name="Copy link").click()
-    page.wait_for_function("navigator.clipboard.readText().then((text) => text === location.href)")
+    until(page, "navigator.clipboard.readText().then((text) => text === location.href)")
 
 
 def test_a_browser_without_a_clipboard_copies_too(open_page: Open) -> None:

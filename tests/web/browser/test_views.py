@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.web.browser.conftest import answered
+from tests.web.browser.conftest import answered, until
 
 from shardplan.base.files import DATA
 
@@ -102,13 +102,13 @@ def test_the_timeline_draws_and_the_trace_is_saved(open_page: Open) -> None:
     page = open_page(f"/step?{SMALL}")
     answered(page)
     expect(page.locator(DRAWN)).to_be_attached()
-    page.wait_for_function("shardplanView.frames.length > 0")
+    until(page, "shardplanView.frames.length > 0")
     page.locator("#t-ranks").hover(position={"x": 400, "y": 12})
     expect(page.locator("#t-at")).to_contain_text("stage 0 holds")
     expect(page.locator("#t-cursor")).to_be_visible()
     page.get_by_label("Pipeline schedule").select_option("gpipe")
     expect(page.locator("#answer .lead")).to_contain_text("GPipe")
-    page.wait_for_function("shardplanView.step.title.startsWith('GPipe') && shardplanView.frames.length > 0")
+    until(page, "shardplanView.step.title.startsWith('GPipe') && shardplanView.frames.length > 0")
     expect(page.get_by_role("region", name="Schedules side by side")).to_contain_text("gpipe")
     with page.expect_download() as download:
         page.get_by_role("link", name="Trace for Perfetto").click()
