@@ -73,7 +73,7 @@ def test_runs_that_cannot_be_predicted_keep_their_reason(tmp_path: Path) -> None
     ("accelerator", "said"),
     [
         ("h100-sx", "unknown accelerator 'h100-sx': did you mean h100-sxm-80gb or"),
-        ("a100", "unknown accelerator 'a100'; it may be a100-sxm-40gb, a100-sxm-80gb; see"),
+        ("a100", "unknown accelerator 'a100'; a100 is one of the clusters; it may be a100-sxm-40gb, a100-sxm-80gb"),
         ("zzz", "unknown accelerator 'zzz'; see `shardplan accelerators`"),
     ],
 )

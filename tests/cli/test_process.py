@@ -63,7 +63,7 @@ finally:
         ("clusters dgx-h100", "numpy yaml pydantic shardplan.estimation.estimate"),
         (f"estimate {' '.join(SMALL)}", "yaml pydantic shardplan.planner.space shardplan.reports.plan_file"),
         ("audit examples/launch.sh", "yaml pydantic shardplan.planner.space shardplan.launch.read.python"),
-        ("audit examples/launch.sh --cluster dgx-h100", "yaml pydantic shardplan.simulation.plan"),
+        ("audit examples/launch.sh --cluster dgx-h100", "yaml pydantic shardplan.simulation.measured"),
     ],
 )
 def test_a_command_imports_nothing_that_only_others_use(line: str, modules: str) -> None:

@@ -61,7 +61,7 @@ def test_a_mixture_with_one_sequence_for_each_replica_is_offered_the_batch_that_
     assert offer.estimate.step_time * 0.97 <= many.estimates[0].step_time <= offer.estimate.step_time  # more software
     assert all(each.global_batch_size <= batch for each in many.offers)
     gain = 2 * many.estimates[0].step_time / twice.estimates[0].step_time - 1
-    assert 0 < gain < min(NEXT_GAIN, offer.gain)
+    assert 0 < gain < min(1.2 * NEXT_GAIN, offer.gain / 2)  # what a doubling promises is found without a search
 
 
 def never(_batch: int, _within: float) -> Estimate | None:

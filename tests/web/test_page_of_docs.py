@@ -63,9 +63,13 @@ def test_the_page_names_every_request() -> None:
         assert f"{catalogue.name}`" in PAGE
 
 
+OTHER_FLAGS = {"--seconds", "--requests", "--api-only", "--user", "--memory", "--restart"}
+"""Of the benchmarks of the server, of systemd-run and of programs that run containers."""
+
+
 def test_flags_that_the_page_names_are_flags() -> None:
     known = {field.flag for field in described(ServerSettings).values()} | {"--open", "--json"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known | {"--seconds", "--requests", "--api-only"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known | OTHER_FLAGS
 
 
 CONTAINER = [

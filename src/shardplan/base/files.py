@@ -36,7 +36,9 @@ or by ``python -m shardplan.base.files``. Without them, or where they are of ano
 EXAMPLES: Final = (Path(__file__).parents[1] / "examples", Path(__file__).parents[3] / "examples")
 """Where the example files are: in an installed package, and in the source tree."""
 EXAMPLE_KINDS: Final = (".csv", ".ipynb", ".json", ".md", ".sh", ".yaml")
-BUILT_FOLDERS: Final = ("accelerators", "checkpoints", "clusters", "dialects", "dialects/rl", "profiles", "stacks", ".")
+BUILT_FOLDERS: Final = (
+    "accelerators", "checkpoints", "clusters", "dialects", "dialects/rl", "measured_runs", "profiles", "stacks", ".",
+)  # fmt: skip
 
 Document = dict[str, Any]
 

@@ -115,7 +115,7 @@ def test_a_large_step_is_a_small_page() -> None:
 def test_parts_of_memory_have_the_colours_of_the_web_app() -> None:
     """Of the tokens of its style sheet, in light and in dark."""
     style = shipped_text(Path(str(files("shardplan.web"))) / "static" / "style.css")
-    light, dark = (dict(re.findall(r"--(c\d+): (#\w{6})", text)) for text in style.split("@media", 1))
+    light, dark = (dict(re.findall(r"--([cm]\d+): (#\w{6})", text)) for text in style.split("@media", 1))
     for name, colours in MEMORY_HUES.items():
         tone = MEMORY[name].tone.replace("t", "c")
         assert (colours["light"], colours["dark"]) == (light[tone], dark[tone]), name
