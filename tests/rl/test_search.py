@@ -31,7 +31,8 @@ def test_no_split_is_faster_by_enough(question: dict[str, Any], step: dict[str, 
     one = asked(question, **step)
     result = search_rl(one.task, one.searches)
     found = {plan.placement: plan for plan in result.plans}
-    total, every = one.task.question.num_accelerators, PlacementSearch(one.task, one.searches)
+    total = one.task.question.num_accelerators
+    every = PlacementSearch(one.task, one.searches, have_room=True)
     for placement, facts in PLACEMENTS.items():
         splits = [(n, total - n) for n in range(8, total, 8)] if facts.two_pools else [(total, total)]
         plans = [plan for split in splits if (plan := every.at(placement, split)[0])]

@@ -98,32 +98,37 @@ class RlResult:
 
 
 def search_rl(task: RlTask, searches: Searches, progress: Callable[[int, int], None] | None = None) -> RlResult:
-    """The best plan of every placement of the task. Raises ``InputError`` for what no placement can run."""
-    found = PlacementSearch(task, searches)
-    plans: list[RlPlan] = []
+    """The best plan of every placement of the task. Raises ``InputError`` for what no placement can run.
+
+    The trainer's plans fit at the upper end of their memory band; where none of a placement does, they may not fit.
+    """
+    kinds = [PlacementSearch(task, searches, have_room=have_room) for have_room in (True, False)]
+    found: list[tuple[RlPlan, PlacementSearch]] = []
     refused: dict[str, str] = {}
     for number, placement in enumerate(task.placements):
         if progress is not None:
             progress(number, len(task.placements))
-        best, reason = found.best(placement)
-        if best is None:
-            refused[placement] = reason
+        for kind in kinds:
+            best, reason = kind.best(placement)
+            if best is not None:
+                found.append((best, kind))
+                break
         else:
-            plans.append(best)
-    plans.sort(key=lambda plan: plan.step_time)
-    moves = found.moves(plans[0]) if plans else ()
-    return RlResult(
-        task=task, plans=tuple(plans), refused=refused, moves=moves, num_searches=found.trainers.num_searches
-    )
+            refused[placement] = reason
+    found.sort(key=lambda each: each[0].step_time)
+    moves = found[0][1].moves(found[0][0]) if found else ()
+    plans, number = tuple(plan for plan, _ in found), sum(kind.trainers.num_searches for kind in kinds)
+    return RlResult(task=task, plans=plans, refused=refused, moves=moves, num_searches=number)
 
 
 class PlacementSearch:
     """What searches of several placements have in common."""
 
-    def __init__(self, task: RlTask, searches: Searches) -> None:
+    def __init__(self, task: RlTask, searches: Searches, *, have_room: bool = False) -> None:
+        """``have_room``: the trainer's plans fit at the upper end of their memory band too."""
         self.task, self.searches = task, searches
         self.facts: EngineFacts = engine_facts(task.engine)
-        self.trainers = Trainers(task, searches, self.facts.asleep)
+        self.trainers = Trainers(task, searches, self.facts.asleep, have_room=have_room)
         self.known_pools: dict[tuple[int, bool], list[tuple[RolloutPool, Generated]]] = {}
         self.known_engines: dict[Replica, Engine] = {}
 

@@ -53,9 +53,12 @@ class Efficiency(NamedTuple):
 class Trainers:
     """The trainer's plans by number of accelerators, each searched when it is asked for."""
 
-    def __init__(self, task: RlTask, searches: Searches, asleep: float) -> None:
-        """``asleep``: what a sleeping engine holds of an accelerator that it shares. [bytes]"""
-        self._task, self._searches, self._asleep = task, searches, asleep
+    def __init__(self, task: RlTask, searches: Searches, asleep: float, *, have_room: bool = False) -> None:
+        """``asleep``: what a sleeping engine holds of an accelerator that it shares. [bytes]
+
+        ``have_room``: plans fit at the upper end of the band of their memory too.
+        """
+        self._task, self._searches, self._asleep, self._have_room = task, searches, asleep, have_room
         self.known: dict[int, Trained | str] = {}
 
     @property
@@ -92,7 +95,7 @@ class Trainers:
         if num_accelerators not in self.known:
             question = replace(self._task.question, num_accelerators=num_accelerators, num_idle=0)
             searches = self._searches if alone else self._of_software
-            self.known[num_accelerators] = self._best(question, self._with_room(searches, question, NEAR_ON_PART))
+            self.known[num_accelerators] = self._best(question, self._plans(searches, question, NEAR_ON_PART))
         return self.known[num_accelerators]
 
     def _best(self, question: Question, plans: list[Plan] | str) -> Trained | str:
@@ -127,7 +130,7 @@ class Trainers:
 
     def _plans(self, searches: Searches, question: Question, most: int) -> list[Plan] | str:
         """The fastest plans, each with as many sequences as it needs, or why there is none."""
-        asked, batch = self.asked(question), self._task.packing.batch_of
+        asked, batch = self.asked(self._with_room(question)), self._task.packing.batch_of
         found = self._fastest(searches, asked, most)
         if isinstance(found, str):
             return found
@@ -135,11 +138,12 @@ class Trainers:
         times = [step * batch(plan, asked.num_accelerators) for plan, step in zip(plans, steps, strict=True)]
         return [plans[number] for number in sorted(range(len(plans)), key=times.__getitem__)[:most]]
 
-    def _with_room(self, searches: Searches, question: Question, most: int) -> list[Plan] | str:
-        """As ``_plans``, of plans that fit at the upper end of the band of their memory too, where there is one."""
+    def _with_room(self, question: Question) -> Question:
+        """The question that a trainer's plan has to fit."""
+        if not self._have_room:
+            return question
         taken = float(question.usable_memory) - roomy_memory(question)
-        roomy = self._plans(searches, replace(question, cluster=_with_less_memory(question.cluster, taken)), most)
-        return self._plans(searches, question, most) if isinstance(roomy, str) else roomy
+        return replace(question, cluster=_with_less_memory(question.cluster, taken))
 
     @property
     def _everywhere(self) -> Question:
@@ -150,7 +154,7 @@ class Trainers:
 
     @cached_property
     def _first(self) -> list[Plan] | str:
-        return self._with_room(self._searches, self._everywhere, NEAR)
+        return self._plans(self._searches, self._everywhere, NEAR)
 
     @cached_property
     def _of_software(self) -> Searches:
@@ -165,7 +169,7 @@ class Trainers:
     @cached_property
     def _efficiency(self) -> Efficiency:
         """What no plan of a part of the accelerators takes less than; nothing where no plan is found."""
-        question, packing = replace(self._task.question, num_idle=0), self._task.packing
+        question, packing = self._with_room(replace(self._task.question, num_idle=0)), self._task.packing
         number = question.num_accelerators
         batch = number * 2 ** math.ceil(math.log2(max(packing.packs / number, 1.0))) * MANY_SEQUENCES
         asked = packing.asked(question, batch)
