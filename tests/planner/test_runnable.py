@@ -1,4 +1,7 @@
-"""A search for a named framework against its rules on every plan: all that it runs are listed, and no others."""
+"""A search for a named framework against its rules: all plans that it runs are listed, and no others.
+
+The rules are asked about every plan that is listed, and about all others or, of many, a fixed sample.
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def rl_document(
 ) -> AnswerDocument:
     """The whole answer.
 
-    ``given``: what the user set in place of usual values; ``decisions``: what was asked besides.
+    ``given``: what the user set in place of usual values; ``decisions``: the answers to what else was asked.
     """
     table, best = RowTable(result.plans, COLUMNS), result.best
     parts = [] if best is None else _parts(result, best, table)

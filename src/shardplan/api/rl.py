@@ -135,7 +135,7 @@ class RlAnswer(RlResult, AskedAgain, AsDocument):
     observed: tuple[MeasuredPart, ...] = ()
     """What was measured."""
     decisions: tuple[RlDecision, ...] = ()
-    """What was asked besides."""
+    """The answers to what else was asked."""
 
     def document(self) -> AnswerDocument:
         """What ``shardplan rl`` prints."""
