@@ -153,6 +153,38 @@ def test_an_interrupt_while_something_is_imported_is_one(module: str) -> None:
     assert done.returncode == 130
 
 
+IN_A_CLASS = """
+class Name:
+    def __set_name__(self, *_):
+        raise KeyboardInterrupt
+
+class Named:
+    name = Name()
+"""
+IN_A_CALLBACK = """
+import weakref
+
+class Kept: ...
+
+def interrupt(_):
+    raise KeyboardInterrupt
+
+kept = Kept()
+reference = weakref.ref(kept, interrupt)
+del kept
+"""
+
+
+@pytest.mark.parametrize("module", ["shardplan.cli.main", "shardplan.cli.plan"])
+@pytest.mark.parametrize("code", [IN_A_CLASS, IN_A_CALLBACK])
+def test_an_interrupt_that_python_replaces_or_drops_is_one(module: str, code: str) -> None:
+    program = INTERRUPTED.format(module=module, arguments=["shardplan", *QUESTION])
+    program = program.replace("raise KeyboardInterrupt", f"exec({code!r}, {{}})")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr == "shardplan: interrupted\n"
+    assert done.returncode == 130
+
+
 def test_an_interrupt_ends_a_search_and_leaves_no_file(tmp_path: Path) -> None:
     arguments = ["plan", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "2048", "--json", str(tmp_path / "x.json")]
     program = (

@@ -158,3 +158,10 @@ def _rebuild(kind: type[ShardplanError], message: str, rule: str, hint: str) -> 
     error = kind.__new__(kind)
     ShardplanError.__init__(error, message, rule=rule, hint=hint)
     return error
+
+
+def is_from_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: Python raises others in its place while classes and modules are made."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.errors import InputError, ShardplanError, is_from_interrupt
 from shardplan.base.files import forget_reads
 from shardplan.base.version import VERSION
 from shardplan.base.words import words
@@ -270,7 +270,7 @@ class Commands(CommandGroup):
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
         except Exception as error:  # noqa: BLE001  # what is not refused is a defect, and has a status of its own
-            status = _ended_by(error, arguments)
+            status = INTERRUPTED if is_from_interrupt(error) else _ended_by(error, arguments)
         if status == INTERRUPTED:
             interrupted()
         sys.exit(status if isinstance(status, int) else 0)
