@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from shardplan.base.errors import ShardplanError, shortened
 from shardplan.base.files import read_text
 from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.configured import configuration_of
+from shardplan.launch.dialects.launches import Launch, launches
 from shardplan.launch.read import Script, Word, parse_script, read_script
 from shardplan.launch.read.facts import Command
 from shardplan.launch.read.places import is_inside
@@ -48,6 +50,10 @@ class Start(NamedTuple):
     def said(self) -> str:
         """The command as it is quoted."""
         return shortened(" ".join(word.shown for word in self.command.words), 160)
+
+    def asked(self, ask: Ask) -> Ask:
+        """What is asked of the file that holds it, in the place of the one that it names."""
+        return replace(ask, path=self.path, places=replace(ask.places, starts=False))
 
 
 def started(ask: Ask) -> Ask:
@@ -101,6 +107,17 @@ def starts(ask: Ask) -> Iterator[Start]:
                 at = next((i for i, word in enumerate(command.words) if names_file(ask, path, word)), None)
                 if at is not None:
                     yield Start(command, script, path, at)
+
+
+def launches_with(ask: Ask) -> Iterator[tuple[Start, Launch]]:
+    """Lines of the repository that launch a program with a configuration; not those with another of the same name."""
+    for start in starts(ask):
+        if any(name.rpartition("/")[2] == ask.path.name for name in start.script.texts):
+            continue  # the script writes it
+        for launch in launches(start.script):
+            word = configuration_of(launch)
+            if launch.command is start.command and word is not None and names_file(ask, start.path, word):
+                yield start, launch
 
 
 def _near(ask: Ask) -> list[Path]:

@@ -26,7 +26,7 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
-from shardplan.launch.dialects.callers import names_file, starts
+from shardplan.launch.dialects.callers import launches_with
 from shardplan.launch.dialects.companions import (
     join_companions,
     model_file,
@@ -312,17 +312,12 @@ def _document(ask: Ask) -> Facts:
 
 def _started(ask: Ask) -> Facts | None:
     """A configuration under the first line of its repository that starts a training with it; None without one."""
-    for start in starts(ask):
-        inner = replace(ask, path=start.path, places=replace(ask.places, starts=False))
-        for launch in launches(start.script):
-            word = configuration_of(launch)
-            if launch.command is not start.command or word is None or not names_file(ask, start.path, word):
-                continue
-            with contextlib.suppress(InputError):
-                facts = _of_launch(inner, start.script, launch)
-                facts.file = str(ask.path)
-                facts.note(f"taken as {start.place} starts it: {start.said}")
-                return facts
+    for start, launch in launches_with(ask):
+        with contextlib.suppress(InputError):
+            facts = _of_launch(start.asked(ask), start.script, launch)
+            facts.file = str(ask.path)
+            facts.note(f"taken as {start.place} starts it: {start.said}")
+            return facts
     return None
 
 
