@@ -186,3 +186,34 @@ def test_a_model_is_that_which_its_name_holds_unless_another_word_may_change_it(
     found = read(tmp_path, "sft.yaml", ARGUMENTS.format(model=name))
     assert found.value("model") == (base or name)
     assert found.facts["model"].origin == ("stated" if base is None else "assumed")
+
+
+def test_lengths_of_source_and_target_add_up_as_qlora_pads_them(tmp_path: Path) -> None:
+    text = (
+        "python qlora.py --model_name_or_path Qwen/Qwen3-8B --source_max_len 128 --target_max_len 384 --bf16 "
+        "--per_device_train_batch_size 1 --gradient_accumulation_steps 1 --optim paged_adamw_32bit\n"
+    )
+    assert values(read(tmp_path, "a.sh", text), "sequence_length", "optimizer") == (512, "adam")
+    assert read(tmp_path, "b.sh", text.replace("--source_max_len 128", "")).value("sequence_length") is None
+
+
+def test_the_program_behind_a_command_of_ms_swift_is_read_as_that(tmp_path: Path) -> None:
+    text = "{} --model Qwen/Qwen3-8B --train_type full --torch_dtype bfloat16 --max_length 2048 --deepspeed zero3\n"
+    by_command = read(tmp_path, "a.sh", text.format("NPROC_PER_NODE=4 swift sft"))
+    by_program = read(tmp_path, "b.sh", text.format("torchrun --nproc_per_node 4 ../ms-swift/swift/cli/sft.py"))
+    assert by_command.framework == by_program.framework == "ms-swift"
+    keys = ("num_accelerators", "sharding", "sequence_length", "precision", "recompute", "micro_batch_size")
+    assert values(by_command, *keys) == values(by_program, *keys)
+    assert by_program.value("num_accelerators") == 4
+
+
+def test_a_program_s_own_default_of_accumulation_counts(tmp_path: Path) -> None:
+    program = (
+        "from dataclasses import dataclass, field\nimport transformers\n@dataclass\n"
+        "class Arguments(transformers.TrainingArguments):\n    gradient_accumulation_steps: int = field(default=16)\n"
+        "    model_max_length: int = 512\nparser = transformers.HfArgumentParser(Arguments)\n"
+    )
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
+    text = "torchrun --nproc_per_node 2 train.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 4\n"
+    found = read(tmp_path, "a.sh", text)
+    assert values(found, "gradient_accumulation", "global_batch_size", "sequence_length") == (16, 128, 512)

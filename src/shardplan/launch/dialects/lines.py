@@ -65,7 +65,7 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         facts = _recipe(ask, script, launch, options)
     elif name == "run_train.py" and options.first("config-file", "config_file") is not None:
         facts = _nanotron(ask, script, launch, options)
-    elif "swift" in launch.launchers:
+    elif "swift" in launch.launchers or re.search(OF_SWIFT, launch.program):
         facts = _swift(ask, script, launch)
     elif "torchtitan" in launch.program or options.first("job.config_file", "module") is not None:
         facts = _torchtitan(ask, script, launch, options)
@@ -158,12 +158,18 @@ OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training
 """Programs of NeMo 1."""
 
 
+OF_SWIFT: Final = r"(?:^|[/.])swift[/.]cli[/.](?:sft|pt|rlhf)(?:\.py)?$"
+"""Programs behind ``swift sft`` and its kind, which a launcher may start too."""
+
+
 def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
     task = next((word.text for word in launch.words if word.text), "")
     if task in {"infer", "deploy", "eval", "export", "app", "sample", "web-ui", "merge-lora"}:
         raise unread(ask.path, f"a line of ms-swift that does not train: {task}")
     on_megatron = launch.program.rpartition("/")[2] == "megatron"
     facts = begin(ask, swift.NAME, swift.VERSION if on_megatron else swift.TRAINER)
+    if "torchrun" in launch.launchers:
+        world(facts, launch, script)
     _swift_world(facts, script, launch)
     parsed = launch.parsed(fold=True)
     take_open(facts, parsed)

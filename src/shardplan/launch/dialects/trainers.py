@@ -289,12 +289,7 @@ def _optimizer(facts: Facts, config: Settings) -> None:
         facts.state("optimizer", "adam", setting.place, setting.name)
         facts.doubt(f"{setting.place} = {setting.value}: moments of few bits are priced as fp32")
     else:
-        state(
-            facts,
-            "optimizer",
-            setting,
-            lambda value: optimizer(str(value).removeprefix("paged_").replace("_32bit", "")),
-        )
+        state(facts, "optimizer", setting, optimizer)
 
 
 def fsdp_facts(facts: Facts, config: Settings) -> None:
