@@ -47,7 +47,7 @@ def _disturbance_of(step: StepForm) -> Disturbance:
 def simulate(*, output: OutputFlags, plan: PlanArgument = None, step: StepForm, wanted: SimulateForm) -> int:
     """Simulate a step event by event: when each stage computes and waits, and the memory it uses.
 
-    The times are those of the estimate, pass by pass. The closed form of the estimate is shown for comparison.
+    The times are those of the estimate, pass by pass. The step time of the estimate is shown for comparison.
     """
     target = output.checked_target(plan, step.times, step.stages)
     disturbance, several, uneven = _disturbance_of(step), _replicas(wanted), wanted.expert_imbalance
