@@ -21,7 +21,8 @@ def observed_part(each: GapExplanation) -> Part:
         blocks.append(Line(f"{each.ratio:.2f} times the predicted step time, {place} its band."))
     if not each.causes:
         blocks.append(Line("No known cause is needed, or none bridges the gap."))
-    blocks += [Bullets([f"{cause.cause}: {_share(cause)}. Check: {cause.check}."]) for cause in each.causes]
+    else:
+        blocks.append(Bullets([f"{cause.cause}: {_share(cause)}. Check: {cause.check}." for cause in each.causes]))
     return Part("Observed", blocks, f"{each.observed.text}: {each.meaning}")
 
 
