@@ -13,7 +13,7 @@ import typer
 
 from shardplan.base.errors import InputError, shown
 from shardplan.base.outputs import HTML, PNG, JsonTarget
-from shardplan.cli.flags.flag import flag
+from shardplan.cli.flags import flag
 from shardplan.cli.progress import MOST_WORKERS
 from shardplan.inputs.readers.typed import whole
 

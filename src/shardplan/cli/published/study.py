@@ -9,11 +9,9 @@ from typing import Annotated, Final
 import typer
 
 from shardplan.base.errors import InputError, UnknownNameError
-from shardplan.cli.figure_files import FigureFiles
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.flags import OutputFlags, flag, with_flags
+from shardplan.cli.output import FigureFiles, show_document
 from shardplan.cli.progress import MOST_WORKERS, workers_of
-from shardplan.cli.published.case import show_answer
 from shardplan.inputs.readers.typed import whole
 
 MOST_DOMAIN: Final = 100_000
@@ -86,7 +84,7 @@ def study(
     )
     target.check_content(b"")
     written = [] if files is None else files.write(drawn)
-    return show_answer(study_document(report, system=shown, written=written, asked=bool(figure)), target)
+    return show_document(study_document(report, system=shown, written=written, asked=bool(figure)), target)
 
 
 def _figures(given: Sequence[str] | None, *, everything: bool) -> tuple[str, ...]:

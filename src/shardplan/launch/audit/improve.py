@@ -32,8 +32,8 @@ from shardplan.launch.audit.wording import (
 from shardplan.launch.dialects.edits import Edits
 from shardplan.launch.dialects.reading import PLAN_KEYS
 from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
+from shardplan.planner.software import OtherSoftware, other_software
 from shardplan.planner.stopping import Stop, check
 
 Read = Callable[[Edits], Put | None]
