@@ -17,8 +17,8 @@ from shardplan.answers.estimate import (
     step_part,
     verdict,
 )
-from shardplan.answers.parts.stages import stages_parts, truth_record
 from shardplan.answers.plans import plan_line, question_lines
+from shardplan.answers.sections import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
