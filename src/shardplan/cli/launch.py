@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ import typer
 from shardplan.ask.forms import PickField
 from shardplan.ask.task_forms import LaunchForm, ResumeForm
 from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import asked, dataclass
 from shardplan.base.words import joined
 from shardplan.cli.flags import DetailFlags, OutputFlags, flag, with_flags
 from shardplan.cli.groups import ARGUMENTS
@@ -34,14 +34,12 @@ FilesArgument = Annotated[
         show_default=False,
     ),
 ]
-RootOption = Annotated[
+RootFlag = Annotated[
     Path | None,
-    typer.Option(
-        "--root",
+    flag(
+        "Folder that the script is launched from. Without it, the root of its repository is tried.",
+        panel=LaunchForm.PANEL,
         metavar="DIR",
-        help="Folder that the script is launched from. Without it, the root of its repository is tried.",
-        rich_help_panel=LaunchForm.PANEL,
-        show_default=False,
     ),
 ]
 
@@ -51,7 +49,7 @@ def audit(
     *,
     context: typer.Context,
     files: FilesArgument,
-    root: RootOption = None,
+    root: RootFlag = None,
     asked: LaunchForm,
     output: OutputFlags,
     details: DetailFlags,
@@ -145,30 +143,23 @@ PlanArgument = Annotated[
 ToFlag = Annotated[
     str, flag(f"Framework: {NAMES}; of an RL step: verl, nemo-rl or slime.", "--to", metavar="NAME", show_default=False)
 ]
-OutFlag = Annotated[
-    str | None,
-    flag(
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportFlags:
+    """Where the files go, and what they hold."""
+
+    out: str | None = asked(
         "Write the launch script here, and files that belong to it next to it. Default: print them.",
-        "--out",
         panel="Output",
         metavar="FILE",
-    ),
-]
-VersionFlag = Annotated[
-    str | None, flag("Version of the framework: main, 0.3.0. Default: that of the plan.", "--version", metavar="V")
-]
+    )
+    version: str | None = asked("Version of the framework: main, 0.3.0. Default: that of the plan.", metavar="V")
+    pick: PickField = None
 
 
 @with_flags
-def export(
-    *,
-    plan: PlanArgument,
-    to: ToFlag,
-    out: OutFlag = None,
-    version: VersionFlag = None,
-    pick: PickField = None,
-    output: OutputFlags,
-) -> int:
+def export(*, plan: PlanArgument, to: ToFlag, wanted: ExportFlags, output: OutputFlags) -> int:
     """Write a plan as launch files of a training framework.
 
     What the files do not express is named. Data, tokenizer and learning rate are in one marked block, to be filled in.
@@ -179,11 +170,12 @@ def export(
     target = output.checked_target(plan)
     is_rl = to.strip().lower() in RL_NAMES
     beside = "" if is_rl else target_named(to).beside
+    out, pick = wanted.out, wanted.pick
     files = None if out is None else ExportTarget(out, "--out", beside=beside, is_forced=output.force)
     if files is not None:
         files.check(plan, target.path)
     stem = "launch" if files is None else files.stem
-    made = _rl_export(plan, to, pick, stem) if is_rl else _plan_export(plan, to, pick, version, stem)
+    made = _rl_export(plan, to, pick, stem) if is_rl else _plan_export(plan, to, pick, wanted.version, stem)
     written = () if files is None else files.write(made)
     if target.where is not None:
         from shardplan.reports.forms import export_record

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.base.fields import asked, dataclass
 from shardplan.base.records import keys
+from shardplan.cli.progress import MOST_WORKERS
 
 if TYPE_CHECKING:
     from shardplan.methods.base import Method
@@ -70,6 +71,12 @@ class CalculatorFlags:
         panel="Training",
         key="training.num_microbatches",
     )
+    cluster: str = asked(
+        "Accelerators and network of our own estimate next to it; memory and node size are the calculator's.",
+        default="dgx-h100",
+        panel="Our estimate",
+        metavar="NAME|FILE",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +90,8 @@ class SearcherFlags:
     output: str | None = asked(
         "Its result file: every configuration with its time, as JSON.", panel="Output", metavar="FILE|-"
     )
+    workers: int = _count("Number of worker processes.", default=1, most=MOST_WORKERS)
+    top: int = _count("Number of configurations to show.", default=10)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,11 @@ import typer
 
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.base.outputs import SEARCHED
-from shardplan.cli.flags import OutputFlags, flag, with_flags
+from shardplan.cli.flags import OutputFlags, with_flags
 from shardplan.cli.groups import SETTINGS, CommandGroup, CorrectedCommand, PlainCommand, examples
 from shardplan.cli.output import FigureFiles, show_document
-from shardplan.cli.progress import MOST_WORKERS, workers_of
+from shardplan.cli.progress import workers_of
 from shardplan.cli.published.cases import (
-    MOST,
     CalculatorFlags,
     Case,
     CaseFlags,
@@ -32,7 +31,6 @@ from shardplan.cli.published.cases import (
     section,
 )
 from shardplan.cli.published.study import study
-from shardplan.inputs.readers.typed import whole
 
 OTHER: Final = "METHOD"
 """Command of a method of another package."""
@@ -69,20 +67,8 @@ def published(context: typer.Context) -> None:
         sys.stdout.write(context.get_help() + "\n")
 
 
-ClusterFlag = Annotated[
-    str,
-    flag(
-        "Accelerators and network of our own estimate next to it; memory and node size are the calculator's.",
-        panel="Our estimate",
-        metavar="NAME|FILE",
-    ),
-]
-
-
 @with_flags
-def calculator(
-    *, flags: CalculatorFlags, cluster: ClusterFlag = "dgx-h100", case: CaseFlags, output: OutputFlags
-) -> int:
+def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Rule-of-thumb memory and traffic of every (tp, pp), and a recommendation.
 
     Beside each number that is known to be wrong stands our own estimate's.
@@ -99,7 +85,9 @@ def calculator(
     memory = None if flags.memory is None else parse_bytes(flags.memory, field="--memory") / 1e9
     experts = (flags.num_experts or DEFAULT_EXPERTS) if flags.moe else None
     given: Case = {name: {} for name in PAGE_EXAMPLE} | case_of(flags, memory=memory, num_experts=experts)
-    return show_document(calculator_document(calculator_report(merged(base, given), cluster=cluster)), target)
+    del given["cluster"]
+    report = calculator_report(merged(base, given), cluster=flags.cluster)
+    return show_document(calculator_document(report), target)
 
 
 PAGE_EXAMPLE: Final = {
@@ -173,19 +161,8 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-TopFlag = Annotated[str, flag("Number of configurations to show.", panel="Search", metavar="N")]
-WorkersFlag = Annotated[str, flag("Number of worker processes.", panel="Search", metavar="N")]
-
-
 @with_flags
-def searcher(
-    *,
-    flags: SearcherFlags,
-    workers: WorkersFlag = "1",
-    top: TopFlag = "10",
-    case: CaseFlags,
-    output: OutputFlags,
-) -> int:
+def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Heuristic time of every (dp, tp, pp), and the fastest, from a cluster and a model file."""
     read = (case.input, flags.cluster, flags.model)
     target, result = output.checked_target(*read), output.target(flags.output, "--output", SEARCHED)
@@ -194,7 +171,6 @@ def searcher(
         raise InputError(
             "both --json and --output are -", rule="one answer goes to standard output", hint="give one of them a file"
         )
-    most_shown, num_workers = whole(top, "--top", most=MOST), whole(workers, "--workers", most=MOST_WORKERS)
     from shardplan.answers.methods.catalogue import searcher_document
     from shardplan.methods.catalogue import load_method
     from shardplan.methods.searcher.method import Searcher
@@ -204,8 +180,8 @@ def searcher(
     files = {"cluster": flags.cluster, "model": flags.model}
     parts = {name: section(path, name) for name, path in files.items() if path is not None}
     asked = merged({name: part for name, part in read_case(case, method).items() if name not in parts}, parts)
-    with workers_of(num_workers) as executor:
-        document = searcher_document(asked, method.answer(asked, executor=executor), top=most_shown)
+    with workers_of(flags.workers) as executor:
+        document = searcher_document(asked, method.answer(asked, executor=executor), top=flags.top)
     target.check_content(b"")
     if result.where is not None:
         result.write_text(method.result_file(asked))
