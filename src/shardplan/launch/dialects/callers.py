@@ -21,6 +21,8 @@ from shardplan.launch.read.trees import LONG_FILE
 SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch")
 MOST_FILES: Final = 64
 """Files near a launch file that are searched for its name."""
+MOST_NAMING: Final = 6
+"""Files that name it and are read."""
 MOST_BYTES: Final = 400_000
 """Of such a file."""
 _BLOCK: Final = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)^[ \t]*\1", re.MULTILINE | re.DOTALL)
@@ -101,8 +103,11 @@ def _script(ask: Ask) -> Script | None:
 
 def starts(ask: Ask) -> Iterator[Start]:
     """Commands in files near a launch file that name it, the nearest file first."""
+    number = 0
     for path in _near(ask):
-        for script in _scripts(ask, path):
+        scripts = list(_scripts(ask, path)) if number < MOST_NAMING else []
+        number += bool(scripts)
+        for script in scripts:
             for command in script.commands:
                 at = next((i for i, word in enumerate(command.words) if names_file(ask, path, word)), None)
                 if at is not None:

@@ -224,7 +224,8 @@ KL: Final = "algorithm.use_kl_in_reward"
 
 def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
     """What a line leaves out, where a copy of verl lies in its repository: that copy's own configuration."""
-    path = ask.places.find(COPY, ask.path.parent, is_exact=True)
+    copies = (ask.places.find(f"{within}{COPY}", ask.path.parent, is_exact=True) for within in ("", "verl/"))
+    path = next((each for each in copies if each is not None), None)
     if path is None or launch.parsed().first("config-name") is not None:
         return Settings({})
     document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
