@@ -53,12 +53,13 @@ def error_columns(rows: Sequence[Record], first: str) -> list[tuple[str, Callabl
     columns = [(first, itemgetter("name")), ("runs", lambda row: str(row["in_sample"]["n"]))]
     sides = [(own, "in_sample"), *([("left out, median / p90, %", "left_out")] if has_left_out else [])]
     for title, side in sides:
-        columns += [(title, partial(_of_side, as_errors, side)), ("bias, %", partial(_of_side, as_bias, side))]
+        columns += [(title, partial(of_side, as_errors, side)), ("bias, %", partial(of_side, as_bias, side))]
     return columns
 
 
-def _of_side(text: Callable[[Any], str], side: str, row: Record) -> str:
-    return text(row[side])
+def of_side(text: Callable[[Any], str], side: str, row: Record) -> str:
+    """A cell of what is in-sample or left out; empty where there is none."""
+    return "" if row[side] is None else text(row[side])
 
 
 def as_note(row: Record) -> str:
