@@ -162,7 +162,7 @@ def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: boo
 
 def _template() -> int:
     """A file of measured runs to start from."""
-    from shardplan.calibrate.runs.header import TEMPLATE
+    from shardplan.calibrate.runs.columns import TEMPLATE
 
     sys.stdout.write(TEMPLATE)
     return 0
