@@ -19,15 +19,14 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan_numbers import Degrees
 from shardplan.physics.frameworks.libraries import needed_libraries
 from shardplan.physics.frameworks.stack import Stack
+from shardplan.planner.evaluation import sample_of
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.listed import sample_of
 from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.counts import has_enough_layouts
 from shardplan.planner.related.fewer import fewer_that_are_faster
 from shardplan.planner.related.forms import plainest, plan_to_take_of
-from shardplan.planner.related.larger_batch import has_few_sequences
-from shardplan.planner.related.neighbours import Neighbours, offers_of
+from shardplan.planner.related.neighbours import Neighbours, has_few_sequences, offers_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import LIBRARY, Given, Restrictions, as_lists
 from shardplan.planner.result import Answers, SearchResult, WithoutLibraries

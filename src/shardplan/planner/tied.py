@@ -20,8 +20,7 @@ from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import listed_of, outcomes
+from shardplan.planner.evaluation import Table, listed_of, outcomes
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.ranking import Cell
 from shardplan.planner.space import GRID

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
+from shardplan.launch.dialects.callers import names_file, starts
 from shardplan.launch.dialects.companions import (
     join_companions,
     model_file,
@@ -43,7 +45,7 @@ from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.megatron_core.recipes import is_recipe, recipe_facts
-from shardplan.launch.dialects.reading import Facts, Reading, plain_name
+from shardplan.launch.dialects.reading import ONE_NODE, Facts, Reading, plain_name
 from shardplan.launch.dialects.settings import Options, Settings, options_of
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Script, Word, read_document, read_script
@@ -304,7 +306,24 @@ def _document(ask: Ask) -> Facts:
     facts = settings_facts(ask, Settings.of(document))
     facts.asked |= asked
     take_notes(facts, document)
-    return facts
+    is_open = any(needs != (ONE_NODE,) for key, needs in facts.missing.items() if key != "global_batch_size")
+    return (_started(ask) or facts) if is_open and ask.places.starts else facts
+
+
+def _started(ask: Ask) -> Facts | None:
+    """A configuration under the first line of its repository that starts a training with it; None without one."""
+    for start in starts(ask):
+        inner = replace(ask, path=start.path, places=replace(ask.places, starts=False))
+        for launch in launches(start.script):
+            word = configuration_of(launch)
+            if launch.command is not start.command or word is None or not names_file(ask, start.path, word):
+                continue
+            with contextlib.suppress(InputError):
+                facts = _of_launch(inner, start.script, launch)
+                facts.file = str(ask.path)
+                facts.note(f"taken as {start.place} starts it: {start.said}")
+                return facts
+    return None
 
 
 def _python(ask: Ask) -> Facts:

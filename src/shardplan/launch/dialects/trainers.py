@@ -149,7 +149,7 @@ ROLLOUTS: Final = frozenset(
 HEADS: Final = frozenset({"embedding", "reranker", "seq_cls", "prm"})
 """Values, by what training needs besides one pass over single sequences."""
 _PROGRAM: Final = (
-    r"(?i)(?:^|[/_.-])(dpo|rm|ipo|kto|orpo|simpo|cpo|ppo|grpo|rloo|gkd|reward\w*|distill\w*|rlhf)(?:[/_.-]|$)"
+    r"(?i)(?:^|[/_.-])(dpo|rm|prm|ipo|kto|orpo|simpo|cpo|ppo|grpo|rloo|gkd|reward\w*|distill\w*|rlhf)(?:[/_.-]|$)"
 )
 """Programs that are named by it: ``trl/scripts/dpo.py``."""
 

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import with_chunks
+from shardplan.planner.evaluation import Table, with_chunks
 from shardplan.planner.objective import FASTEST
 from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times, step_times

@@ -7,11 +7,10 @@ their own, which is smaller than that of the question. Systems, each with the ra
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
 is the same for all systems whose accelerators have the same rates.
 
-The memory of plans and their step are found only where a bound (``planner.pruning.bounds`` with
-``planner.pruning.states``) does not show that they are slower than plans that fit as small a memory, by more than a tie
-where ties are asked for. Plans that are left are priced under the systems to which they may be of use
-(``planner.pricing.pairs``). So the fastest plan, and the plan to take, are those of an exhaustive search of each
-question.
+The memory of plans and their step are found only where a bound (``planner.pruning.bounds``) does not show that they are
+slower than plans that fit as small a memory, by more than a tie where ties are asked for. Plans that are left are
+priced under the systems to which they may be of use (``planner.pricing.pairs``). So the fastest plan, and the plan to
+take, are those of an exhaustive search of each question.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.stack import Stack
+from shardplan.planner.evaluation import Listed, times_of
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables, tables_of

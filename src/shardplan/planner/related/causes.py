@@ -20,7 +20,7 @@ from shardplan.base.units import format_bytes
 from shardplan.estimation.question import Question
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
-from shardplan.planner.listed import with_chunks
+from shardplan.planner.evaluation import with_chunks
 from shardplan.planner.pricing.pairs import Pairs, peaks
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.arrays import different
-from shardplan.planner.listed import with_chunks
+from shardplan.planner.evaluation import with_chunks
 from shardplan.planner.pricing.pairs import Index, Pairs, least_times, peaks, step_times
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise
-from shardplan.planner.pruning.states import LeastOfStates, least_of_states
+from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, LeastOfStates, bound_and_promise, least_of_states
 from shardplan.planner.related.side_by_side import Limits, Slice
 from shardplan.planner.stopping import Stop
 
