@@ -14,8 +14,8 @@ from shardplan.base.words import joined
 from shardplan.physics.schedules.base import Schedule
 from shardplan.reports.breakdown import Share
 from shardplan.reports.texts.answer import more_or_less, percent
+from shardplan.simulation.events import CHUNK
 from shardplan.simulation.exchanges import ReplicaSteps
-from shardplan.simulation.memory import CHUNK
 from shardplan.simulation.plan import SimulatedPlan
 from shardplan.simulation.step import SimulatedStep
 from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, MemoryTrace, StepTimeline

@@ -9,7 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
-from shardplan.calibrate.runs.families import compared_only
+from shardplan.calibrate.runs.rows import compared_only
 from shardplan.estimation.band import UNDESCRIBED
 from shardplan.reports.accuracy.record import ACCEPTABLE, LARGE_TEAM, SMALL_TEAM
 from shardplan.reports.breakdown import Section

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardplan.calibrate.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
 from shardplan.calibrate.predict import Prediction
-from shardplan.calibrate.runs.families import is_fitted
+from shardplan.calibrate.runs.rows import is_fitted
 from shardplan.calibrate.validate import Validation
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
