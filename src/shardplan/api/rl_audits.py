@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.rl_launch import rl_launch_document
+from shardplan.answers.rl_decisions import rl_launch_document
 from shardplan.api.saving import AsPage
 from shardplan.base.errors import InputError
 from shardplan.base.records import field_values

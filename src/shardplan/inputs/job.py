@@ -307,6 +307,11 @@ class Job:
         return recipe_of(self.precision)
 
     @property
+    def scales_rows(self) -> bool:
+        """Whether rows and columns of 8-bit products have scales of their own (``fp8_scaling``)."""
+        return self.precision == "fp8" and self.software.fp8_scaling == "row"
+
+    @property
     def whole_experts(self) -> bool:
         """Whether one kernel runs the products of all experts of a rank, which reads their sizes on the device.
 

@@ -15,10 +15,12 @@ from shardplan.inputs.words import (
     ATTENTION_GENERATIONS,
     DISPATCH_FORMATS,
     DISPATCHERS,
+    FP8_SCALINGS,
     GRAPHS,
     KERNELS,
     NORM_KERNELS,
     SOFTMAX_KERNELS,
+    TP_OVERLAPS,
 )
 
 AttentionGeneration = Literal["current", "flash2", "flash1"]
@@ -26,6 +28,8 @@ Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "router", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 KeptFormat = Literal["activation", "fp8"]
+Fp8Scaling = Literal["tensor", "row"]
+TpOverlaps = Literal["all", "one_product"]
 LossKernel = Literal["in_place", "native", "autograd", "loss_parallel", "compiled", "gathered", "single"]
 KeepsWhole = Literal["never", "pipelines", "always"]
 Exchanged = Literal["step", "microbatch"]
@@ -69,6 +73,12 @@ class Software:
     activations, or ``fp8`` with an fp32 scale for every 128 channels (DeepSeek-V3, arXiv 2412.19437, section 3.3.3),
     which takes what MXFP8 does (Megatron Core, ``moe_dispatch_fwd_dtype``, ``moe_combine_bwd_dtype``). What comes back
     travels as activations do."""
+    fp8_scaling: Fp8Scaling = asked(
+        "Scales of 8-bit products, of a tensor or each row:", default="tensor", words=FP8_SCALINGS
+    )
+    """Scales of 8-bit products: one for a whole ``tensor`` (delayed or current), or one for each ``row`` of the first
+    factor and each column of the second (torchao's ``rowwise``). The gradients' products then read what was scaled the
+    other way, which passes of their own make, and tensor-parallel ranks exchange 16 bits (torchtitan)."""
     gate_input_format: KeptFormat = asked(
         "Number format in which inputs of activation functions are kept:", default="activation"
     )
@@ -137,6 +147,22 @@ class Software:
     """Whether tensor-parallel linear layers gather their input again (where they do not keep it) and reduce its
     gradient overlapped with their backward products even where the plan does not overlap it (Megatron-LM since 2022,
     Transformer Engine); otherwise they wait for every exchange (PyTorch's DTensor)."""
+    tp_overlaps: TpOverlaps = asked(
+        "Exchanges that overlap of tensor parallelism pipelines:", default="all", words=TP_OVERLAPS
+    )
+    """Exchanges that ``overlap_tp`` cuts into panels: ``all`` of them (user buffers of Transformer Engine), or those
+    next to ``one_product`` that reads what is gathered as it comes or makes all of what is scattered (asynchronous
+    tensor parallelism of PyTorch, ``torch/_inductor/fx_passes/micro_pipeline_tp.py``). The gradient of an input that
+    several products share is a sum, whose scattering is then waited for, and so is what is gathered in 16 bits to be
+    scaled by row."""
+    ring_kernels: Kernels = asked(
+        "Ring attention in fused kernels or operation by operation:", default="fused", words=KERNELS
+    )
+    """What ranks that share a sequence run: kernels that merge partial outputs on their way (Transformer Engine), or
+    ``eager``, PyTorch's context parallelism up to 2.9 (``torch/distributed/tensor/experimental/_attention.py``): one
+    kernel for the keys of each rank, also where these are gathered at once, partial outputs and gradients summed in
+    fp32 operation by operation, gradients of keys and values sent on in fp32, and keys and values of as many heads as
+    there are queries (``repeat_kv``)."""
     one_queue: bool = asked("Overlaps of tensor and context parallelism need one hardware queue.", default=False)
     """Whether exchanges of tensor- and context-parallel ranks overlap with computation only where all kernels start in
     order, from one hardware queue (``CUDA_DEVICE_MAX_CONNECTIONS=1``), on NVIDIA's parts before Blackwell. The overlap
