@@ -28,7 +28,7 @@ from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.pricing.cutting import CELLS, pieces_of
-from shardplan.planner.pricing.pairs import kinds_together
+from shardplan.planner.pricing.pairs import Pairs, kinds_together
 from shardplan.planner.pricing.pieces import PointGroup, TablePiece
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
@@ -136,8 +136,7 @@ class Listed:
 
     def plan(self, tables: Tables, index: int) -> Plan:
         """The plan at a position of the list."""
-        sharding, slot, point = int(self.shardings[index]), int(self.slots[index]), int(self.points[index])
-        return tables.family.plan(sharding, slot, int(tables.layouts.vp[self.layouts[index]]), point)
+        return tables.plan(self.shardings[index], self.slots[index], self.layouts[index], self.points[index])
 
     def at(self, index: NDArray[np.intp]) -> Listed:
         """Those at these positions of the list."""
@@ -179,6 +178,16 @@ def with_chunks(
         kept = family.together[slots[cell], layouts]
         cell, layouts = cell[kept], layouts[kept]
     return Listed(shardings=shardings[cell], slots=slots[cell], layouts=layouts, points=points[cell]), cell
+
+
+def pairs_in(tables: Tables, cells: NDArray[np.bool_]) -> Pairs:
+    """All plans of some cells but for their sharding, on the first of the systems; by slot of recomputation and point.
+
+    Cells are of plans that are valid.
+    """
+    slots, points = np.nonzero(cells)
+    plans, _ = with_chunks(tables, np.zeros_like(slots), slots, points)
+    return Pairs(plans.shardings, plans.slots, plans.layouts, plans.points)
 
 
 @dataclass(frozen=True, kw_only=True)

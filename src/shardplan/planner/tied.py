@@ -137,9 +137,8 @@ class PricedPlans:
         """The plan at ``index``."""
         if index in self.instead:
             return self.instead[index]
-        number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
-        tables = self.tables[number]
-        return tables.family.plan(sharding, slot, int(tables.layouts.vp[layout]), point)
+        number, *place = self.positions[:, index]
+        return self.tables[number].plan(*place)
 
     def needs(self, index: int) -> Needs:
         """What the plan at ``index`` takes."""

@@ -238,7 +238,11 @@ class _Search:
 
         ``space``: the one that the families are of; None where they are for no framework.
         """
-        limits, some, lost = self._robust_limits() if len(self._asked.questions) > 1 else self._limits_alone()
+        if len(self._asked.questions) > 1:
+            limits, some, lost = self._robust_limits()
+        else:  # these would save less than they take
+            limits = limits_within(self._asked, self._least_known, [np.inf])
+            some, lost = Fitting.joined([]), np.empty((len(GROUPS), 0))
         for each in self._families:
             self._kept += each.price(limits, limits)
         kept = self._found(limits)
@@ -256,11 +260,6 @@ class _Search:
         if space is None:
             return first, _found(priced, recommended_of(question, priced, fastest, among=rows, facts=facts))
         return first, _found(*plan_to_take_of(question, priced, fastest, space, self._tested, among=rows, facts=facts))
-
-    def _limits_alone(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
-        """As ``_robust_limits``, where they would save less than they take: those of candidates, and none of these."""
-        limits = limits_within(self._asked, self._least_known, [np.inf])
-        return limits, Fitting.joined([]), np.empty((len(GROUPS), 0))
 
     def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
         """Steps of plans that may be as robust as some candidate of every question take no longer; nor than candidates.

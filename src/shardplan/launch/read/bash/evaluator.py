@@ -350,10 +350,7 @@ class Evaluator(ShellCommands):
                 self.capturing = outer
                 self.keep(target, joined(output), self.source.line(node), appends=self.appends(redirects))
             else:
-                mark = len(self.commands)
                 self.run_command(body, words)
-                if here is not None and len(self.commands) > mark:
-                    self.with_input(here)
         elif body is not None:
             self.run(body)
         if target is not None and here is None and output is None and body is not None:
