@@ -36,7 +36,7 @@ from shardplan.web.state import BOTH, PageQuestion, given_in, question_of
 from shardplan.web.workplace import answer as answered
 
 
-class Kind(NamedTuple):
+class DecisionKind(NamedTuple):
     """A decision."""
 
     title: str
@@ -48,28 +48,32 @@ class Kind(NamedTuple):
 
 
 DECISIONS: Final = {
-    "scale": Kind("How many accelerators pay", "Step time and efficiency at each size", ("sizes", "least_gain"), scale),
-    "pareto_sizes": Kind("Time, accelerators and money", "Sizes that no other beats", ("sizes",), pareto_sizes),
-    "fit": Kind(
+    "scale": DecisionKind(
+        "How many accelerators pay", "Step time and efficiency at each size", ("sizes", "least_gain"), scale
+    ),
+    "pareto_sizes": DecisionKind("Time, accelerators and money", "Sizes that no other beats", ("sizes",), pareto_sizes),
+    "fit": DecisionKind(
         "What fits at most",
         "The longest sequence, the largest micro-batch or model, the fewest accelerators",
         ("sought",),
         fit,
     ),
-    "vary": Kind("Other sequences, batches or networks", "One field at several values", ("over", "values"), vary),
-    "whatif": Kind(
+    "vary": DecisionKind(
+        "Other sequences, batches or networks", "One field at several values", ("over", "values"), vary
+    ),
+    "whatif": DecisionKind(
         "What if hardware or job change",
         "Another network, memory, precision or cluster: say which",
         ("change.", "to."),
         whatif,
     ),
-    "pareto": Kind(
+    "pareto": DecisionKind(
         "Time, memory and robustness", "Plans that no other beats in time, memory and robustness", (), pareto
     ),
-    "sensitivity": Kind(
+    "sensitivity": DecisionKind(
         "Which hardware parameter pays", "What a faster part of the hardware would bring", ("factor",), sensitivity
     ),
-    "budget": Kind("Budget of a whole run", "Days, money, energy and failures", ("budget_", "ops."), budget),
+    "budget": DecisionKind("Budget of a whole run", "Days, money, energy and failures", ("budget_", "ops."), budget),
 }
 FIELDS: Final[dict[str, str]] = {
     "sizes": "",
