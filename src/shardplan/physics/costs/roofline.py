@@ -305,13 +305,17 @@ def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = scaled(op.load, op.flops) / (peak * efficiency)
     backward = FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio
+    there, back = _merging_bytes(machine)
     merged = op.merged_elements / machine.memory_rate
-    if machine.software.ring_kernels == "eager":
-        there, back = EAGER_FORWARD, EAGER_BACKWARD
-    else:
-        passes = profile.memory_pass_factor[machine.software.kernels]
-        there, back = MERGE_FORWARD * passes, MERGE_BACKWARD * passes
     return OperatorTimes(forward + there * merged + launch, backward + back * merged + launch)
+
+
+def _merging_bytes(machine: Machine) -> tuple[Numbers, Numbers]:
+    """What a step of a ring moves for each element of its partial output, forward and backward. [bytes]"""
+    if machine.software.ring_kernels == "eager":
+        return EAGER_FORWARD, EAGER_BACKWARD
+    passes = machine.profile.memory_pass_factor[machine.software.kernels]
+    return MERGE_FORWARD * passes, MERGE_BACKWARD * passes
 
 
 def _pass_factor(op: StreamPass, machine: Machine) -> Numbers:
