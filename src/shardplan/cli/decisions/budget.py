@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
     from shardplan.decide.batches import BatchLimits
     from shardplan.decide.budget import ClusterBudget, Limits, RunQuestion
+    from shardplan.inputs.cluster import Cluster
 
 MOST_CLUSTERS: Final = 20
 OperationsFields = Annotated[Given, FieldsOf(Operations, "Operations")]
@@ -69,7 +70,7 @@ def budget(
     flags = QuestionForm(
         model=model,
         accelerator=accelerator,
-        num_accelerators=str(wanted.num_accelerators or 1),
+        num_accelerators=wanted.num_accelerators or "1",
         overrides=overrides,
         job=job,
         software=software,
@@ -102,8 +103,9 @@ def _budget_of_rl(
         return None
     money = None if wanted.money is None else float(parse_count(wanted.money, field="--money"))
     with progress_bar("searching") as progress:
+        size = _size(wanted, asked.question.put().task.question.cluster)
         return asked.budget(
-            run.steps, days=wanted.days, num_accelerators=wanted.num_accelerators, money=money, progress=progress
+            run.steps, days=wanted.days, num_accelerators=size, money=money, progress=progress
         ).document()
 
 
@@ -115,12 +117,13 @@ def _budgets(
     from shardplan.decide.batches import parse_batch_limits
     from shardplan.decide.budget import budget_of
 
-    limits = _limits(wanted)
     batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
     asked = [_asked(name, flags, space, batches) for name in _names(wanted.clusters)]
+    wanted_limits = [_limits(wanted, each.question.cluster) for each in asked]
     with progress_bar("searching") as progress:
         return tuple(
-            budget_of(each, limits, operations, batch_ramp=wanted.batch_ramp, progress=progress) for each in asked
+            budget_of(each, limits, operations, batch_ramp=wanted.batch_ramp, progress=progress)
+            for each, limits in zip(asked, wanted_limits, strict=True)
         )
 
 
@@ -148,15 +151,22 @@ def _asked(cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: 
     return RunQuestion(put.question, searches, assumed, has_batch, batches)
 
 
-def _limits(wanted: BudgetForm) -> Limits:
-    """What the run may take. Raises InputError."""
+def _limits(wanted: BudgetForm, cluster: Cluster) -> Limits:
+    """What the run may take on a cluster. Raises InputError."""
     from shardplan.decide.budget import Limits
     from shardplan.decide.operations import JOULES_PER_KWH
 
     money, energy = wanted.money, wanted.energy
     return Limits(
         days=wanted.days,
-        num_accelerators=wanted.num_accelerators,
+        num_accelerators=_size(wanted, cluster),
         money=None if money is None else float(parse_count(money, field="--money")),
         energy=None if energy is None else parse_quantity(energy, "energy", field="--energy") / JOULES_PER_KWH,
     )
+
+
+def _size(wanted: BudgetForm, cluster: Cluster) -> int | None:
+    """The accelerators that the run uses, where they are given. Raises InputError."""
+    from shardplan.ask.questions import size_of
+
+    return None if wanted.num_accelerators is None else size_of(wanted.num_accelerators, cluster)
