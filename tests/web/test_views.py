@@ -45,6 +45,7 @@ SAID: dict[str, tuple[str, ...]] = {
             ("scale&sizes=8,16", "Pays: At every size up to 16"),
             ("vary&over=global_batch_size&values=64,128", "Most tokens per second at global batch size"),
             ("vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
+            ("scale", "Pays: At every size up to 32"),
             ("pareto_sizes&sizes=8,16", "8 accelerators: "),
             ("pareto_sizes&sizes=8,16&tokens=1T", "Cheapest</b> 8 accelerators: "),
             ("pareto", "is better in every respect than one of these"),

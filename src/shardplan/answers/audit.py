@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
-from shardplan.answers.parts.observed import observed_part, observed_record
 from shardplan.answers.plans import question_lines
+from shardplan.answers.sections import observed_part, observed_record
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.inputs.plan import Plan

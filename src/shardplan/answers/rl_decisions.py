@@ -1,15 +1,16 @@
-"""The answers of ``scale``, ``whatif``, ``sensitivity`` and ``budget`` about an RL step."""
+"""The answers about an RL step of ``scale``, ``whatif``, ``sensitivity``, ``budget``, and of ``audit`` for its file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from shardplan.answers.decisions.scale import pays_line
-from shardplan.answers.document import AnswerDocument, Bar, Block, Column, Line, Part, RowTable
+from shardplan.answers.document import AnswerDocument, Bar, Block, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, rounded, whole_percent
-from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_head, split, task_record, title
-from shardplan.base.units import format_time
+from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_document, rl_head, split, task_record, title
+from shardplan.base.units import format_bytes, format_time
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import money_text, signed_percent
@@ -24,6 +25,8 @@ from shardplan.rl.decisions import (
     RlVariant,
     StepParameter,
 )
+from shardplan.rl.launches.audit import RlAudit
+from shardplan.rl.observed import MeasuredPart
 from shardplan.rl.question import inputs_of
 from shardplan.rl.search import RlPlan
 
@@ -220,3 +223,47 @@ def _run_lines(found: RlBudget, run: RlRun | None) -> list[Block]:
     of_time = "These are the fewest that are done in time." if several and found.limits.days is not None else ""
     of_money = "No other size is done sooner for the money." if several and found.limits.days is None else ""
     return [Line(" ".join(filter(None, (f"{text}.", of_time, of_money))), "Run", "good")]
+
+
+FACTS: Final = (
+    Column("key", "key", lambda row: row[0], is_text=True),
+    Column("value", "value", lambda row: row[1].value, str, is_text=True),
+    Column("origin", None, lambda row: row[1].origin),
+    Column("why", "where", lambda row: row[1].why, is_text=True),
+)
+
+
+def rl_launch_document(
+    found: RlAudit, observed: Sequence[MeasuredPart] = (), *, is_whole: bool = False
+) -> AnswerDocument:
+    """The step of ``shardplan rl`` with the file's own plans, and what the file says. ``is_whole``: defaults too."""
+    step = rl_document(found.result, (), found.assumptions, observed=observed)
+    facts, plan = found.launch.facts, found.plan
+    rows = [row for row in facts.facts.items() if row[1].value is not None]
+    said = [row for row in rows if is_whole or row[1].origin != "assumed"]
+    parts = [*step.parts, Part("What the file says", [RowTable(said, FACTS)])]
+    if facts.not_understood:
+        parts.append(Part("Not priced", [Bullets(facts.not_understood)]))
+    if found.notes:
+        parts.append(Part("To know", [Bullets(found.notes)]))
+    verdict = list(step.verdict)
+    if not found.fits:
+        over = format_bytes(plan.trainer_memory - plan.usable_memory)
+        verdict.append(Line(f"Trainer and engine need {over} more than an accelerator has.", "Memory", "bad"))
+    return replace(
+        step,
+        name="rl-launch",
+        head=[Line(f"{facts.file}: {found.launch.title}", tone="strong"), *step.head],
+        verdict=verdict,
+        parts=parts,
+        record=lambda: {
+            **step.record(),
+            "framework": found.launch.title,
+            "file": facts.file,
+            "facts": RowTable(rows, FACTS),
+            "not_understood": list(facts.not_understood),
+            "notes": list(found.notes),
+            "fits": found.fits,
+        },
+        is_yes=found.fits,
+    )

@@ -17,8 +17,8 @@ from shardplan.answers.estimate import (
     step_part,
     verdict,
 )
-from shardplan.answers.parts.stages import stages_parts, truth_record
 from shardplan.answers.plans import plan_line, question_lines
+from shardplan.answers.sections import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
@@ -200,12 +200,12 @@ def _simulated_sentences(ties: Ties, estimates: Sequence[Estimate]) -> list[str]
         return []
     near = f"{100 * CLOSED_FORM_ERROR:.0f} %"
     text = (
-        f"{retimed.num_plans:,} plans were simulated, which ranks them: those listed and those whose closed form is "
+        f"{retimed.num_plans:,} plans were simulated, which ranks them: those listed and those whose estimate is "
         f"within {near} of the best, {retimed.most:,} at most."
     )
     places = {each.plan: f"plan {number}" for number, each in enumerate(estimates, start=1)}
     kept = [f"{places.get(plan, 'the recommended plan')} ({why})" for plan, why in retimed.not_simulated.items()]
-    return [text, f"Not simulated, and with the time of the closed form: {'; '.join(kept)}."] if kept else [text]
+    return [text, f"Not simulated, and with the time of the estimate: {'; '.join(kept)}."] if kept else [text]
 
 
 def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:

@@ -51,11 +51,15 @@ def simulated_plan_document(simulated: SimulatedPlan) -> AnswerDocument:
 def simulated_case_document(
     schedule: Schedule, steps: ReplicaSteps, closed_form_time: float | None, *, has_transfers: bool
 ) -> AnswerDocument:
-    """Of a case with times of its own; the closed form leaves out transfers."""
+    """Of a case with times of its own; the schedule's formula leaves out transfers."""
     return AnswerDocument(
         name="simulation",
         verdict=_verdict(
-            schedule, steps, steps.step.step_time, closed_form_time, leaves_out=", without transfers," * has_transfers
+            schedule,
+            steps,
+            steps.step.step_time,
+            closed_form_time,
+            source="The formula of the schedule" + ", without transfers," * has_transfers,
         ),
         parts=[_activity(steps.step, steps.step.step_time)],
         record=lambda: _simulation(steps.step, closed_form_time) | _replicas(steps),
@@ -63,9 +67,14 @@ def simulated_case_document(
 
 
 def _verdict(
-    schedule: Schedule, steps: ReplicaSteps, step_time: float, closed_form_time: float | None, *, leaves_out: str = ""
+    schedule: Schedule,
+    steps: ReplicaSteps,
+    step_time: float,
+    closed_form_time: float | None,
+    *,
+    source: str = "The estimate",
 ) -> list[Block]:
-    """Step time next to the closed form."""
+    """Step time next to that of the estimate, or of the schedule's formula."""
     step, texts = steps.step, []
     if step_time > step.step_time:
         texts.append(
@@ -81,8 +90,7 @@ def _verdict(
         texts.append(f"Pipeline bubble: stage {step.busiest}, the slowest, waits {waits}.")
     if closed_form_time is not None:
         texts.append(
-            f"The closed form{leaves_out} says {format_time(closed_form_time)}, "
-            f"{more_or_less(closed_form_time / step_time - 1)}."
+            f"{source} says {format_time(closed_form_time)}, {more_or_less(closed_form_time / step_time - 1)}."
         )
     headline = Line(f"{schedule.title}: {format_time(step_time)} a step", tone="good")
     return [headline, *(Line(text, indent=2) for text in texts)]

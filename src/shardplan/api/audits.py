@@ -15,6 +15,7 @@ from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.base.records import field_values
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.callers import started
 from shardplan.launch.read.places import Places
 from shardplan.planner.stopping import Stop
 from shardplan.render.html import notebook_html
@@ -107,4 +108,5 @@ def ask_of_file(  # noqa: PLR0917  # as the function above takes them
         stated["num_accelerators"] = str(num_accelerators)
     first, *others = map(Path, files)
     places = Places(root=None if root is None else Path(root), companions=tuple(others))
-    return Ask(path=first, env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated, places=places)
+    env = dict(env or {})
+    return started(Ask(path=first, env=env, arguments=tuple(arguments), entry=entry, given=stated, places=places))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.rl_launch import rl_launch_document
+from shardplan.answers.rl_decisions import rl_launch_document
 from shardplan.api.saving import AsRecord
 from shardplan.base.errors import InputError
 from shardplan.base.records import field_values

@@ -5,6 +5,8 @@ family whose pipelines, groups and states are found once. Others are no better t
 that capture more of a layer leave the host less to do; DeepEP sends a token once where the framework's all-to-all sends
 every copy and, where a rank has several experts, sorts them; HybridEP does what DeepEP does without filling up rows
 (``workload.moe.permuted_rows``). They are looked at only where the better choice is refused.
+
+And what a framework can do with the same plan: values of its software that the user could choose instead.
 """
 
 from __future__ import annotations
@@ -12,17 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.arrays import Flags
 from shardplan.base.fields import replace
+from shardplan.estimation.estimate import Estimate, price_plans
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.software import CHOSEN
+from shardplan.inputs.software import CHOSEN, OF_EXPERTS
 from shardplan.physics.costs.block import needs_one_queue
+from shardplan.physics.frameworks.options import options_of
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.family import Family
 from shardplan.planner.framework_axes import VARIED
 from shardplan.planner.restrictions import Restrictions
@@ -166,3 +174,45 @@ def has_same_plans(one: Family, other: Family) -> bool:
 
 def _are_equal(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
+
+
+class OtherSoftware(NamedTuple):
+    """A plan under another value of one field of the software."""
+
+    field: str
+    old: str | bool
+    new: str | bool
+    question: Question
+    """The question with the new value."""
+    priced: PricedPlan
+    """The plan under it."""
+
+    @property
+    def key(self) -> str:
+        """The field as records name it: ``software.moe_dispatcher``."""
+        return f"software.{self.field}"
+
+
+def other_software(question: Question, now: Estimate, stack: Stack) -> Iterator[OtherSoftware]:
+    """The plan of ``now`` under every other value that its framework has and allows for it, where that matters."""
+    can, software, plan = stack.can_run, question.job.software, now.plan
+    for field, values in ({} if can is None or can.software is None else can.software).items():
+        if field in OF_EXPERTS and not question.model.is_moe:
+            continue
+        old = getattr(software, field)
+        for new in (value for value in values if value != old):
+            changed: dict[str, Any] = {field: new}
+            other = replace(question, job=replace(question.job, software=replace(software, **changed)))
+            if refusals(stack, plan, other.setting):
+                continue
+            priced = price_plans(other, [plan])[0]
+            if (priced.step_time, priced.peak_memory_bytes) != (now.step_time, now.peak_memory_bytes):
+                yield OtherSoftware(field, old, new, other, priced)
+
+
+def options_for(other: OtherSoftware, plan: Plan, stack: Stack, question: Question) -> tuple[str, ...]:
+    """Options of the framework that the new value needs, and the plan alone does not."""
+    before, after = (options_of(stack, each.setting, plan) for each in (question, other.question))
+    if before is None or after is None:
+        return ()
+    return tuple(option for option in after.options if option not in before.options)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from shardplan.answers.document import NONE
-from shardplan.answers.layout import counted_elsewhere, first_group, layout_parts, numbering, span
+from shardplan.answers.sections import counted_elsewhere, first_group, layout_parts, numbering, span
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
 from shardplan.estimation.parts.terms import TERMS

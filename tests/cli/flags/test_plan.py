@@ -12,7 +12,7 @@ import typer
 from shardplan.ask.forms import JobFields, Replaced, ReplacedFields
 from shardplan.base.errors import InputError
 from shardplan.base.fields import described
-from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags import with_flags
 from shardplan.cli.main import COMMANDS, app
 from shardplan.inputs import job, plan
 from shardplan.inputs.job import Job

@@ -21,7 +21,7 @@ from shardplan.answers.document import (
 )
 from shardplan.answers.methods.catalogue import answer_record
 from shardplan.base.units import format_bytes, format_count, format_time
-from shardplan.methods.subramanian2024 import STRATEGIES
+from shardplan.methods.subramanian2024.strategies import STRATEGIES
 from shardplan.plotting.subramanian2024 import MEMORY
 from shardplan.reports.texts.answer import percent
 

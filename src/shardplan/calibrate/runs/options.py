@@ -47,6 +47,7 @@ from shardplan.inputs.words import (
     CP_COMMS,
     DISPATCHERS,
     DTYPES,
+    FP8_SCALINGS,
     GRAPHS,
     LORA_MATRICES,
     OPTIMIZERS,
@@ -125,6 +126,15 @@ def _scope(text: str) -> tuple[str, set[str]]:
     """Implementation in front of the colon, and the parts that it captures."""
     implementation, _, listed = text.rpartition(":")
     return folded(implementation), {folded(part) for part in re.split(r"[+,]", listed)}
+
+
+def _scaling(choices: Choices, key: str, value: str) -> None:
+    """How 8-bit products are scaled; blocks of other sizes are priced by the precision alone."""
+    scaling = FP8_SCALINGS.get(folded(value.partition("+")[0]))
+    if scaling is None:
+        choices.ignored.append(f"option {key}={value}: the constants speak of the precision, not of its blocks")
+    else:
+        choices.state(key, "software", fp8_scaling=scaling)
 
 
 def _reshard(choices: Choices, key: str, value: str) -> None:
@@ -378,6 +388,7 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "overlap": _overlap,
     "moe_a2a_1f1b": _word("plan", "overlap_ep", FLAGS),
     "cuda_graph": _cuda_graph,
+    "fp8_recipe": _scaling,
     "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
     "moe_capacity_factor": _sets("software", _capacity, "a number above zero, or no"),
     "routing": ROUTES,

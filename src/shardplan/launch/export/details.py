@@ -53,7 +53,7 @@ def needed(case: LaunchCase) -> tuple[Detail, ...]:
 def detail_placeholders(case: LaunchCase) -> list[Placeholder]:
     """Those of ``needed`` that are not known."""
     return [
-        Placeholder(name=each.placeholder, value=FILL_IN, about=each.about)
+        Placeholder(each.placeholder, FILL_IN, each.about)
         for each in needed(case)
         if getattr(case.model.details, each.field) is None
     ]

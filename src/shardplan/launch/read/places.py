@@ -26,6 +26,8 @@ class Places:
     companions: tuple[Path, ...] = ()
     used: set[Path] = field(default_factory=set, compare=False)
     """Companions that a file names."""
+    starts: bool = True
+    """Whether a line of the repository that starts the file is looked for."""
     roots: dict[Path, Sequence[Path]] = field(default_factory=dict, compare=False)
     """Folders above others that may be roots, as they were found."""
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.launch.dialects.ask import Ask, Environment, begin, named_document, take_notes
+from shardplan.launch.dialects.callers import launches_with
 from shardplan.launch.dialects.configured import accelerate_line, configuration_of
 from shardplan.launch.dialects.launches import Launch, launches
 from shardplan.launch.dialects.read import DOCUMENTS
@@ -19,10 +20,10 @@ from shardplan.launch.dialects.values import degree, switch, zero_stage
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Document, Script, read_document, read_script
 
-NAMES: Final = ("verl", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl")
+NAMES: Final = ("verl", "easyr1", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl")
 DIALECTS: Final[Mapping[str, Dialect]] = {name: Dialect(name=f"rl/{name}") for name in NAMES}
 """By the name that an export has. Of a line that two may own, the first does."""
-BY_KEYS: Final = ("verl", "nemo-rl")
+BY_KEYS: Final = ("verl", "easyr1", "nemo-rl")
 """Those whose lines have ``key=value``; those of the others have options."""
 DECIDES: Final = re.compile(
     r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
@@ -91,9 +92,16 @@ def _of_document(ask: Ask) -> RlLaunch | None:
                 rule="a file of this framework is read for training alone, and an RL step is more than its update",
                 hint="give the script or configuration of the framework beneath it, or describe it: `shardplan rl`",
             )
-    name = next((name for name in ("verl", "nemo-rl", "ms-swift", "trl") if DIALECTS[name].owns(settings)), None)
+    names = ("verl", "easyr1", "nemo-rl", "ms-swift", "trl")
+    name = next((name for name in names if DIALECTS[name].owns(settings)), None)
     if name is None:
         return None
+    start, launch = next(launches_with(ask), (None, None)) if name == "trl" and ask.places.starts else (None, None)
+    if start is not None and launch is not None:
+        found = _of_line(start.asked(ask), start.script, launch, name)
+        found.facts.file = str(ask.path)
+        found.facts.note(f"taken as {start.place} starts it: {start.said}")
+        return found
     facts = begin(ask, name, DIALECTS[name].version)
     take_notes(facts, document)
     _base(facts, name, settings)
@@ -130,7 +138,7 @@ def _owner(launch: Launch) -> str | None:
         elif name in ("trl", "nemo-rl") and is_named and configuration_of(launch) is not None:
             return name if name == "nemo-rl" or "grpo" in launch.program + "".join(launch.launchers) else None
         elif (dialect.owns(settings) and (is_named or name not in ("nemo-rl", "slime"))) or (
-            name == "verl" and is_named
+            name in ("verl", "easyr1") and is_named
         ):
             return name
     return None
@@ -186,6 +194,11 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
             return None
         named = f"{(given.value or given.words[0].shown).removesuffix('.yaml')}.yaml"
         place = given.place
+    elif name == "easyr1":
+        option = launch.pairs().get("config")
+        if option is None or option.value is None:
+            return None
+        named, place = option.value, option.place
     elif name in ("nemo-rl", "trl"):
         word = configuration_of(launch)
         if word is None:
@@ -211,7 +224,8 @@ KL: Final = "algorithm.use_kl_in_reward"
 
 def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
     """What a line leaves out, where a copy of verl lies in its repository: that copy's own configuration."""
-    path = ask.places.find(COPY, ask.path.parent, is_exact=True)
+    copies = (ask.places.find(f"{within}{COPY}", ask.path.parent, is_exact=True) for within in ("", "verl/"))
+    path = next((each for each in copies if each is not None), None)
     if path is None or launch.parsed().first("config-name") is not None:
         return Settings({})
     document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)

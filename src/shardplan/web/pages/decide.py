@@ -25,7 +25,7 @@ from shardplan.web.workplace import answer as answered
 
 ANSWERS: Final = {**SEARCHED, "budget": budget}
 FIELDS: Final[dict[str, str]] = {
-    "sizes": "64,128,256,512,1024",
+    "sizes": "",
     "least_gain": "70",
     "over": "sequence_length",
     "values": "4k,8k,16k,32k",

@@ -23,9 +23,8 @@ from shardplan.reports.texts.explanation import (
     most_helpful,
 )
 from shardplan.reports.truth import truth_of
-from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
+from shardplan.web.answered import IN_TABLE, Filtered, PageAnswer, answered, filtered, points_of, space_record
 from shardplan.web.comparing import ComparedSide, Pinned, compared, pinned, side_of
-from shardplan.web.filtered import Filtered, filtered
 from shardplan.web.pages.rendering import fragment, markup_of, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record

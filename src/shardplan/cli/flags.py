@@ -11,18 +11,26 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
 from shardplan.base.fields import Described, FieldOf, FieldsOf, asked, dataclass, described, switch
 from shardplan.base.outputs import JSON, JsonTarget, OwnFile
 from shardplan.base.words import switch_word
-from shardplan.cli.flags.flag import DETAILS
+from shardplan.cli.groups import DETAILS
 from shardplan.inputs.readers.typed import values_of
+
+if TYPE_CHECKING:
+    from shardplan.answers.estimate import AnswerDetail
 
 MOST_STAGE: Final = 2**20
 METAVARS: Final = {int: "N", float: "N", tuple: "N,N,..."}
+
+
+def flag(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """A flag with its help; ``panel``: the heading of the help under which it stands. Others as for typer."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
 def with_flags(command: Callable[..., int]) -> Callable[..., int]:
@@ -163,6 +171,13 @@ class DetailFlags:
     def states_assumptions(self) -> bool:
         """Whether the assumptions are printed."""
         return self.assumptions or self.all
+
+    def of_answer(self, more: PlanDetailFlags | None = None) -> AnswerDetail:
+        """How much an answer says of its plan."""
+        from shardplan.answers.estimate import AnswerDetail
+
+        of_plan = () if more is None else (more.stage, more.layout)
+        return AnswerDetail(self.explains, self.states_assumptions, *of_plan)
 
 
 @dataclass(frozen=True, kw_only=True)
