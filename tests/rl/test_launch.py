@@ -138,6 +138,19 @@ def test_a_mini_batch_of_all_answers_is_one_update(tmp_path: Path) -> None:
     assert any("newer versions refuse" in note for note in found.notes)
 
 
+def test_a_fork_s_program_has_a_configuration_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "own" / "config").mkdir(parents=True)
+    program = "@hydra.main(config_path='config', config_name='mine', version_base=None)\ndef main(c): ...\n"
+    (tmp_path / "own" / "main_ppo.py").write_text(program)
+    (tmp_path / "own" / "config" / "mine.yaml").write_text("actor_rollout_ref: {rollout: {n: 3}}\n")
+    (tmp_path / "own" / "config" / "other.yaml").write_text("actor_rollout_ref: {rollout: {n: 5}}\n")
+    line = VERL.replace("verl.trainer.main_ppo", "own.main_ppo").replace(f"{OWN}.rollout.n=8 ", "")
+    assert read(tmp_path, "run.sh", line).result.task.answers.samples == 3
+    assert read(tmp_path, "run.sh", f"{line} --config-name other").result.task.answers.samples == 5
+    with pytest.raises(InputError, match="several turns"):
+        read(tmp_path, "run.sh", f"{line} {OWN}.rollout.max_turns=3")
+
+
 def test_a_configuration_of_trl_is_as_its_repository_starts_it(tmp_path: Path) -> None:
     text = "".join(f"{key}: {value}\n" for key, value in {
         "model_name_or_path": "qwen3-8b", "use_vllm": "true", "vllm_mode": "colocate", "num_generations": 8,

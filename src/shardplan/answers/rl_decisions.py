@@ -9,7 +9,7 @@ from typing import Any, Final
 from shardplan.answers.decisions.scale import pays_line
 from shardplan.answers.document import AnswerDocument, Bar, Block, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, rounded, whole_percent
-from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_document, rl_head, split, task_record, title
+from shardplan.answers.rl import phase_time, phases_chart, rl_document, rl_head, split, task_record, title
 from shardplan.base.units import format_bytes, format_time
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
@@ -30,32 +30,24 @@ from shardplan.rl.observed import MeasuredPart
 from shardplan.rl.question import inputs_of
 from shardplan.rl.search import RlPlan
 
-NAMES: Final = {RlSizes: "scale", RlChanges: "whatif", RlElasticities: "sensitivity", RlBudget: "budget"}
-"""The command of each decision; the schema of its record is ``rl-NAME``."""
-
 
 def rl_decision_document(asked: AskedRl, decision: RlDecision, given: Sequence[str] = ()) -> AnswerDocument:
     """The whole answer. ``given``: what the user set in place of usual values."""
-    shown, name = shown_decision(decision), NAMES[type(decision)]
-    return AnswerDocument(
-        name=f"rl-{name}",
+    shown = shown_decision(decision)
+    return replace(
+        shown,
         head=rl_head(asked.task, given),
-        verdict=shown.verdict,
-        parts=shown.parts,
         assumptions=asked.assumptions,
-        table=shown.table,
         record=lambda: {
             **asked_record(asked.task.question, asked.assumptions),
             "rl": task_record(asked.task),
             "inputs": inputs_of(asked.task),
-            **shown.record,
+            **shown.record(),
         },
-        chart=shown.chart,
-        is_yes=shown.is_yes,
     )
 
 
-def shown_decision(decision: RlDecision) -> Shown:
+def shown_decision(decision: RlDecision) -> AnswerDocument:
     """What a decision says."""
     if isinstance(decision, RlSizes):
         return _sizes(decision)
@@ -102,22 +94,23 @@ PARAMETERS: Final = (
 )
 
 
-def _sizes(found: RlSizes) -> Shown:
+def _sizes(found: RlSizes) -> AnswerDocument:
     table, best = RowTable(found.variants, SIZES), found.pays_up_to
     smallest = found.gains[0][0] if found.gains else 0
     stops = any(gain is not None and gain < found.least_gain for _, gain in found.gains)
     note = "efficiency: tokens a second of an accelerator, against the smallest; marginal: of each added one"
-    return Shown(
+    return AnswerDocument(
+        name="rl-scale",
         verdict=[pays_line(best, smallest, found.least_gain, stops=stops)],
         parts=[Part("Sizes", [table], note)],
-        record={"least_gain": found.least_gain, "pays_up_to": best, "sizes": table},
+        record=lambda: {"least_gain": found.least_gain, "pays_up_to": best, "sizes": table},
         table=table,
         chart=_phases(found.variants, "sizes"),
         is_yes=best is not None,
     )
 
 
-def _changes(found: RlChanges) -> Shown:
+def _changes(found: RlChanges) -> AnswerDocument:
     first, last = found.variants[0].best, found.variants[-1]
     if last.best is None:
         line = Line("After the changes no placement has a plan that fits.", "Too big", "bad")
@@ -130,10 +123,11 @@ def _changes(found: RlChanges) -> Shown:
         more = f"{100 * abs(last.change):.0f} % {'longer' if last.change > 0 else 'shorter'}"
         line = Line(f"{before} a step becomes {after}, {more}.", "Change", "good")
     table = RowTable(found.variants, STEP)
-    return Shown(
+    return AnswerDocument(
+        name="rl-whatif",
         verdict=[line],
         parts=[Part("After each change", [table], "one after the other; change: of the step, against as it was")],
-        record={"changes": table},
+        record=lambda: {"changes": table},
         table=table,
         chart=_phases(found.variants, "changes"),
         is_yes=last.best is not None,
@@ -148,7 +142,7 @@ def _phases(variants: Sequence[RlVariant], what: str) -> Callable[[], Chart] | N
     return lambda: phases_chart(plans, f"{name}: an RL step by {what}")
 
 
-def _elasticities(found: RlElasticities) -> Shown:
+def _elasticities(found: RlElasticities) -> AnswerDocument:
     table = RowTable(found.parameters, PARAMETERS)
     known = [(each.elasticity, each.name) for each in found.parameters if each.elasticity is not None]
     least, name = min(known, default=(0.0, ""))
@@ -157,10 +151,11 @@ def _elasticities(found: RlElasticities) -> Shown:
         line = Line(text, "Pays", "good")
     else:
         line = Line("More of nothing here makes the step shorter.", "Pays")
-    return Shown(
+    return AnswerDocument(
+        name="rl-sensitivity",
         verdict=[line],
         parts=[Part("What the step follows", [table], "-0.4: one per cent more makes the step 0.4 % shorter")],
-        record={"factor": found.factor, "sensitivity": table},
+        record=lambda: {"factor": found.factor, "sensitivity": table},
         table=table,
         chart=lambda: _elasticity_chart(found.parameters),
     )
@@ -193,13 +188,17 @@ def _elasticity_chart(parameters: Sequence[StepParameter]) -> Chart:
     )
 
 
-def _budget(found: RlBudget) -> Shown:
+def _budget(found: RlBudget) -> AnswerDocument:
     table, run = RowTable(found.runs, RUNS), found.nearest
     limits = {"steps": found.limits.steps, "days": found.limits.days, "money_usd": found.limits.money}
-    return Shown(
+    return AnswerDocument(
+        name="rl-budget",
         verdict=_run_lines(found, run),
         parts=[Part("Sizes that were looked at", [table], f"{found.limits.steps or 0:,} steps each")],
-        record={"run": {"limits": limits, "best": run_record(found.best), "nearest": run_record(run)}, "runs": table},
+        record=lambda: {
+            "run": {"limits": limits, "best": run_record(found.best), "nearest": run_record(run)},
+            "runs": table,
+        },
         table=table,
         chart=_phases([each.variant for each in found.runs], "sizes"),
         is_yes=found.best is not None,

@@ -290,21 +290,17 @@ def _parts_of_nothing(result: SearchResult, detail: AnswerDetail) -> list[Part]:
     nearest = [each for each in (result.smallest, *(s.estimate for s in result.suggestions)) if each is not None]
     parts = [] if result.smallest is None else [memory_part(result.smallest)]
     if result.suggestions:
-        parts.append(_what_would_fit(result))
+        columns = (
+            Column("", "step", lambda each: each.estimate.step_time, format_time),
+            Column("", "memory", lambda each: memory_text(each.estimate)),
+            Column("", "accelerators", lambda each: each.num_accelerators, "{:,}".format, rank=1),
+            Column("", "change", lambda each: each.change, is_text=True),
+        )
+        notes = [] if all(each.estimate.has_headroom for each in result.suggestions) else [("", f"{FULL} may not fit")]
+        table = RowTable(result.suggestions, columns, notes=notes)
+        parts.append(Part("What would fit", [table], "the recommended plan after each change"))
     elif parts:
         parts = [each._replace(blocks=[*each.blocks, NONE_FITS]) for each in parts]
     if detail.explains or not result.num_plans_evaluated:
         parts.append(account_part(result))
     return [*parts, assumptions_part(nearest[0])] if detail.states_assumptions and nearest else parts
-
-
-def _what_would_fit(result: SearchResult) -> Part:
-    columns = (
-        Column("", "step", lambda each: each.estimate.step_time, format_time),
-        Column("", "memory", lambda each: memory_text(each.estimate)),
-        Column("", "accelerators", lambda each: each.num_accelerators, "{:,}".format, rank=1),
-        Column("", "change", lambda each: each.change, is_text=True),
-    )
-    notes = [] if all(each.estimate.has_headroom for each in result.suggestions) else [("", f"{FULL} may not fit")]
-    table = RowTable(result.suggestions, columns, notes=notes)
-    return Part("What would fit", [table], "the recommended plan after each change")

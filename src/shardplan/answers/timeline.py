@@ -14,8 +14,8 @@ from shardplan.base.words import joined
 from shardplan.physics.schedules.base import Schedule
 from shardplan.reports.breakdown import Share
 from shardplan.reports.texts.answer import more_or_less, percent
+from shardplan.simulation.events import CHUNK
 from shardplan.simulation.exchanges import ReplicaSteps
-from shardplan.simulation.memory import CHUNK
 from shardplan.simulation.plan import SimulatedPlan
 from shardplan.simulation.step import SimulatedStep
 from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, MemoryTrace, StepTimeline
@@ -137,7 +137,15 @@ def _replicas(steps: ReplicaSteps) -> dict[str, Any]:
 
 def timeline_document(timeline: StepTimeline, written: Sequence[str] = ()) -> AnswerDocument:
     """The whole answer. ``written``: files that show the step."""
-    parts = [_step(timeline), _ranks(timeline), *_peak_parts(timeline)]
+    # A bar for every kind of event, and the largest parts of the critical path
+    whole, split = timeline.step_time, timeline.split(timeline.busiest)
+    shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
+    shown = sorted((each for each in shares if each.share >= LEAST_SHARE), key=lambda each: -each.value)
+    blocks: list[Block] = [ShareBars(shown, str, _tone, ROOM_FOR_SHARES, margin=1)]
+    if timeline.num_ranks > 1:
+        blocks.append(_path(timeline.critical_split))
+    slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
+    parts = [Part("Step", blocks, f"where the time goes{slowest}"), _ranks(timeline), *_peak_parts(timeline)]
     last = parts.pop()
     return AnswerDocument(
         name="timeline",
@@ -150,18 +158,6 @@ def timeline_document(timeline: StepTimeline, written: Sequence[str] = ()) -> An
 def written_lines(files: Sequence[str]) -> list[Line]:
     """Where the files are that show the step."""
     return [Line(name, "Written", "strong") for name in files]
-
-
-def _step(timeline: StepTimeline) -> Part:
-    """A bar for every kind of event, and the largest parts of the critical path."""
-    whole, split = timeline.step_time, timeline.split(timeline.busiest)
-    shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
-    shown = sorted((each for each in shares if each.share >= LEAST_SHARE), key=lambda each: -each.value)
-    blocks: list[Block] = [ShareBars(shown, str, _tone, ROOM_FOR_SHARES, margin=1)]
-    if timeline.num_ranks > 1:
-        blocks.append(_path(timeline.critical_split))
-    slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
-    return Part("Step", blocks, f"where the time goes{slowest}")
 
 
 def _tone(name: str) -> Tone:

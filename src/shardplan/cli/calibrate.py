@@ -81,7 +81,7 @@ def calibrate(*, output: OutputFlags, wanted: FitFlags) -> int:
     target = output.checked_target(runs, wanted.accelerator, wanted.cluster)
     _check_flags(wanted)
     if wanted.template:
-        from shardplan.calibrate.runs.header import TEMPLATE
+        from shardplan.calibrate.runs.columns import TEMPLATE
 
         sys.stdout.write(TEMPLATE)
         return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
+from functools import cached_property, update_wrapper
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_type_hints
@@ -39,17 +39,32 @@ def with_flags(command: Callable[..., int]) -> Callable[..., int]:
     A form is a dataclass; the command gets one with what was given, numbers read. Fields of a record (``FieldsOf``)
     come as they were typed.
     """
-    defaults = {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
-    parts = _parts(command, defaults)
+    return _Command(command)
 
-    @wraps(command)
-    def run(**given: Any) -> int:
-        return command(**{name: part.take(given) for name, part in parts.items()})
 
-    options = [option for part in parts.values() for option in part.options]
-    run.__signature__ = inspect.Signature(options, return_annotation=int)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {option.name: option.annotation for option in options}
-    return run
+class _Command:
+    """A command whose options are made when typer asks for them: of the commands of a file, one is used."""
+
+    def __init__(self, command: Callable[..., int]) -> None:
+        update_wrapper(self, command)
+        self.command = command
+
+    @cached_property
+    def parts(self) -> dict[str, _Part]:
+        """Its parameters."""
+        parameters = inspect.signature(self.command).parameters
+        return _parts(self.command, {name: parameter.default for name, parameter in parameters.items()})
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        """What typer reads."""
+        options = [option for part in self.parts.values() for option in part.options]
+        self.__annotations__ = {option.name: option.annotation for option in options}
+        return inspect.Signature(options, return_annotation=int)
+
+    def __call__(self, **given: Any) -> int:
+        """Runs the command."""
+        return self.command(**{name: part.take(given) for name, part in self.parts.items()})
 
 
 class _Part(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import asked, check, dataclass, described
-from shardplan.base.words import folded, joined
+from shardplan.base.words import folded, joined, switch_word
 from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import CudaGraphs, MoeDispatcher
 from shardplan.inputs.words import (
@@ -305,8 +305,7 @@ def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ..
     return tuple(sizes)
 
 
-FLAGS = {True: "on", False: "off"}
-WORDS = {word: flag for flag, word in FLAGS.items()}
+SWITCHES = {"on": True, "off": False}
 DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp")
 
 
@@ -338,15 +337,13 @@ def plan_from_cell(text: str) -> Plan:
 
 def _text(value: object) -> str:
     """A field as text: flags as on and off, numbers and names as they are."""
-    if isinstance(value, bool):
-        return FLAGS[value]
-    return ",".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else switch_word(value)
 
 
 def _value(base: type, text: str) -> object:
     """A field of type ``base``; a text that is none of it is refused by the plan itself."""
     if base is bool:
-        return WORDS.get(text, text)
+        return SWITCHES.get(text, text)
     if base is int:
         return int(text) if text.isdecimal() else text
     if base is tuple:

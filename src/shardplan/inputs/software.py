@@ -155,6 +155,14 @@ class Software:
     tensor parallelism of PyTorch, ``torch/_inductor/fx_passes/micro_pipeline_tp.py``). The gradient of an input that
     several products share is a sum, whose scattering is then waited for, and so is what is gathered in 16 bits to be
     scaled by row."""
+    ring_kernels: Kernels = asked(
+        "Ring attention in fused kernels or operation by operation:", default="fused", words=KERNELS
+    )
+    """What ranks that share a sequence run: kernels that merge partial outputs on their way (Transformer Engine), or
+    ``eager``, PyTorch's context parallelism up to 2.9 (``torch/distributed/tensor/experimental/_attention.py``): one
+    kernel for the keys of each rank, also where these are gathered at once, partial outputs and gradients summed in
+    fp32 operation by operation, gradients of keys and values sent on in fp32, and keys and values of as many heads as
+    there are queries (``repeat_kv``)."""
     one_queue: bool = asked("Overlaps of tensor and context parallelism need one hardware queue.", default=False)
     """Whether exchanges of tensor- and context-parallel ranks overlap with computation only where all kernels start in
     order, from one hardware queue (``CUDA_DEVICE_MAX_CONNECTIONS=1``), on NVIDIA's parts before Blackwell. The overlap

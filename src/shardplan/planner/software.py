@@ -85,8 +85,9 @@ def _without_worse(question: Question, part: Family, known: Mapping[Any, Family]
     """The plans of a part that no other part runs as fast or faster; None where there are none."""
     better = ((known.get(tuple(switches.items())), where) for switches, where in _better(question, part))
     others = [(other, where) for other, where in better if other is not None]
-    if any(where is True and _has_all(other, part) for other, where in others):
-        return None
+    for other, where in others:
+        if where is True and all(getattr(other, name) is getattr(part, name) for name in MASKS):
+            return None  # the very same plans, as no rule tells them apart
     cells = part.recomputes & part.shards.any(axis=0) & (part.num_chunks() > 0)
     for other, where in others:
         cells = cells & ~(other.recomputes & where & _covers(other, part))
@@ -110,16 +111,11 @@ def _better(question: Question, part: Family) -> Iterator[tuple[dict[str, Any], 
         value = part.switches.get(name)
         last = order.index(STASHES) if name == "moe_dispatcher" and whole_experts else len(order)
         for better in order[order.index(value) + 1 : last] if value in order else ():
-            where = _has_several_experts(part, question) if value == "alltoall" else True
-            yield part.switches | {name: better}, where
+            ep, num_experts = part.points["ep"], min(question.setting.num_experts, default=1)
+            several = (ep > 1) & (ep < num_experts)  # experts are shared among ranks, and each rank has several
+            yield part.switches | {name: better}, several if value == "alltoall" else True
     if part.switches.get("overlap_tp") and part.switches.get("overlap_ep") and needs_one_queue(question.machine):
         yield part.switches | {"overlap_tp": False}, part.points["ep"] > 1
-
-
-def _has_several_experts(part: Family, question: Question) -> NDArray[np.bool_]:
-    """Where experts are shared among ranks and each rank has several."""
-    ep = part.points["ep"]
-    return (ep > 1) & (ep < min(question.setting.num_experts, default=1))
 
 
 def _keeps_more(part: Family) -> bool:
@@ -132,11 +128,6 @@ def keeps_as_much(one: Family, other: Family) -> bool:
 
 
 MASKS: Final = ("shards", "recomputes", "single", "interleaves", "together")
-
-
-def _has_all(one: Family, other: Family) -> bool:
-    """Whether two parts have the very same plans, as no rule tells them apart."""
-    return all(getattr(one, name) is getattr(other, name) for name in MASKS)
 
 
 def _covers(one: Family, other: Family) -> Flags:
@@ -169,11 +160,8 @@ def _distinct(masks: Iterable[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
 
 def has_same_plans(one: Family, other: Family) -> bool:
     """Whether two families of the same points have the same plans."""
-    return all(_are_equal(getattr(one, name), getattr(other, name)) for name in MASKS)
-
-
-def _are_equal(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
-    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+    masks = [(getattr(one, name), getattr(other, name)) for name in MASKS]
+    return all(mine is its or (mine is not None and np.array_equal(mine, its)) for mine, its in masks)
 
 
 class OtherSoftware(NamedTuple):

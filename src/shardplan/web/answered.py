@@ -103,11 +103,7 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
     except ShardplanError as error:
         field = blamed(error, locks)
         raise FieldError(error, f"{LOCK}{field}" if field else "stack") from None
-    return _answered(put, result, locks)
-
-
-def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> PageAnswer:
-    """The result with what was assumed."""
+    # The result with what was assumed
     told = result.stating_what_was_not_searched().assuming(put.restricted({"limit": locks}).assumptions)
     tuple(told.estimates)  # made in this thread, in one pass: pages read them in the event loop
     return PageAnswer(put=put._replace(question=told.question), result=told, locks=locks)

@@ -374,35 +374,3 @@ def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Pr
     put = question.put_search(stop)
     found = sensitivities.sensitivity_of(put.question, searches(question, put, stop), factor=factor, progress=progress)
     return shown(sensitivity_document(replace(found, assumptions=put.assumptions)))
-
-
-DECISIONS: Final = {
-    "scale": "How many accelerators pay",
-    "pareto_sizes": "Time, accelerators and money",
-    "fit": "What fits at most",
-    "vary": "Other sequences, batches or networks",
-    "whatif": "What if hardware or job change",
-    "pareto": "Time, memory and robustness",
-    "sensitivity": "Which hardware parameter pays",
-    "budget": "Budget of a whole run",
-}
-HINTS: Final = {
-    "scale": "Step time and efficiency at each size",
-    "pareto_sizes": "Sizes that no other beats",
-    "fit": "The longest sequence, the largest micro-batch or model, the fewest accelerators",
-    "vary": "One field at several values",
-    "whatif": "Another network, memory, precision or cluster: say which",
-    "pareto": "Plans that no other beats in time, memory and robustness",
-    "sensitivity": "What a faster part of the hardware would bring",
-    "budget": "Days, money, energy and failures",
-}
-"""What each would answer."""
-ANSWERS: Final[dict[str, Decide]] = {
-    "scale": scale,
-    "pareto_sizes": pareto_sizes,
-    "fit": fit,
-    "vary": vary,
-    "whatif": whatif,
-    "pareto": pareto,
-    "sensitivity": sensitivity,
-}

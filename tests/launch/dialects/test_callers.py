@@ -217,3 +217,34 @@ def test_a_program_s_own_default_of_accumulation_counts(tmp_path: Path) -> None:
     text = "torchrun --nproc_per_node 2 train.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 4\n"
     found = read(tmp_path, "a.sh", text)
     assert values(found, "gradient_accumulation", "global_batch_size", "sequence_length") == (16, 128, 512)
+
+
+def test_a_path_from_a_folder_between_script_and_root_is_found(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "src" / "scripts").mkdir(parents=True)
+    (tmp_path / "src" / "configs").mkdir()
+    (tmp_path / "src" / "configs" / "ds.json").write_text(ZERO, encoding="utf-8")
+    text = "deepspeed --num_gpus 2 train.py --model_name_or_path gpt2 --bf16 True --deepspeed {}/ds.json\n"
+    assert read(tmp_path / "src" / "scripts", "a.sh", text.format("configs")).value("sharding") == "zero2"
+    assert read(tmp_path / "src" / "scripts", "b.sh", text.format("other")).value("sharding") is None
+
+
+@pytest.mark.parametrize(
+    ("more", "train"), [("", "lora"), ("--full_finetune True", "full"), ("--full_finetune", "full")]
+)
+def test_a_program_that_trains_adapters_unless_it_is_told_otherwise(more: str, train: str, tmp_path: Path) -> None:
+    program = (
+        "from dataclasses import dataclass, field\nimport transformers\nfrom peft import LoraConfig\n@dataclass\n"
+        "class Arguments(transformers.TrainingArguments):\n    full_finetune: bool = field(default=False)\n"
+        "    lora_r: int = 64\nparser = transformers.HfArgumentParser(Arguments)\n"
+        "if not args.full_finetune:\n    model = LoraConfig(r=args.lora_r, target_modules=['q_proj'])\n"
+    )
+    (tmp_path / "qlora.py").write_text(program, encoding="utf-8")
+    text = "torchrun --nproc_per_node 2 qlora.py --model_name_or_path gpt2 --lora_r 64 --gradient_accumulation_steps 1 "
+    assert read(tmp_path, "a.sh", f"{text} {more}\n").value("train") == train
+
+
+def test_one_process_without_a_launcher_is_said(tmp_path: Path) -> None:
+    text = "python train.py --model_name_or_path gpt2 --gradient_accumulation_steps 1 --bf16\n"
+    needs = read(tmp_path, "a.sh", text).missing["num_accelerators"]
+    assert needs == ("no launcher starts more than one process: --gpus",)

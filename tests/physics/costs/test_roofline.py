@@ -184,6 +184,19 @@ def _added(product: Matmul, at: Machine) -> float:
     return float(passes / at.memory_rate)
 
 
+def test_operations_of_eager_rings_move_fp32() -> None:
+    """By hand, for each element of all queries and each of seven steps: 40.5 bytes forward and 58.5 back."""
+    elements, steps = 4096 * 32 * 128, 7
+    ring = replace(core(), steps=8, merged_elements=0.75 * steps * elements)
+    eager, alone = replace(machine(), software=Software(ring_kernels="eager")), replace(ring, merged_elements=0.0)
+    added = [getattr(operator_times(ring, eager), each) - getattr(operator_times(alone, eager), each)
+             for each in ("forward", "backward")]  # fmt: skip
+    merged = (6 + 3 * 4 + 2 * 4 + 3 * 4) * (1 + 0.5) / 2 + 8 / 2
+    back = 8 + 16 + (2 * 10 + 2 * (5 + 8)) / 2 + (10 + 5 + 8) / 2
+    assert added == pytest.approx([steps * elements * each / BANDWIDTH for each in (8 + merged, back)])
+    assert added[0] > operator_times(ring, machine()).forward - operator_times(alone, machine()).forward
+
+
 def test_inputs_of_experts_are_quantised_one_by_one() -> None:
     """Each by a kernel of its own: ten starts more, as the products of ten experts take; both ways."""
     experts = matmul(1000, 4096, 1024, count=10, grouped=True)

@@ -12,8 +12,7 @@ import numpy as np
 from shardplan.base.arrays import Numbers
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, Document, shipped_document
-from shardplan.calibrate.constants import Free, Vector
-from shardplan.calibrate.fit import Evidence, fit
+from shardplan.calibrate.fit import Evidence, Free, Vector, fit
 from shardplan.calibrate.microbench.records import (
     Exchange,
     Kernel,

@@ -16,7 +16,7 @@ from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.base.files import read_document
 from shardplan.base.outputs import PROFILE, TIMINGS, JsonTarget
-from shardplan.calibrate.constants import rounded, with_part
+from shardplan.calibrate.fit import rounded, with_part
 from shardplan.calibrate.microbench.fits import (
     Fitted,
     Found,

@@ -69,6 +69,7 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "moe_dispatch_format": DISPATCH_FORMATS,
     "fp8_scaling": FP8_SCALINGS,
     "tp_overlaps": TP_OVERLAPS,
+    "ring_kernels": KERNELS,
 }
 """Fields of ``Software`` that are words; the others are switches, but for the dispatcher."""
 

@@ -75,14 +75,14 @@ def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) 
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.calculator import calculator_document, calculator_report
-    from shardplan.base.units import parse_bytes
+    from shardplan.base.units import parse_quantity
     from shardplan.methods.catalogue import load_method
 
     if flags.num_experts is not None and not flags.moe:
         raise InputError("--num-experts is given without --moe", rule="experts belong to a mixture", hint="add --moe")
     read = read_case(case, load_method("calculator"))
     base = PAGE_EXAMPLE if case.input is None else read
-    memory = None if flags.memory is None else parse_bytes(flags.memory, field="--memory") / 1e9
+    memory = None if flags.memory is None else parse_quantity(flags.memory, "bytes", field="--memory") / 1e9
     experts = (flags.num_experts or DEFAULT_EXPERTS) if flags.moe else None
     given: Case = {name: {} for name in PAGE_EXAMPLE} | case_of(flags, memory=memory, num_experts=experts)
     del given["cluster"]
@@ -142,7 +142,7 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
 
 def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> Case:
     """The curve, whose layers have a device and a width of numbers alone. Raises InputError."""
-    from shardplan.base.units import parse_time
+    from shardplan.base.units import parse_quantity
 
     for name, value in asdict(layer).items():
         if value is not None and name not in ("device", "bytewidth"):
@@ -151,7 +151,7 @@ def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> Case:
                 rule="the limits curve searches layers of its own",
                 hint=f"leave out {_flag(name)}, or --limits",
             )
-    time = None if flags.training_time is None else parse_time(flags.training_time, field="--training-time")
+    time = None if flags.training_time is None else parse_quantity(flags.training_time, "time", field="--training-time")
     of_layer = case_of(layer)
     curve = case_of(replace(flags, limits=None, out=None), training_time=time) | of_layer.pop("layer", {})
     return of_layer | {"limits": curve}

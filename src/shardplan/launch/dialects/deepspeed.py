@@ -138,6 +138,7 @@ def _adapters(facts: Facts, options: Settings) -> None:
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
+    state(facts, "train", options.first("full_finetune"), on_off("full", "lora"))
     parts = next((each for name, each in options.items() if re.fullmatch(PARTS, name) and whole(each.value)), None)
     if parts is not None:
         options.seen.add(parts.name.replace("-", "_"))

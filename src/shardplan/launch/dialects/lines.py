@@ -528,6 +528,8 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     hosts = next((front[name] for name in HOSTS if name in front), None)
     if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
         _hosts(facts, ask, hosts)
+    if not launch.launchers and not {"nodes", "per_node"} & {*facts.missing}:
+        facts.miss("num_accelerators", ("no launcher starts more than one process: --gpus",))
     deepspeed.finish(facts)
     if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):
         facts.miss("train", (f"the program {launch.program}: full or lora",))

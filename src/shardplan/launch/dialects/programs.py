@@ -80,6 +80,10 @@ def take_defaults(facts: Facts, ask: Ask, launch: Launch, options: Settings) -> 
             facts.missing.pop(key, None)
             why = f"{argument} of TrainingArguments is {value}" if own is None else f"{own[1]} of the program"
             facts.assume_because(key, value if own is None else degree(own[0]), why)
+    whole = program.defaults.get("full_finetune")
+    if whole is not None and switch(whole[0]) is False and program.adapters and _asks_what_trains(facts):
+        facts.missing.pop("train")
+        facts.assume_because("train", "lora", f"{whole[1]} of the program is off")
     if facts.value("train") == "lora":
         _adapters(facts, program, wanted)
     if "sharding" in wanted and "torchrun" in launch.launchers and program.of_trainer and _leaves(program, SHARD):
@@ -106,6 +110,11 @@ WANTED: Final = ("sequence_length", "recompute", "sharding", "lora_rank", "lora_
 def _is_open(facts: Facts, key: str) -> bool:
     """Whether nothing is known of ``key``, or no more than that the program decides it."""
     return key not in facts or all(need.endswith(SCRIPT) for need in facts.missing.get(key, ("known",)))
+
+
+def _asks_what_trains(facts: Facts) -> bool:
+    """Whether a rank of adapters alone leaves open what trains."""
+    return "train" in facts.missing and all(need.endswith(": full or lora") for need in facts.missing["train"])
 
 
 def _leaves(program: Program, words: Collection[str]) -> bool:

@@ -62,6 +62,14 @@ FLASH_BACKWARD_FLOPS = 2.5
 """A fused backward kernel makes five products where the forward one makes two (FlashAttention-2, arXiv 2307.08691)."""
 MERGE_FORWARD, MERGE_BACKWARD = 10.0, 12.0
 """Bytes for each element of a ring's partial output: read in 16 bits, its fp32 sum read and written. Backward: fp32."""
+EAGER_FORWARD, EAGER_BACKWARD = 54.0, 78.0
+"""The same of PyTorch's operations (2.6, ``torch/distributed/tensor/experimental/_attention.py``), per step and element
+of all queries 40.5 and 58.5, over the three quarters with which a step attends on average.
+
+Half of the steps attend with all queries, the others with half of them and copy the sum. Forward: keys and values
+joined to be sent 8, partial outputs cast 6 and merged by three operations in fp32 32, or half of these and the copy 8.
+Backward: keys and values joined 8, their fp32 gradients 16; gradients of keys and values added 20 (to half of them 10,
+and copied 16), those of queries 10 (5, and copied 8)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,8 +305,13 @@ def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = scaled(op.load, op.flops) / (peak * efficiency)
     backward = FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio
-    merged = op.merged_elements * profile.memory_pass_factor[machine.software.kernels] / machine.memory_rate
-    return OperatorTimes(forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch)
+    merged = op.merged_elements / machine.memory_rate
+    if machine.software.ring_kernels == "eager":
+        there, back = EAGER_FORWARD, EAGER_BACKWARD
+    else:
+        passes = profile.memory_pass_factor[machine.software.kernels]
+        there, back = MERGE_FORWARD * passes, MERGE_BACKWARD * passes
+    return OperatorTimes(forward + there * merged + launch, backward + back * merged + launch)
 
 
 def _pass_factor(op: StreamPass, machine: Machine) -> Numbers:

@@ -55,6 +55,16 @@ class Shard:
         )
 
     @property
+    def eager_ring(self) -> bool:
+        """Whether attention runs by PyTorch's operations for the keys of one rank after another."""
+        return self.job.software.ring_kernels == "eager" and self.numbers.cp_comm != "a2a"
+
+    @property
+    def rings(self) -> bool:
+        """Whether one kernel sees the keys of one rank alone."""
+        return self.numbers.cp_comm == "p2p" or self.eager_ring
+
+    @property
     def gathered_input(self) -> float:
         """Bytes of an element that tensor-parallel ranks gather for a linear layer."""
         by_tensor = self.job.precision == "fp8" and not self.job.scales_rows
@@ -153,19 +163,29 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
 
     ``p2p``: ring attention, every rank's keys and values visit all others, and their gradients follow in the backward
     pass. ``allgather``: gathered forward; gathered and reduce-scattered backward. ``a2a``: all-to-all of queries, keys,
-    values and output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509).
+    values and output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509). Eager rings
+    (``ring_kernels``) exchange keys and values of every query head, and their gradients in fp32, once more to come
+    home; a gather starts before the first kernel, and hides as the transfers of a ring do.
     """
     modules = ("core_attn",)
     ranks = shard.numbers.cp
-    local = shard.tokens * keys_values * shard.element
+    sent = query + output if shard.eager_ring else keys_values
+    local = shard.tokens * sent * shard.element
     rows = _gathering(modules, "tp_rows", local * shard.numbers.tp_rows) if shard.summa else ()
-    if shard.numbers.cp_comm == "p2p":
+    if shard.rings:
         ring = Collective(name="ring", modules=modules, kind="p2p", dimension="cp", bytes=local, count=ranks - 1)
+        if shard.eager_ring:
+            again = replace(ring, name="ring_again", direction="backward")
+            home = replace(again, name="ring_back", bytes=shard.tokens * sent * FP32_BYTES, count=ranks)
+            return (ring, again, home, *rows)
         return (ring, _backward("ring_back", modules, "p2p", "cp", 2.0 * local, count=ranks - 1), *rows)
     if shard.numbers.cp_comm == "allgather":
         return (*_gathering(modules, "cp", local * ranks), *rows)
     moved = shard.tokens * (query + keys_values + output) * shard.element
     return (*heads_exchange(modules, moved), *rows)
+
+
+FP32_BYTES = 4.0
 
 
 def heads_exchange(modules: tuple[str, ...], moved: Numbers) -> tuple[Collective, ...]:

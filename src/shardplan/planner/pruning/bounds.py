@@ -58,7 +58,6 @@ from shardplan.estimation.step import straggler_factor, whole_step
 from shardplan.estimation.times import once_window, sharding_window
 from shardplan.inputs.plan import Offload, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.profile import Profile
 from shardplan.physics.costs.host import exposed
 from shardplan.physics.memory import model_states, update_bytes
 from shardplan.physics.schedules.pipeline import least_bubble
@@ -256,7 +255,9 @@ def least_of_states(tables: Tables, most_bytes: float, first: FirstStages | None
     first = first or FirstStages(tables)
     question, profile = tables.question, tables.question.profile
     numbers = tables.numbers.with_most_chunks(np.arange(tables.family.num_points), np.arange(1))
-    window = sharding_window(question, numbers) * _free_of_all(tables)
+    work, block = tables.whole[1].sum, tables.block_of_point
+    free = _row(work.free_forward, block) + _row(work.free_backward, block) + _row(work.free_recomputed, block)
+    window = sharding_window(question, numbers) * free
     time = np.asarray(gather(tables.sharding_time, tables.layout_keys[1]))
     sharded = np.asarray(numbers.num_microbatches / numbers.pp * exposed(time, window[..., None, :], profile))
     charge = first.charge
@@ -267,21 +268,10 @@ def least_of_states(tables: Tables, most_bytes: float, first: FirstStages | None
     single = several = np.where(may_fit, update, np.inf)
     for time, own in zip(exchanges, windows, strict=True):
         single = single + exposed(time, own, profile)
-        several = several + _with_several(time, own, numbers.vp, group, profile)
+        longest = np.maximum((time - own) / numbers.vp, time - group * own)
+        several = several + np.maximum(longest, profile.hidden_slowdown * time)
     factor, shape = straggler_factor(question), np.broadcast_shapes(sharded.shape, single.shape)
     return LeastOfStates(*(np.broadcast_to(factor * each, shape) for each in (sharded, single, several)))
-
-
-def _free_of_all(tables: Tables) -> Seconds:
-    """Computation of all stages together in one micro-batch that can hide exchanges, at most. [s]"""
-    work, block = tables.whole[1].sum, tables.block_of_point
-    return _row(work.free_forward, block) + _row(work.free_backward, block) + _row(work.free_recomputed, block)
-
-
-def _with_several(time: Seconds, window: Seconds, most: Numbers, group: Numbers, profile: Profile) -> Seconds:
-    """What shows of an exchange at least, with two chunks per rank or more, up to ``most``."""
-    longest = np.maximum((time - window) / most, time - group * window)
-    return np.maximum(longest, profile.hidden_slowdown * time)
 
 
 def _free_of_first_stages(tables: Tables) -> tuple[Seconds, Seconds]:

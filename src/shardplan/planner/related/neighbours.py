@@ -214,7 +214,9 @@ class Neighbours:
 
     def _put(self, pair: Pair) -> tuple[Question, Space] | None:
         """The question of a pair and its space; None where no plan can fit."""
-        other = _asked_with(self.question, pair)
+        number, batch = pair
+        job = replace(self.question.job, global_batch_size=batch)
+        other = replace(self.question, num_accelerators=number, job=job)
         if not (can_have_plans(other, self.restrictions) and can_fit(other, self.restrictions)):
             return None
         try:
@@ -264,11 +266,6 @@ def _to_beat(question: Question, pair: Pair, found: Sequence[Offer]) -> float:
     groups += [[each for each in found if each.global_batch_size == batch]] if pair[1] == batch else []
     groups += [[each for each in found if each.num_accelerators == number]] if pair[0] == number else []
     return min(max(map(_rate, group), default=0.0) for group in groups) / (1 + LEAST_GAIN)
-
-
-def _asked_with(question: Question, pair: Pair) -> Question:
-    number, batch = pair
-    return replace(question, num_accelerators=number, job=replace(question.job, global_batch_size=batch))
 
 
 def _worth_it(question: Question, offers: Sequence[Offer]) -> tuple[Offer, ...]:

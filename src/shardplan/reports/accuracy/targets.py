@@ -11,7 +11,7 @@ import numpy as np
 
 from shardplan.calibrate.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
 from shardplan.calibrate.predict import Prediction
-from shardplan.calibrate.runs.families import is_fitted
+from shardplan.calibrate.runs.rows import is_fitted
 from shardplan.calibrate.validate import Validation
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
@@ -121,11 +121,18 @@ def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
     """Every target with what is reached. Shares, for which there are floors in-sample only."""
     sides = {"in_sample": fresh, "left_out": left_out}
     too_small = {name: _too_small(checked) for name, checked in sides.items()}
+    # Order within the sweeps of runs that are described: mean regret, pairs in order
+    orders = {
+        name: sweeps_of([one for one in checked.predictions if is_described(one)]) for name, checked in sides.items()
+    }
+    found = {name: replace(checked, sweeps=orders[name]).ranking() for name, checked in sides.items()}
+    regret, order = ({name: one[key] for name, one in found.items()} for key in ("mean_regret", "pairs_in_order"))
     return {
         "errors": [_reached(target, sides) for target in TARGETS],
         "shares": [
             _share("peak memory more than 10 % below the measurement", "memory", TOO_SMALL, too_small),
-            *_ranking(sides),
+            _share("mean regret of the predicted best, in sweeps", "regret", REGRET, regret),
+            _share("pairs that differ by more than 5 %, in order", "order", IN_ORDER, order, more_is_better=True),
             *_verdicts(sides),
         ],
     }
@@ -186,19 +193,6 @@ def _verdicts(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
 def _with_both_ends(checked: Validation) -> list[Prediction]:
     families = {one.run.family for one in checked.predictions if not one.run.ran}
     return [one for one in checked.predictions if one.run.family in families]
-
-
-def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """Order within the sweeps of runs that are described: mean regret, pairs in order."""
-    orders = {
-        name: sweeps_of([one for one in checked.predictions if is_described(one)]) for name, checked in sides.items()
-    }
-    found = {name: replace(checked, sweeps=orders[name]).ranking() for name, checked in sides.items()}
-    regret, order = ({name: one[key] for name, one in found.items()} for key in ("mean_regret", "pairs_in_order"))
-    return [
-        _share("mean regret of the predicted best, in sweeps", "regret", REGRET, regret),
-        _share("pairs that differ by more than 5 %, in order", "order", IN_ORDER, order, more_is_better=True),
-    ]
 
 
 class Claim(NamedTuple):
