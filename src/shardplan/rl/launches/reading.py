@@ -100,10 +100,10 @@ def _of_document(ask: Ask) -> RlLaunch | None:
         return None
     start, launch = next(launches_with(ask), (None, None)) if name == "trl" and ask.places.starts else (None, None)
     if start is not None and launch is not None:
-        found = _of_line(start.asked(ask), start.script, launch, name)
-        found.facts.file = str(ask.path)
-        found.facts.note(f"taken as {start.place} starts it: {start.said}")
-        return found
+        started = _of_line(start.asked(ask), start.script, launch, name)
+        started.facts.file = str(ask.path)
+        started.facts.note(f"taken as {start.place} starts it: {start.said}")
+        return started
     facts = begin(ask, name, DIALECTS[name].version)
     take_notes(facts, document)
     _base(facts, name, settings)
