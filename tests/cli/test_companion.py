@@ -68,3 +68,16 @@ def test_bad_companions_end_with_2(companion: str, said: str) -> None:
 def test_a_plan_that_cannot_split_a_companion_ends_with_2() -> None:
     text = refused("estimate", *SMALL, "--tp", 8, "--companion", "reward=qwen2.5-7b")
     assert "companion qwen2.5-7b: tp 8" in text
+
+
+def test_a_change_may_name_the_file_of_a_companion(tmp_path: Path) -> None:
+    """The model of a file is that of the catalogue with the same content."""
+    config = tmp_path / "config.json"
+    config.write_bytes((DATA / "models" / "llama-3.1-8b.json").read_bytes())
+    named, read = (
+        answer("whatif", *SMALL, *FEW, "--change", f"companion=teacher={model}") for model in ("llama-3.1-8b", config)
+    )
+    assert read["terms"] == named["terms"]
+    assert any(each["name"] == "companion" for each in read["terms"])
+    said = refused("whatif", *SMALL, *FEW, "--change", f"companion=teacher={tmp_path / 'none.json'}")
+    assert "does not exist" in unwrapped(said)

@@ -76,7 +76,7 @@ def test_a_part_that_is_stated_has_an_error_of_its_own() -> None:
     predicted = priced.plan.cycle.time_of("generation")
     assert priced.error_of("generation") == pytest.approx(math.log(predicted / 58))
     assert repriced(priced).plan.step_time == pytest.approx(priced.plan.step_time)
-    assert {row.seen.step.model for row in nearest(priced.plan)} == {"llama-3.1-8b"}
+    assert {row.step.model for row in nearest(priced.plan)} == {"llama-3.1-8b"}
     band = band_of(priced.plan)
     assert band.low < 1 < band.high
 

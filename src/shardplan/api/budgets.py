@@ -11,7 +11,7 @@ from shardplan.api.questions import SearchFields, is_given, put_search
 from shardplan.api.saving import AsDocument
 from shardplan.ask.names import ClusterLike, ModelLike
 from shardplan.base.errors import InputError, UnknownNameError, check_kind
-from shardplan.base.fields import dataclass, described
+from shardplan.base.fields import dataclass, described, replace
 from shardplan.decide.batches import BatchLimits, parse_batch_limits, wrong_limits
 from shardplan.decide.budget import BudgetOption, ClusterBudget, Limits, RunQuestion, budget_of
 from shardplan.decide.operations import Operations
@@ -43,7 +43,7 @@ def budget(
     cluster: ClusterLike | Sequence[ClusterLike],
     *,
     days: float | None = None,
-    num_accelerators: int | None = None,
+    num_accelerators: int | str | None = None,
     money: float | None = None,
     energy: float | None = None,
     operations: Operations | Mapping[str, Any] | None = None,
@@ -66,7 +66,7 @@ def budget(
     """
     clusters = [*cluster] if isinstance(cluster, Sequence) and not isinstance(cluster, str) else [cluster]
     check_kind("batch_ramp", batch_ramp, str, type(None), hint='such as "512:252M,1024:2.87T"')
-    limits = Limits(days=days, num_accelerators=num_accelerators, money=money, energy=energy)
+    limits = Limits(days=days, money=money, energy=energy)
     known = _operations(operations)
     has_batch = is_given("global_batch_size", asked)
     if not has_batch:  # that of each size takes its place
@@ -76,11 +76,13 @@ def budget(
         raise InputError("no cluster is given", rule="a budget is for one cluster or more", hint='write "dgx-h100"')
 
     def asked_of(each: ClusterLike) -> RunQuestion:
-        put, searches = put_search(model, each, num_accelerators or 1, asked)
+        put, searches = put_search(model, each, 1 if num_accelerators is None else num_accelerators, asked)
         return RunQuestion(put.question, searches, put.assumptions, has_batch, batches)
 
     questions = [asked_of(each) for each in clusters]
-    found = (budget_of(each, limits, known, batch_ramp=batch_ramp, progress=progress) for each in questions)
+    sizes = (None if num_accelerators is None else each.question.num_accelerators for each in questions)
+    limited = zip(questions, (replace(limits, num_accelerators=size) for size in sizes), strict=True)
+    found = (budget_of(each, its, known, batch_ramp=batch_ramp, progress=progress) for each, its in limited)
     return BudgetAnswer(budgets=tuple(found))
 
 

@@ -66,7 +66,7 @@ def ask(model: ModelLike, cluster: ClusterLike, num_accelerators: int, **asked: 
 
 
 def put_search(
-    model: ModelLike, cluster: ClusterLike, num_accelerators: int, asked: SearchFields
+    model: ModelLike, cluster: ClusterLike, num_accelerators: int | str, asked: SearchFields
 ) -> tuple[PutQuestion, Searches]:
     """The question, with all that was assumed for it and its search, and how it is searched. Raises InputError."""
     fields: dict[str, Any] = {**asked}

@@ -124,9 +124,11 @@ class BudgetForm:
         most=LARGEST,
         in_json=InJson("At most this many days.", most=1e6),
     )
-    num_accelerators: int | None = asked(
-        "It uses exactly this many accelerators; `shardplan pareto` compares sizes.",
+    num_accelerators: str | None = asked(
+        "It uses exactly this many accelerators, 64 or 8x8; `shardplan pareto` compares sizes.",
         flags=("--gpus",),
+        metavar="N",
+        takes="count",
         least=1,
         most=MAX_NUM_ACCELERATORS,
         in_json=InJson("It uses exactly this many accelerators."),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shardplan.api.rl import AskedAgain
     from shardplan.decide.batches import BatchLimits
     from shardplan.decide.budget import Limits, RunQuestion
+    from shardplan.inputs.cluster import Cluster
 
 MOST_CLUSTERS: Final = 20
 OperationsFields = Annotated[Given, FieldsOf(Operations, "Operations")]
@@ -74,7 +75,7 @@ def budget(
     flags = QuestionForm(
         model=model,
         accelerator=accelerator,
-        num_accelerators=str(wanted.num_accelerators or 1),
+        num_accelerators=wanted.num_accelerators or "1",
         overrides=overrides,
         job=job,
         software=software,
@@ -85,7 +86,7 @@ def budget(
     of_rl = rl_question(model, flags, wanted, space, known, but=("model", "days", "num_accelerators", "money"))
     with progress_bar("searching") as progress:
         if of_rl is not None:
-            money, size = _money(wanted), wanted.num_accelerators
+            money, size = _money(wanted), _size(wanted, of_rl.question.put().task.question.cluster)
             found = of_rl.budget(run.steps, days=wanted.days, num_accelerators=size, money=money, progress=progress)
             return files.show(found.document())
         if run.steps is not None:
@@ -94,10 +95,11 @@ def budget(
                 rule="a training run has tokens, a run of RL steps",
                 hint="give --tokens in place of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
             )
-        limits = _limits(wanted)
         batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
         asked = [_asked(name, flags, space, batches) for name in _names(wanted.clusters)]
-        budgets = [budget_of(each, limits, known, batch_ramp=wanted.batch_ramp, progress=progress) for each in asked]
+        limits = [_limits(wanted, each.question.cluster) for each in asked]
+        pairs, ramp = zip(asked, limits, strict=True), wanted.batch_ramp
+        budgets = [budget_of(each, its, known, batch_ramp=ramp, progress=progress) for each, its in pairs]
     return files.show(budget_document(tuple(budgets), states_assumptions=assumptions))
 
 
@@ -126,18 +128,25 @@ def _asked(cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: 
     return RunQuestion(put.question, searches, put.assumptions, has_batch, batches)
 
 
-def _limits(wanted: BudgetForm) -> Limits:
-    """What the run may take. Raises InputError."""
+def _limits(wanted: BudgetForm, cluster: Cluster) -> Limits:
+    """What the run may take on a cluster. Raises InputError."""
     from shardplan.decide.budget import Limits
     from shardplan.decide.operations import JOULES_PER_KWH
 
     energy = wanted.energy
     return Limits(
         days=wanted.days,
-        num_accelerators=wanted.num_accelerators,
+        num_accelerators=_size(wanted, cluster),
         money=_money(wanted),
         energy=None if energy is None else parse_quantity(energy, "energy", field="--energy") / JOULES_PER_KWH,
     )
+
+
+def _size(wanted: BudgetForm, cluster: Cluster) -> int | None:
+    """The accelerators that the run uses, where they are given. Raises InputError."""
+    from shardplan.ask.questions import size_of
+
+    return None if wanted.num_accelerators is None else size_of(wanted.num_accelerators, cluster)
 
 
 def _money(wanted: BudgetForm) -> float | None:

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, cast
 
 from shardplan.ask.forms import Replaced
+from shardplan.ask.names import companions_of_job
 from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.base.fields import dataclass, described
 from shardplan.base.units import with_unit
@@ -198,7 +199,7 @@ def _changed(question: Question, name: str, value: Any) -> Question:
     if name in OF_CLUSTER:
         return replace(question, cluster=override(cluster, cast(Overrides, {name: value})))
     if name in OF_JOB:
-        return replace(question, job=replace(job, **{name: value}))
+        return _of_other_job(question, name, value)
     if name in OF_SOFTWARE:
         return replace(question, job=replace(job, software=replace(job.software, **{name: value})))
     if name in SIZES:
@@ -215,6 +216,14 @@ def _changed(question: Question, name: str, value: Any) -> Question:
         )
     hint = f"such as {', '.join((*OF_CLUSTER, 'precision', *SIZES[:1]))}"
     raise UnknownNameError("change", name[:60], CHANGEABLE, hint=hint)
+
+
+def _of_other_job(question: Question, name: str, value: Any) -> Question:
+    """With another value of the job; the models of a companion may be files."""
+    if name != "companion":
+        return replace(question, job=replace(question.job, **{name: value}))
+    text, models = companions_of_job(value)
+    return replace(question, job=replace(question.job, companion=cast(str, text)), given_companions=models)
 
 
 _FIGURE: Final = r"(\d+(?:\.\d+)?)"

@@ -56,6 +56,20 @@ class SeenSteps(NamedTuple):
     """Of its accelerators."""
     is_moe: bool
 
+    @property
+    def text(self) -> str:
+        """Model, accelerators, placement, and how far off it is."""
+        step, off = self.step, math.expm1(self.error)
+        counts = (
+            f"{step.num_train}"
+            if step.placement in ("colocated", "partial")
+            else f"{step.num_train} + {step.num_rollout}"
+        )
+        return (
+            f"{step.id}: {step.model} on {counts} ({step.cluster}), {step.placement}: {step.step_time_s:g} s; "
+            f"predicted {abs(off):.0%} too {'long' if off > 0 else 'short'}"
+        )
+
 
 class Asked(NamedTuple):
     """What a step has in common with measured ones, or not."""
@@ -93,27 +107,6 @@ class RlBand(NamedTuple):
     high: float
     text: str
     """Of what it was made."""
-
-
-class Near(NamedTuple):
-    """A published step that is like a plan."""
-
-    seen: SeenSteps
-
-    @property
-    def text(self) -> str:
-        """Model, accelerators, placement, and how far off it is."""
-        step = self.seen.step
-        counts = f"{step.num_train}" if step.placement in ("colocated", "partial") else _both(step)
-        off = math.exp(self.seen.error) - 1
-        return (
-            f"{step.id}: {step.model} on {counts} ({step.cluster}), {step.placement}: {step.step_time_s:g} s; "
-            f"predicted {abs(off):.0%} too {'long' if off > 0 else 'short'}"
-        )
-
-
-def _both(step: MeasuredRlStep) -> str:
-    return f"{step.num_train} + {step.num_rollout}"
 
 
 @cache
@@ -171,12 +164,14 @@ def _band(rows: Sequence[SeenSteps], asked: Asked) -> RlBand:
     return RlBand(math.exp(-wider * high), math.exp(-wider * low), text)
 
 
-def nearest(plan: RlPlan) -> tuple[Near, ...]:
+def nearest(plan: RlPlan) -> tuple[SeenSteps, ...]:
     """The published steps that are most like a plan."""
     question = plan.trained.priced.question
 
     def distance(row: SeenSteps) -> float:
-        counts = abs(math.log2(((row.step.num_train or 1) + (row.step.num_rollout or 1)) / _counted(plan)))
+        counts = abs(
+            math.log2(((row.step.num_train or 1) + (row.step.num_rollout or 1)) / (plan.num_train + plan.num_rollout))
+        )
         alike = (
             3.0 * (row.step.model == question.model.name)
             + 2.0 * (row.generation == question.cluster.accelerator.generation)
@@ -185,11 +180,7 @@ def nearest(plan: RlPlan) -> tuple[Near, ...]:
         )
         return counts / 2 - alike
 
-    return tuple(Near(row) for row in sorted(seen_steps(), key=distance)[:NUM_NEAREST])
-
-
-def _counted(plan: RlPlan) -> int:
-    return plan.num_train + plan.num_rollout
+    return tuple(sorted(seen_steps(), key=distance)[:NUM_NEAREST])
 
 
 class Ordered(NamedTuple):

@@ -48,68 +48,75 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     """
     _check_given(record, rl)
     train, generate = _pools(record.get("num_accelerators"))
-    fixed_train, fixed_rollout = split_fixed(_first_values(record.get("fix")))
-    _check_names(fixed_train, record.get("limit"), record.get("exclude"))
-    answers = _answers(rl, reads_files=reads_files)
+    fixed, fixed_rollout = split_fixed(_first_values(record.get("fix")))
+    _check_names(fixed, record.get("limit"), record.get("exclude"))
+    packing = _packing(rl, _answers(rl, reads_files=reads_files))
+    total = train if generate is None or rl.get("rollout_cluster") else train + generate
+    of_trainer = {
+        **record,
+        **({} if record.get("nodes") is not None else {"num_accelerators": total}),
+        "fix": fixed or None,
+        "sequence_length": packing.pack_tokens,
+        "global_batch_size": packing.batch(1),
+    }
+    put = ask_search(of_trainer, reads_files=reads_files, stop=stop)
+    task = RlTask(
+        question=put.question,
+        answers=packing.answers,
+        packing=packing,
+        critic=_critic(rl, put.question.model, reads_files=reads_files),
+        rollout_cluster=_rollout_cluster(rl, reads_files=reads_files),
+        num_train=train if generate is not None else None,
+        num_rollout=generate,
+        fixed_rollout=fixed_rollout,
+        **_choices(rl),
+    )
+    engine_facts(task.engine)
+    check_asked(task, rl, record.get("num_accelerators"))
+    choices = choices_in({**record, "fix": fixed or None})
+    assumed = (*put.restricted(choices).assumptions, *_assumed(task))
+    return AskedRl(task, Searches(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
+
+
+def _packing(rl: Record, answers: Responses) -> Packing:
+    """How answers become sequences. Raises InputError."""
     updates = int(rl.get("updates") or 1)
     check_updates(answers.prompts, answers.samples, updates)
-    pack = int(rl.get("pack_tokens") or answers.prompt_tokens + answers.lengths.cap)
-    packing = Packing(
+    return Packing(
         answers=answers,
-        pack_tokens=pack,
+        pack_tokens=int(rl.get("pack_tokens") or answers.prompt_tokens + answers.lengths.cap),
         updates=updates,
         shared_prompts=bool(rl.get("prefix_shared")),
         padded=float(rl.get("padded") or 0.0),
         whole=bool(rl.get("whole")),
         epochs=int(rl.get("epochs") or 1),
     )
-    total = train if generate is None or rl.get("rollout_cluster") else train + generate
-    put = ask_search(
-        {
-            **record,
-            **({} if record.get("nodes") is not None else {"num_accelerators": total}),
-            "fix": fixed_train or None,
-            "sequence_length": pack,
-            "global_batch_size": packing.batch(1),
-        },
-        reads_files=reads_files,
-        stop=stop,
-    )
-    choices = choices_in({**record, "fix": fixed_train or None})
-    algorithm = algorithm_of(str(rl.get("algorithm") or "grpo"))
-    task = RlTask(
-        question=put.question,
-        answers=answers,
-        packing=packing,
-        algorithm=str(rl.get("algorithm") or "grpo").lower(),
-        old_pass=_yes("old_pass", rl.get("old_pass"), otherwise=True),
-        reference=_yes("reference", rl.get("reference"), otherwise=algorithm.reference),
-        critic=_critic(rl, put.question.model, wanted=algorithm.critic, reads_files=reads_files),
-        reward_time=float(rl.get("reward_seconds") or 0.0),
-        rollout_cluster=_rollout_cluster(rl, reads_files=reads_files),
-        num_train=train if generate is not None else None,
-        num_rollout=generate,
-        rollout_precision=_format("rollout_precision", rl),
-        cache_precision=_format("cache_precision", rl),
-        drafts=_drafts(rl.get("speculative")),
-        engine=str(rl.get("engine") or "vllm").lower(),
-        transfer=_transfer(rl.get("transfer")),
-        placements=_placements(rl),
-        staleness=int(1 if rl.get("staleness") is None else rl["staleness"]),
-        in_flight=_yes("in_flight", rl.get("in_flight"), otherwise=True),
-        fixed_rollout=fixed_rollout,
-        memory_share=rl.get("memory_share"),
-        states_stay=bool(rl.get("states_stay")),
-        engine_stays=bool(rl.get("engine_stays")),
-    )
-    engine_facts(task.engine)
-    check_asked(task, rl, record.get("num_accelerators"))
-    return AskedRl(
-        task,
-        Searches(stack=put.stack, stop=stop, **choices),
-        (*put.restricted(choices).assumptions, *_assumed(task)),
-        put.warnings,
-    )
+
+
+def _choices(rl: Record) -> dict[str, Any]:
+    """Fields of the task that stand for themselves. Raises InputError."""
+    algorithm = _algorithm(rl)
+    return {
+        "algorithm": algorithm,
+        "old_pass": _yes("old_pass", rl.get("old_pass"), otherwise=True),
+        "reference": _yes("reference", rl.get("reference"), otherwise=algorithm_of(algorithm).reference),
+        "reward_time": float(rl.get("reward_seconds") or 0.0),
+        "rollout_precision": _format("rollout_precision", rl),
+        "cache_precision": _format("cache_precision", rl),
+        "drafts": _drafts(rl.get("speculative")),
+        "engine": str(rl.get("engine") or "vllm").lower(),
+        "transfer": _transfer(rl.get("transfer")),
+        "placements": _placements(rl),
+        "staleness": int(1 if rl.get("staleness") is None else rl["staleness"]),
+        "in_flight": _yes("in_flight", rl.get("in_flight"), otherwise=True),
+        "memory_share": rl.get("memory_share"),
+        "states_stay": bool(rl.get("states_stay")),
+        "engine_stays": bool(rl.get("engine_stays")),
+    }
+
+
+def _algorithm(rl: Record) -> str:
+    return str(rl.get("algorithm") or "grpo").lower()
 
 
 def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
@@ -231,8 +238,9 @@ def _yes(name: str, given: Any, *, otherwise: bool) -> bool:
     return found
 
 
-def _critic(rl: Record, policy: Any, *, wanted: bool, reads_files: bool) -> Any:
+def _critic(rl: Record, policy: Any, *, reads_files: bool) -> Any:
     """The value model. Raises InputError where the algorithm trains none."""
+    wanted = algorithm_of(_algorithm(rl)).critic
     if rl.get("critic") is None:
         return policy if wanted else None
     if not wanted:

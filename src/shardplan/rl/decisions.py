@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
@@ -25,6 +25,7 @@ from shardplan.rl.asked import AskedRl
 from shardplan.rl.question import RlQuestion
 from shardplan.rl.search import RlPlan, RlResult
 
+Item = TypeVar("Item")
 Progress = Callable[[int, int], None]
 FACTOR: Final = 1.25
 """Parameters are divided and multiplied by this."""
@@ -209,11 +210,8 @@ def at_sizes(
     asked = [question.on(size) for size in ordered]
     for each in asked:
         each.put()  # so that a wrong one is refused before the search
-    results = []
-    for number, (size, each) in enumerate(zip(ordered, asked, strict=True)):
-        if progress is not None:
-            progress(number, len(ordered))
-        results.append((known or {}).get(size) or each.result())
+    pairs = _counted([*zip(ordered, asked, strict=True)], progress)
+    results = [(known or {}).get(size) or each.result() for size, each in pairs]
     smallest = next((result.best for result in results if result.best is not None), None)
     rates = [None if result.best is None else result.best.tokens_per_second for result in results]
     gains = efficiencies([*zip(ordered, rates, strict=True)])
@@ -240,10 +238,8 @@ def after_changes(
         asked[-1].put()  # so that a wrong one is refused before the search
     labels = ["as it was", *(f"{name}={getattr(value, 'name', value)}" for name, value in changes)]
     variants: list[RlVariant] = []
-    for number, (label, each) in enumerate(zip(labels, asked, strict=True)):
-        if progress is not None:
-            progress(number, len(asked))
-        result = known if known is not None and not number else each.result()
+    for label, each in _counted([*zip(labels, asked, strict=True)], progress):
+        result = known if known is not None and not variants else each.result()
         variants.append(RlVariant(label=label, result=result, against=variants[0].best if variants else result.best))
     return RlChanges(variants=tuple(variants))
 
@@ -306,17 +302,22 @@ def elasticities(
 
     .. math:: \varepsilon_x = \frac{\ln T(f x) - \ln T(x / f)}{2 \ln f}
     """
-    parameters = list(_parameters(asked or question.put()))
     found = []
-    for number, (name, change) in enumerate(parameters):
-        if progress is not None:
-            progress(number, len(parameters))
+    for name, change in _counted([*_parameters(asked or question.put())], progress):
         times = [_time(question.with_values(*change(by))) for by in (1 / factor, factor)]
         known = all(math.isfinite(time) for time in times)
         slope = math.log(times[1] / times[0]) / (2 * math.log(factor)) if known else None
         found.append(StepParameter(name=name, elasticity=slope))
     ordered = sorted(found, key=lambda each: -abs(math.inf if each.elasticity is None else each.elasticity))
     return RlElasticities(parameters=tuple(ordered), factor=factor)
+
+
+def _counted(items: Sequence[Item], progress: Progress | None) -> Iterator[Item]:
+    """The items, each told to ``progress`` when it begins."""
+    for number, item in enumerate(items):
+        if progress is not None:
+            progress(number, len(items))
+        yield item
 
 
 Change = Callable[[float], tuple[dict[str, Any], dict[str, Any]]]

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from shardplan.ask.questions import ask
 from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.base.fields import dataclass, replace
 from shardplan.base.files import DATA, FileKind, read_text
@@ -24,12 +23,14 @@ from shardplan.base.words import FLAGS, folded, joined
 from shardplan.decide.searching import Searches
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.rl import observed
+from shardplan.rl.asked import PROMPT_TOKENS
 from shardplan.rl.engine import WEIGHT_BYTES, Engine, Replica
 from shardplan.rl.generation import Responses, RolloutPool
 from shardplan.rl.lengths import MOST_TOKENS, Lengths
 from shardplan.rl.search import PlacementSearch, RlPlan
 from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of
-from shardplan.rl.trainer import Packing, Trained, programs
+from shardplan.rl.trainer import Packing, Trained, programs, trainer_question
 from shardplan.rl.transfer import engine_facts
 
 Number = TypeVar("Number", int, float)
@@ -41,14 +42,7 @@ STEPS: Final = FileKind(
     "measured RL steps come in a CSV file with a header and a row for each step",
     "give CSV in UTF-8; docs/inputs/measured-runs.md lists the columns",
 )
-PROMPT_TOKENS: Final = 256
-"""Of a prompt where a row does not say."""
-PARTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "generation": ("generation",),
-    "log-probabilities": ("log_probs",),
-    "training": ("update", "critic"),
-    "transfer": ("transfer",),
-}
+PARTS: Final = {name.replace("probs", "probabilities"): phases for name, phases in observed.PARTS.items() if phases}
 """Parts that rows state, with the phases of a plan that they are."""
 TIERS: Final = ("A", "A-", "B")
 
@@ -386,11 +380,7 @@ def _check_stated(step: MeasuredRlStep) -> None:
 
 
 def _question(step: MeasuredRlStep) -> Question:
-    """Of the trainer: Megatron Core, or FSDP2 around modules of Hugging Face transformers, which run eagerly.
-
-    FSDP2 does the same around any modules: it is taken as torchtitan runs it.
-    """
-    is_fsdp = step.train_sharding == "zero3"
+    """Of the trainer."""
     record = {
         "model": step.model,
         "cluster": step.cluster,
@@ -399,11 +389,7 @@ def _question(step: MeasuredRlStep) -> Question:
         "global_batch_size": step.num_train,
         "precision": step.precision or "bf16",
     }
-    question = ask({**record, "stack": "torchtitan" if is_fsdp else "megatron-bridge"}).question
-    if not is_fsdp:
-        return question
-    software = replace(question.job.software, kernels="eager", loss_kernel="autograd")
-    return replace(question, job=replace(question.job, software=software))
+    return trainer_question(record, is_fsdp=step.train_sharding == "zero3")
 
 
 def _task(step: MeasuredRlStep, question: Question, assumed: list[str]) -> RlTask:

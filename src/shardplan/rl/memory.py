@@ -16,14 +16,14 @@ import math
 from functools import cache, cached_property
 from typing import Final, NamedTuple
 
-from shardplan.ask.questions import ask
-from shardplan.base.fields import dataclass, replace
+from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA
 from shardplan.estimation.estimate import price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan, plan_from_cell
 from shardplan.rl.engine import Engine, Replica
+from shardplan.rl.trainer import trainer_question
 from shardplan.rl.transfer import EngineFacts, engine_facts
 
 SHIPPED: Final = DATA / "measured_runs" / "rl_memory.csv"
@@ -89,23 +89,17 @@ class MeasuredMemory:
         return found
 
     def _question(self, tokens: int) -> Question:
-        """Megatron Core, or FSDP2 around modules of Hugging Face transformers, with master weights in fp32."""
-        is_fsdp = self.plan.sharding == "zero3"
+        """Of the trainer; master weights are in fp32."""
         record = {
             "model": self.model,
             "cluster": self.cluster,
             "num_accelerators": self.num_accelerators,
             "sequence_length": tokens,
             "global_batch_size": self.plan.micro_batch_size * self.plan.dp(self.num_accelerators),
-            "stack": "torchtitan" if is_fsdp else "megatron-bridge",
         }
         if self.lora_rank is not None:
             record |= {"train": "lora", "lora_rank": self.lora_rank, "lora_targets": "all"}
-        question = ask(record).question
-        if not is_fsdp:
-            return question
-        software = replace(question.job.software, kernels="eager", loss_kernel="autograd")
-        return replace(question, job=replace(question.job, software=software))
+        return trainer_question(record, is_fsdp=self.plan.sharding == "zero3")
 
     @cached_property
     def phases(self) -> PhaseMemory | None:

@@ -8,12 +8,13 @@ through the stages one after the other, :math:`(m - 1) \max_i f_i + \sum_i f_i`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shardplan.ask.questions import ask
 from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
 from shardplan.estimation.priced import PricedPlan
@@ -57,6 +58,18 @@ class ProgramFacts(NamedTuple):
 def programs() -> tuple[str, ...]:
     """Names of the programs that are known to do more (``data/generation.yaml``)."""
     return tuple(generation_data()["programs"])
+
+
+def trainer_question(record: Mapping[str, Any], *, is_fsdp: bool) -> Question:
+    """Of Megatron Core, or of FSDP2 around modules of Hugging Face transformers, which run eagerly.
+
+    FSDP2 does the same around any modules: it is taken as torchtitan runs it. Raises ``InputError``.
+    """
+    question = ask({**record, "stack": "torchtitan" if is_fsdp else "megatron-bridge"}).question
+    if not is_fsdp:
+        return question
+    software = replace(question.job.software, kernels="eager", loss_kernel="autograd")
+    return replace(question, job=replace(question.job, software=software))
 
 
 @dataclass(frozen=True, kw_only=True)

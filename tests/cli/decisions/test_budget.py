@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import answer, run, unwrapped
 
+import shardplan
+
 ANYWHERE = (
     "budget", "llama-3.2-1b", "--tokens", "10G", "--global-batch-size", "64", "--sequence-length", "2048",
     "--limit", "pp=1", "--limit", "cp=1", "--limit", "sharding=zero1",
@@ -24,6 +26,14 @@ def test_options_have_the_documented_keys_and_close() -> None:
         "energy_kwh", "carbon_t", "plan", "assumptions",
     } <= set(option)  # fmt: skip
     assert sum(option["accounts_s"].values()) == pytest.approx(option["days"] * 86400, rel=1e-9)
+
+
+def test_a_size_in_nodes_is_that_many_accelerators() -> None:
+    assert run(*SMALL, "--gpus", "2x8").output == run(*SMALL, "--gpus", 16).output
+    by_text, by_number = (
+        shardplan.budget("llama-3.2-1b", ["dgx-h100"], tokens=1e10, num_accelerators=size) for size in ("1x8", 8)
+    )
+    assert repr(by_text) == repr(by_number)
 
 
 def test_the_text_says_what_the_run_takes() -> None:
@@ -112,6 +122,7 @@ def _without(arguments: tuple[str, ...], flags: set[str]) -> list[str]:
     ("flags", "said"),
     [
         (("--gpus", 0), "--gpus is '0'"),
+        (("--gpus", "2x4"), "--gpus is '2x4', 2 nodes of 4; a node of dgx-h100 has 8"),
         (("--days", "soon"), "--days is 'soon'"),
         (("--money", "1M", "--cluster", "gb300-nvl72"), "no price"),
         (("--gpus", 8, "--batch-ramp", "512"), "--batch-ramp has '512'"),

@@ -66,16 +66,15 @@ class RlCase:
         return int(self.row["num_train"]) // self.per_node
 
     @property
+    def rollout_per_node(self) -> int:
+        """Accelerators of a node that generate, where the pools are apart."""
+        return min(self.cluster.accelerators_per_node, self.row["num_rollout"])
+
+    @property
     def share(self) -> float:
         """Share of the memory that an engine takes."""
         facts = engine_facts(self.rl["engine"])
         return float(self.rl["memory_share"] or (facts.colocated_share if self.shares else facts.awake_share))
-
-    @property
-    def hub_name(self) -> str:
-        """The model as the hub calls it."""
-        source = model_sources().get(self.model.name)
-        return source.hf_id if source is not None and source.hf_id else self.model.name
 
     @property
     def answers(self) -> int:
@@ -85,6 +84,12 @@ class RlCase:
     def refuse(self, what: str, hint: str) -> InputError:
         """What a framework does not run."""
         return InputError(f"plan {self.number}: {what}", rule="the framework runs the plan that is written", hint=hint)
+
+
+def hub_name(model: str) -> str:
+    """The model as the hub calls it."""
+    source = model_sources().get(model)
+    return source.hf_id if source is not None and source.hf_id else model
 
 
 def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch") -> Export:
@@ -130,6 +135,11 @@ def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch"
     )
 
 
+PLACEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "verl": ("colocated", "one-step-off"), "nemo-rl": ("colocated", "in-turns", "async"),
+    "slime": ("colocated", "partial", "in-turns", "one-step-off"),
+}  # fmt: skip
+"""Those that a framework runs."""
 FILL_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "verl": ("TRAIN_FILES", "VAL_FILES"), "nemo-rl": ("data", "env"), "slime": ("PROMPT_DATA", "REF_LOAD"),
 }  # fmt: skip
@@ -156,12 +166,11 @@ def _case(record: Mapping[str, Any], number: int, row: Mapping[str, Any]) -> RlC
     assert model is not None
     assert cluster is not None
     fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in row["plan"]["plan"].items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in row["plan"]["plan"].items()
+        if name in described(Plan)
     }
-    known = described(Plan)
-    of_plan: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
-    plan = Plan(**of_plan)
-    return RlCase(model=model, cluster=cluster, rl=record["rl"], row=row, plan=plan, number=number)
+    return RlCase(model=model, cluster=cluster, rl=record["rl"], row=row, plan=Plan(**fields), number=number)
 
 
 def _is_written(case: RlCase, to: str) -> bool:
@@ -176,7 +185,7 @@ def _text(case: RlCase, to: str) -> str:
     """The file without its head. Raises ``InputError`` for what the framework does not run."""
     if to not in WRITERS:
         raise UnknownNameError("framework to export to", to[:60], TARGETS, hint=f"one of {', '.join(TARGETS)}")
-    rl, plan = case.rl, case.plan
+    rl, plan, placement = case.rl, case.plan, case.row["placement"]
     if rl["rollout_cluster"] != case.cluster.name:
         raise case.refuse("the pools are on different clusters", "plan it without --rollout-cluster")
     if plan.micro_batch_size != 1:
@@ -185,11 +194,12 @@ def _text(case: RlCase, to: str) -> str:
     if rl["prompts"] % rl["updates"]:
         raise case.refuse(f"{rl['prompts']} prompts in {rl['updates']} optimizer steps", "set --updates to a divisor")
     if rl["pack_tokens"] % plan.cp:
-        raise case.refuse(
-            f"{rl['pack_tokens']} tokens over cp {plan.cp}", f"set --pack-tokens to a multiple of {plan.cp}"
-        )
+        what = f"{rl['pack_tokens']} tokens over cp {plan.cp}"
+        raise case.refuse(what, f"set --pack-tokens to a multiple of {plan.cp}")
     if plan.offload != "none":
         raise case.refuse(f"offload {plan.offload}", "plan it with --fix train.offload=none")
+    if placement not in PLACEMENTS[to]:
+        raise case.refuse(f"placement {placement}", f"plan it with --placement {','.join(PLACEMENTS[to])}")
     return WRITERS[to](case)
 
 
@@ -216,16 +226,12 @@ def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:
 
 def _megatron_recompute(case: RlCase) -> dict[str, Any]:
     """Megatron's words for what is computed again."""
-    policy = case.plan.recompute
+    policy, layers = case.plan.recompute, case.plan.recompute_num_layers
     if policy == "none":
         return {}
     if policy == "full":
-        layers = case.plan.recompute_num_layers
-        block = {"recompute_method": "block", "recompute_num_layers": layers}
-        return {
-            "recompute_granularity": "full",
-            **(block if layers else {"recompute_method": "uniform", "recompute_num_layers": 1}),
-        }
+        method = {"recompute_method": "block" if layers else "uniform", "recompute_num_layers": layers or 1}
+        return {"recompute_granularity": "full", **method}
     ours = {name: theirs for theirs, name in MODULES.items()}
     names = ["core_attn"] if policy == "selective" else [ours.get(name, name) for name in policy.split(",")]
     if any(name not in MODULES for name in names):
@@ -240,11 +246,9 @@ def _backend(case: RlCase, *, fsdp: Sequence[str], most_tp: bool) -> str:
         return "megatron"
     degrees = (plan.pp, plan.ep) if most_tp else (plan.tp, plan.pp, plan.ep)
     if plan.sharding not in fsdp or max(degrees) > 1 or plan.recompute not in ("none", "full"):
-        hint = f"plan it with --fix train.sharding={','.join(('zero1', *fsdp))}"
-        hint = "plan it with --fix train.sharding=zero1" if plan.sharding in fsdp else hint
-        raise case.refuse(
-            f"sharding {plan.sharding} with tp {plan.tp}, pp {plan.pp}, ep {plan.ep}, recompute {plan.recompute}", hint
-        )
+        what = f"sharding {plan.sharding} with tp {plan.tp}, pp {plan.pp}, ep {plan.ep}, recompute {plan.recompute}"
+        good = ("zero1",) if plan.sharding in fsdp else ("zero1", *fsdp)
+        raise case.refuse(what, f"plan it with --fix train.sharding={','.join(good)}")
     return "fsdp"
 
 
@@ -252,85 +256,95 @@ def _estimator(case: RlCase, ppo: str = "gae") -> str:
     return {"ppo": ppo, "reinforce++": "reinforce_plus_plus"}.get(case.rl["algorithm"], "grpo")
 
 
+OWN: Final = "actor_rollout_ref"
+"""Where verl has trainer and engine."""
+
+
 def _verl(case: RlCase) -> str:
     """Overrides of ``main_ppo``."""
-    rl, row, plan = case.rl, case.row, case.plan
-    if row["placement"] not in ("colocated", "one-step-off"):
-        raise case.refuse(f"placement {row['placement']}", "plan it with --placement colocated,one-step-off")
+    rl, plan = case.rl, case.plan
     if rl["cache_precision"] != "bf16" or rl["drafts"]:
         raise case.refuse("a cache in fp8, or drafted tokens", "plan it without them")
     backend = _backend(case, fsdp=("zero3", "zero2", "hsdp"), most_tp=False)
-    own, cap = "actor_rollout_ref", rl["response_tokens_max"]
     if backend == "fsdp" and plan.cp > 1 and plan.cp_comm != "a2a":
         raise case.refuse(f"cp_comm {plan.cp_comm}; FSDP has all-to-all", "plan it with --fix train.cp_comm=a2a")
-    keys: dict[str, Any] = {
+    is_off = case.row["placement"] == "one-step-off"
+    keys = _verl_step(case, backend) | _verl_trainer(case, backend) | _verl_engine(case, is_off=is_off)
+    program = "recipe.dapo.main_dapo" if rl["algorithm"] == "dapo" else "verl.trainer.main_ppo"
+    program = "verl.experimental.one_step_off_policy.main_ppo" if is_off else program
+    config = f" --config-name={'one_step_off_' * is_off}ppo_megatron_trainer" if backend == "megatron" else ""
+    fill = "TRAIN_FILES=/path/to/train.parquet\nVAL_FILES=/path/to/test.parquet\n"
+    lines = [f"    {_pair(key, value)}" for key, value in keys.items() if value is not None]
+    return f"set -euo pipefail\n\n{fill}\n" + " \\\n".join([f"python3 -m {program}{config}", *lines]) + "\n"
+
+
+def _verl_step(case: RlCase, backend: str) -> dict[str, Any]:
+    """Data, algorithm and batches."""
+    rl = case.rl
+    return {
         "algorithm.adv_estimator": _estimator(case),
         "data.train_files": Given("TRAIN_FILES"),
         "data.val_files": Given("VAL_FILES"),
         "data.train_batch_size": rl["prompts"],
         "data.max_prompt_length": max(rl["prompt_tokens"], 1),
-        "data.max_response_length": cap,
-        f"{own}.model.path": case.hub_name,
-        f"{own}.actor.ppo_mini_batch_size": rl["prompts"] // rl["updates"],
-        f"{own}.actor.ppo_epochs": rl["epochs"],
-        f"{own}.actor.use_kl_loss": rl["reference"],
+        "data.max_response_length": rl["response_tokens_max"],
+        f"{OWN}.model.path": hub_name(case.model.name),
+        f"{OWN}.actor.ppo_mini_batch_size": rl["prompts"] // rl["updates"],
+        f"{OWN}.actor.ppo_epochs": rl["epochs"],
+        f"{OWN}.actor.use_kl_loss": rl["reference"],
         "algorithm.use_kl_in_reward": False,
-        f"{own}.actor.strategy": "megatron" if backend == "megatron" else "fsdp2",
+        f"{OWN}.actor.strategy": "megatron" if backend == "megatron" else "fsdp2",
+        f"{OWN}.model.use_remove_padding": True,
+        f"{OWN}.actor.use_dynamic_bsz": True,
+        f"{OWN}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // case.plan.cp,
     }
-    keys |= {
-        f"{own}.model.use_remove_padding": True,
-        f"{own}.actor.use_dynamic_bsz": True,
-        f"{own}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // plan.cp,
-    }
-    leaves = case.shares and not rl["states_stay"]
+
+
+def _verl_trainer(case: RlCase, backend: str) -> dict[str, Any]:
+    """Degrees, states and recomputation of the trainer."""
+    plan, at = case.plan, f"{OWN}.actor.{'megatron' if backend == 'megatron' else 'fsdp_config'}"
     if backend == "megatron":
-        at = f"{own}.actor.megatron"
-        keys |= {
-            f"{at}.{name}": value for name, value in _megatron_degrees(case).items() if name != "sequence_parallel"
-        }
-        keys |= {f"{at}.use_distributed_optimizer": plan.sharding == "zero1"}
-        keys |= {
-            f"++{at}.override_transformer_config.{name}": value for name, value in _megatron_recompute(case).items()
-        }
+        degrees, again = _megatron_degrees(case), _megatron_recompute(case)
+        found = {f"{at}.{name}": value for name, value in degrees.items() if name != "sequence_parallel"}
+        found[f"{at}.use_distributed_optimizer"] = plan.sharding == "zero1"
+        found |= {f"++{at}.override_transformer_config.{name}": value for name, value in again.items()}
     else:
-        at = f"{own}.actor.fsdp_config"
-        keys |= {
-            f"{own}.actor.ulysses_sequence_parallel_size": plan.cp,
-            f"{own}.model.enable_gradient_checkpointing": plan.recompute == "full",
+        found = {
+            f"{OWN}.actor.ulysses_sequence_parallel_size": plan.cp,
+            f"{OWN}.model.enable_gradient_checkpointing": plan.recompute == "full",
+            f"{at}.reshard_after_forward": plan.sharding != "zero2",
+            f"{at}.fsdp_size": plan.sharding_degree if plan.sharding == "hsdp" else None,
         }
-        keys |= {f"{at}.reshard_after_forward": plan.sharding != "zero2"}
-        keys |= {f"{at}.fsdp_size": plan.sharding_degree} if plan.sharding == "hsdp" else {}
-    keys |= {f"{at}.param_offload": leaves, f"{at}.optimizer_offload": leaves}
-    keys |= {
-        f"{own}.rollout.name": rl["engine"],
-        f"{own}.rollout.n": rl["samples"],
-        f"{own}.rollout.tensor_model_parallel_size": row["rollout_tp"],
-        f"{own}.rollout.pipeline_model_parallel_size": row["rollout_pp"],
-        f"{own}.rollout.expert_parallel_size": row["rollout_ep"],
-        f"{own}.rollout.gpu_memory_utilization": case.share,
+    leaves = case.shares and not case.rl["states_stay"]
+    return {**found, f"{at}.param_offload": leaves, f"{at}.optimizer_offload": leaves}
+
+
+def _verl_engine(case: RlCase, *, is_off: bool) -> dict[str, Any]:
+    """The engine, the pools, and what only some steps have.
+
+    The configuration of one step off leaves the pass of the old policy out itself.
+    """
+    rl, row, each = case.rl, case.row, case.rollout_per_node
+    pool = {
+        f"{OWN}.hybrid_engine": False,
+        "rollout.nnodes": row["num_rollout"] // each,
+        "rollout.n_gpus_per_node": each,
+    }
+    return {
+        f"{OWN}.rollout.name": rl["engine"],
+        f"{OWN}.rollout.n": rl["samples"],
+        f"{OWN}.rollout.tensor_model_parallel_size": row["rollout_tp"],
+        f"{OWN}.rollout.pipeline_model_parallel_size": row["rollout_pp"],
+        f"{OWN}.rollout.expert_parallel_size": row["rollout_ep"],
+        f"{OWN}.rollout.gpu_memory_utilization": case.share,
         "trainer.n_gpus_per_node": case.per_node,
         "trainer.nnodes": case.nodes,
+        f"++{OWN}.rollout.quantization": "fp8" if rl["rollout_precision"] == "fp8" else None,
+        "++algorithm.filter_groups.enable": True if rl["algorithm"] == "dapo" else None,
+        "++algorithm.rollout_correction.bypass_mode": not rl["old_pass"] if is_off or not rl["old_pass"] else None,
+        "critic.model.path": hub_name(rl["critic"]) if rl["critic"] else None,
+        **(pool if is_off else {}),
     }
-    keys |= {f"++{own}.rollout.quantization": "fp8"} if rl["rollout_precision"] == "fp8" else {}
-    keys |= {"++algorithm.filter_groups.enable": True} if rl["algorithm"] == "dapo" else {}
-    is_off = row["placement"] == "one-step-off"  # whose own configuration leaves the pass out
-    keys |= {"++algorithm.rollout_correction.bypass_mode": not rl["old_pass"]} if is_off or not rl["old_pass"] else {}
-    keys |= {"critic.model.path": _critic(case)} if rl["critic"] else {}
-    program = "verl.trainer.main_ppo"
-    if is_off:
-        program = "verl.experimental.one_step_off_policy.main_ppo"
-        per_node = min(case.cluster.accelerators_per_node, row["num_rollout"])
-        keys |= {
-            f"{own}.hybrid_engine": False,
-            "rollout.nnodes": row["num_rollout"] // per_node,
-            "rollout.n_gpus_per_node": per_node,
-        }
-    elif rl["algorithm"] == "dapo":
-        program = "recipe.dapo.main_dapo"
-    config = f" --config-name={'one_step_off_' * is_off}ppo_megatron_trainer" if backend == "megatron" else ""
-    fill = "TRAIN_FILES=/path/to/train.parquet\nVAL_FILES=/path/to/test.parquet\n"
-    lines = [f"    {_pair(key, value)}" for key, value in keys.items()]
-    return f"set -euo pipefail\n\n{fill}\n" + " \\\n".join([f"python3 -m {program}{config}", *lines]) + "\n"
 
 
 def _pair(key: str, value: Any) -> str:
@@ -338,11 +352,6 @@ def _pair(key: str, value: Any) -> str:
         return f'{key}="${value.name}"'
     text = str(value) if not isinstance(value, list) else f"[{','.join(value)}]"
     return f"'{key}={text}'" if "[" in text else f"{key}={text}"
-
-
-def _critic(case: RlCase) -> str:
-    source = model_sources().get(case.rl["critic"])
-    return source.hf_id if source is not None and source.hf_id else str(case.rl["critic"])
 
 
 def _megatron_degrees(case: RlCase) -> dict[str, Any]:
@@ -366,59 +375,11 @@ def _nemo(case: RlCase) -> str:
     """A YAML over ``grpo_math_1B.yaml``."""
     import yaml
 
-    rl, row, plan = case.rl, case.row, case.plan
-    known = {"colocated": False, "in-turns": False, "async": True}
-    if row["placement"] not in known:
-        raise case.refuse(f"placement {row['placement']}", "plan it with --placement colocated,in-turns,async")
+    rl = case.rl
     if rl["critic"] or rl["drafts"] or rl["engine"] != "vllm" or rl["epochs"] > 1:
         raise case.refuse("a critic, drafted tokens, another engine than vLLM, or epochs", "plan GRPO without them")
-    if plan.vp > 1:
-        raise case.refuse(f"vp {plan.vp}", "plan it with --fix train.vp=1")
-    backend = _backend(case, fsdp=("zero3",), most_tp=True)
-    window = rl["prompt_tokens"] + rl["response_tokens_max"]
-    policy: dict[str, Any] = {
-        "model_name": case.hub_name,
-        "train_global_batch_size": case.answers,
-        "train_micro_batch_size": 1,
-        "max_total_sequence_length": window,
-        "precision": "bfloat16",
-        "sequence_packing": {"enabled": True, "train_mb_tokens": rl["pack_tokens"]},
-        "dynamic_batching": {"enabled": False},
-        "dtensor_cfg": {"enabled": backend == "fsdp"},
-        "megatron_cfg": {"enabled": backend == "megatron"},
-    }
-    if backend == "fsdp":
-        parallel = {"tensor_parallel_size": plan.tp, "context_parallel_size": plan.cp}
-        policy["dtensor_cfg"] |= {
-            **parallel, "sequence_parallel": plan.sequence_parallel,
-            "activation_checkpointing": plan.recompute == "full",
-            "cpu_offload": False,
-        }  # fmt: skip
-    else:
-        again = _megatron_recompute(case)
-        again = {name: again[name] for name in ("recompute_granularity", "recompute_modules") if name in again}
-        policy["megatron_cfg"] |= {
-            **_megatron_degrees(case), "activation_checkpointing": bool(again), **again,
-            "optimizer": {"use_distributed_optimizer": plan.sharding == "zero1"},
-        }  # fmt: skip
-    nodes = case.nodes
-    colocated: dict[str, Any] = {"enabled": case.shares}
-    if not case.shares:
-        per_node = min(case.cluster.accelerators_per_node, row["num_rollout"])
-        is_one = case.row["num_train"] + row["num_rollout"] <= case.cluster.accelerators_per_node
-        of_rollout = row["num_rollout"] // per_node
-        colocated["resources"] = {"num_nodes": None if is_one else of_rollout, "gpus_per_node": per_node}
-        nodes = 1 if is_one else case.nodes + of_rollout
-    engine = {
-        "tensor_parallel_size": row["rollout_tp"], "pipeline_parallel_size": row["rollout_pp"],
-        "expert_parallel_size": row["rollout_ep"], "gpu_memory_utilization": case.share,
-    }  # fmt: skip
-    engine |= {"precision": "fp8"} if rl["rollout_precision"] == "fp8" else {}
-    engine |= {"kv_cache_dtype": "fp8"} if rl["cache_precision"] == "fp8" else {}
-    policy["generation"] = {
-        "backend": "vllm", "max_new_tokens": rl["response_tokens_max"], "vllm_cfg": engine, "colocated": colocated
-    }  # fmt: skip
-    per_node = case.per_node if nodes > 1 or case.shares else case.row["num_train"] + row["num_rollout"]
+    if case.plan.vp > 1:
+        raise case.refuse(f"vp {case.plan.vp}", "plan it with --fix train.vp=1")
     document = {
         "defaults": "grpo_math_1B.yaml",
         "grpo": {
@@ -427,7 +388,7 @@ def _nemo(case: RlCase) -> str:
             "use_dynamic_sampling": rl["algorithm"] == "dapo",
             "adv_estimator": {"name": "reinforce_plus_plus" if rl["algorithm"] == "reinforce++" else "grpo"},
             "async_grpo": {
-                "enabled": row["placement"] == "async",
+                "enabled": case.row["placement"] == "async",
                 "max_trajectory_age_steps": rl["staleness"],
                 "in_flight_weight_updates": bool(rl["in_flight"]),
             },
@@ -436,61 +397,151 @@ def _nemo(case: RlCase) -> str:
             "reference_policy_kl_penalty": 0.01 if rl["reference"] else 0.0,
             "force_on_policy_ratio": not rl["old_pass"],
         },
-        "policy": policy,
-        "cluster": {"num_nodes": nodes, "gpus_per_node": per_node},
+        "policy": _nemo_policy(case),
+        "cluster": _nemo_cluster(case),
     }
     return str(yaml.safe_dump(document, sort_keys=False))
 
 
+def _nemo_policy(case: RlCase) -> dict[str, Any]:
+    rl, is_fsdp = case.rl, _backend(case, fsdp=("zero3",), most_tp=True) == "fsdp"
+    return {
+        "model_name": hub_name(case.model.name),
+        "train_global_batch_size": case.answers,
+        "train_micro_batch_size": 1,
+        "max_total_sequence_length": rl["prompt_tokens"] + rl["response_tokens_max"],
+        "precision": "bfloat16",
+        "sequence_packing": {"enabled": True, "train_mb_tokens": rl["pack_tokens"]},
+        "dynamic_batching": {"enabled": False},
+        "dtensor_cfg": {"enabled": is_fsdp, **(_nemo_fsdp(case) if is_fsdp else {})},
+        "megatron_cfg": {"enabled": not is_fsdp, **({} if is_fsdp else _nemo_megatron(case))},
+        "generation": _nemo_generation(case),
+    }
+
+
+def _nemo_fsdp(case: RlCase) -> dict[str, Any]:
+    plan = case.plan
+    return {
+        "tensor_parallel_size": plan.tp, "context_parallel_size": plan.cp,
+        "sequence_parallel": plan.sequence_parallel, "activation_checkpointing": plan.recompute == "full",
+        "cpu_offload": False,
+    }  # fmt: skip
+
+
+def _nemo_megatron(case: RlCase) -> dict[str, Any]:
+    again = _megatron_recompute(case)
+    again = {name: again[name] for name in ("recompute_granularity", "recompute_modules") if name in again}
+    optimizer = {"use_distributed_optimizer": case.plan.sharding == "zero1"}
+    return {**_megatron_degrees(case), "activation_checkpointing": bool(again), **again, "optimizer": optimizer}
+
+
+def _nemo_generation(case: RlCase) -> dict[str, Any]:
+    rl, row = case.rl, case.row
+    engine = {
+        "tensor_parallel_size": row["rollout_tp"], "pipeline_parallel_size": row["rollout_pp"],
+        "expert_parallel_size": row["rollout_ep"], "gpu_memory_utilization": case.share,
+    }  # fmt: skip
+    engine |= {"precision": "fp8"} if rl["rollout_precision"] == "fp8" else {}
+    engine |= {"kv_cache_dtype": "fp8"} if rl["cache_precision"] == "fp8" else {}
+    pool = {"num_nodes": _nemo_rollout_nodes(case), "gpus_per_node": case.rollout_per_node}
+    return {
+        "backend": "vllm",
+        "max_new_tokens": rl["response_tokens_max"],
+        "vllm_cfg": engine,
+        "colocated": {"enabled": case.shares, **({} if case.shares else {"resources": pool})},
+    }
+
+
+def _nemo_rollout_nodes(case: RlCase) -> int | None:
+    """Nodes that generate; None where both pools are on one node."""
+    total = case.row["num_train"] + case.row["num_rollout"]
+    is_one = total <= case.cluster.accelerators_per_node
+    return None if is_one else int(case.row["num_rollout"] // case.rollout_per_node)
+
+
+def _nemo_cluster(case: RlCase) -> dict[str, int]:
+    """Nodes of both pools."""
+    if case.shares:
+        return {"num_nodes": case.nodes, "gpus_per_node": case.per_node}
+    more = _nemo_rollout_nodes(case)
+    if more is None:
+        return {"num_nodes": 1, "gpus_per_node": case.row["num_train"] + case.row["num_rollout"]}
+    return {"num_nodes": case.nodes + more, "gpus_per_node": case.per_node}
+
+
 def _slime(case: RlCase) -> str:
     """Options of ``train.py`` or ``train_async.py``."""
-    rl, row, plan = case.rl, case.row, case.plan
-    if row["placement"] == "async":
-        raise case.refuse(
-            f"placement {row['placement']}", "plan it with --placement colocated,partial,in-turns,one-step-off"
-        )
+    rl, sharding = case.rl, case.plan.sharding
     if rl["rollout_precision"] != "bf16" or rl["cache_precision"] != "bf16" or rl["epochs"] > 1:
         raise case.refuse("engines in fp8, epochs", "plan it in bf16, packed")
-    if plan.sharding != "zero1":
-        raise case.refuse(f"sharding {plan.sharding}", "plan it with --fix train.sharding=zero1")
-    degrees = {name.replace("_", "-"): value for name, value in _megatron_degrees(case).items()}
-    chunks = degrees.pop("virtual-pipeline-model-parallel-size", None)
-    sequence_parallel = degrees.pop("sequence-parallel", None)
-    groups: list[list[str]] = [[f"--{name} {value}" for name, value in degrees.items()]]
-    groups[0] += [f"--num-virtual-stages-per-pipeline-rank {chunks}"] if chunks else []
-    groups[0] += ["--sequence-parallel"] if sequence_parallel else []
-    for name, value in _megatron_recompute(case).items():
-        groups[0].append(f"--{name.replace('_', '-')} {' '.join(value) if isinstance(value, list) else value}")
-    groups[0] += ["--use-dynamic-batch-size", f"--max-tokens-per-gpu {rl['pack_tokens'] // plan.cp}"]
-    estimator = _estimator(case, "ppo")
-    step = [
-        f"--hf-checkpoint {case.hub_name}", '--ref-load "$REF_LOAD"', '--prompt-data "$PROMPT_DATA"',
-        f"--rollout-batch-size {rl['prompts']}", f"--n-samples-per-prompt {rl['samples']}",
-        f"--num-steps-per-rollout {rl['updates']}", f"--global-batch-size {case.answers}",
-        f"--rollout-max-response-len {rl['response_tokens_max']}", f"--advantage-estimator {estimator}",
-    ]  # fmt: skip
-    step += ["--use-kl-loss"] if rl["reference"] else []
-    step += ["--use-rollout-logprobs"] if not rl["old_pass"] else []
-    step += ["--normalize-advantages"] if estimator == "reinforce_plus_plus" else []
-    filters = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
-    step += [f"--dynamic-sampling-filter-path {filters}"] if rl["algorithm"] == "dapo" else []
-    pools = [f"--actor-num-nodes {case.nodes}", f"--actor-num-gpus-per-node {case.per_node}"]
-    pools += ["--colocate"] if case.shares else [f"--rollout-num-gpus {row['num_rollout']}"]
-    pools += ["--partial-rollout"] if row["placement"] == "partial" else []
-    pools += [
-        f"--rollout-num-gpus-per-engine {row['rollout_tp'] * row['rollout_pp']}",
-        f"--sglang-mem-fraction-static {case.share:g}",
-    ]
-    pools += [f"--sglang-pipeline-parallel-size {row['rollout_pp']}"] if row["rollout_pp"] > 1 else []
-    pools += [f"--sglang-expert-parallel-size {row['rollout_ep']}"] if row["rollout_ep"] > 1 else []
-    pools += (
-        [f"--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps {rl['drafts']}"] if rl["drafts"] else []
-    )
+    if sharding != "zero1":
+        raise case.refuse(f"sharding {sharding}", "plan it with --fix train.sharding=zero1")
     model = [" ".join(map(quoted, words)) for words in _dimensions(case)]
-    program = "train_async.py" if row["placement"] == "one-step-off" else "train.py"
-    options = "\n\n".join("\n".join(f"    {line}" for line in group) for group in (model, step, *groups, pools))
+    groups = (model, *(_options(each(case)) for each in (_slime_step, _slime_trainer, _slime_pools)))
+    program = "train_async.py" if case.row["placement"] == "one-step-off" else "train.py"
+    options = "\n\n".join("\n".join(f"    {line}" for line in group) for group in groups)
     fill = "PROMPT_DATA=/path/to/prompts.jsonl\nREF_LOAD=/path/to/model_torch_dist\n"
     return f'set -euo pipefail\n\n{fill}\nOPTIONS=(\n{options}\n)\n\npython3 {program} "${{OPTIONS[@]}}"\n'
+
+
+def _options(values: Mapping[str, Any]) -> list[str]:
+    """Options by their values: True stands for the option alone, False and None for none."""
+    given = {f"--{name.replace('_', '-')}": value for name, value in values.items() if value not in (None, False)}
+    texts = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
+    return [name if value is True else f"{name} {value}" for name, value in texts.items()]
+
+
+def _slime_step(case: RlCase) -> dict[str, Any]:
+    rl, estimator = case.rl, _estimator(case, "ppo")
+    filters = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
+    return {
+        "hf-checkpoint": hub_name(case.model.name),
+        "ref-load": '"$REF_LOAD"',
+        "prompt-data": '"$PROMPT_DATA"',
+        "rollout-batch-size": rl["prompts"],
+        "n-samples-per-prompt": rl["samples"],
+        "num-steps-per-rollout": rl["updates"],
+        "global-batch-size": case.answers,
+        "rollout-max-response-len": rl["response_tokens_max"],
+        "advantage-estimator": estimator,
+        "use-kl-loss": bool(rl["reference"]),
+        "use-rollout-logprobs": not rl["old_pass"],
+        "normalize-advantages": estimator == "reinforce_plus_plus",
+        "dynamic-sampling-filter-path": filters if rl["algorithm"] == "dapo" else None,
+    }
+
+
+def _slime_trainer(case: RlCase) -> dict[str, Any]:
+    degrees = _megatron_degrees(case)
+    chunks = degrees.pop("virtual_pipeline_model_parallel_size", None)
+    sequence_parallel = degrees.pop("sequence_parallel", None)
+    return {
+        **degrees,
+        "num-virtual-stages-per-pipeline-rank": chunks,
+        "sequence-parallel": sequence_parallel,
+        **_megatron_recompute(case),
+        "use-dynamic-batch-size": True,
+        "max-tokens-per-gpu": case.rl["pack_tokens"] // case.plan.cp,
+    }
+
+
+def _slime_pools(case: RlCase) -> dict[str, Any]:
+    rl, row = case.rl, case.row
+    tp, pp, ep = (row[f"rollout_{name}"] for name in ("tp", "pp", "ep"))
+    return {
+        "actor-num-nodes": case.nodes,
+        "actor-num-gpus-per-node": case.per_node,
+        "colocate": case.shares,
+        "rollout-num-gpus": None if case.shares else row["num_rollout"],
+        "partial-rollout": row["placement"] == "partial",
+        "rollout-num-gpus-per-engine": tp * pp,
+        "sglang-mem-fraction-static": f"{case.share:g}",
+        "sglang-pipeline-parallel-size": pp if pp > 1 else None,
+        "sglang-expert-parallel-size": ep if ep > 1 else None,
+        "sglang-speculative-algorithm": f"EAGLE --sglang-speculative-num-steps {rl['drafts']}"
+        if rl["drafts"]
+        else None,
+    }
 
 
 def _dimensions(case: RlCase) -> list[Any]:
