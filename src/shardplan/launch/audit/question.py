@@ -20,7 +20,7 @@ from shardplan.inputs.plan import Plan, chunk_layers
 from shardplan.inputs.plan_numbers import Degrees
 from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.audit.hardware import hardware_of
-from shardplan.launch.dialects import torchtitan
+from shardplan.launch.dialects.frameworks import torchtitan
 from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading

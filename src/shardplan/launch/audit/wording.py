@@ -18,10 +18,9 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.launch.audit.nearby import Change
-from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.accelerate import STRATEGIES
 from shardplan.launch.dialects.edits import Edit, Edits
-from shardplan.launch.dialects.frameworks import maxtext
+from shardplan.launch.dialects.frameworks import maxtext, torchtitan
 from shardplan.launch.dialects.frameworks.small_frameworks import TABLES
 from shardplan.launch.dialects.megatron_core import flagscale, forks, megatron, neox, recipes, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed
 from shardplan.launch.dialects.ask import Ask, begin, listed, named_document, refuse, refused, unread
-from shardplan.launch.dialects.frameworks import maxtext, nanotron
+from shardplan.launch.dialects.frameworks import maxtext, nanotron, torchtitan
 from shardplan.launch.dialects.frameworks.small_frameworks import TABLES
 from shardplan.launch.dialects.megatron_core import flagscale, megatron, neox, primus
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE

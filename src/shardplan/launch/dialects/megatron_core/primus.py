@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from shardplan.launch.dialects import torchtitan
+from shardplan.launch.dialects.frameworks import torchtitan
 from shardplan.launch.dialects.megatron_core.megatron import megatron_facts
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.models import DIMENSIONS, named_model
