@@ -99,4 +99,4 @@ def test_mutants_are_read_or_refused(tmp_path: Path, name: str) -> None:
             raise AssertionError((seed, path.read_text())) from error
         assert found, (seed, path.read_text())  # a refusal has a rule
         slow.append((time.process_time() - start, seed))
-    assert max(slow)[0] < 1, max(slow)
+    assert max(slow)[0] < 5, max(slow)  # [s] of the processor: a hundredth is usual, and a busy machine counts more

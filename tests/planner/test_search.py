@@ -28,7 +28,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Setting
-from shardplan.physics.validity import broken_rule
+from shardplan.physics.validity import broken_rules
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import Listed, best_plans, outcomes
 from shardplan.planner.points import families
@@ -46,12 +46,9 @@ def question(num_accelerators: int = 16, *, memory: float = 80 * GB, batch: int 
 def valid_plans(asked: Question, candidates: dict[str, list[Any]]) -> list[Plan]:
     """Every valid plan of a product of candidates, the slow way."""
     setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
-    found = []
-    for values in itertools.product(*candidates.values()):
-        plan = Plan(**dict(zip(candidates, values, strict=True)))
-        if (plan.pp > 1 or plan.vp == 1) and broken_rule(setting, plan) is None:
-            found.append(plan)
-    return found
+    every = [Plan(**dict(zip(candidates, values, strict=True))) for values in itertools.product(*candidates.values())]
+    plans = [plan for plan in every if plan.pp > 1 or plan.vp == 1]
+    return [plan for plan, rule in zip(plans, broken_rules(setting, plans), strict=True) if rule is None]
 
 
 CANDIDATES: dict[str, list[Any]] = {
