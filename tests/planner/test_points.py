@@ -199,7 +199,7 @@ def test_points_that_share_a_layout_differ_in_the_micro_batch_alone(question: Qu
         assert len({size for size, _ in sizes}) == len(set(sizes))
 
 
-@few(10)
+@few(25)
 @given(questions())
 def test_points_that_are_placed_alike_have_the_same_plans_and_need_as_much_memory(question: Question) -> None:
     """So a search finds the memory of one of them."""
