@@ -140,7 +140,7 @@ def check_listed(asked: Question, result: SearchResult, fitting: Sequence[Priced
         assert not tied
 
 
-@few(6, suppress_health_check=[HealthCheck.too_slow])
+@few(4, suppress_health_check=[HealthCheck.too_slow])
 @given(alike(), limits())
 def test_questions_asked_together_follow_the_same_rule(asked: list[Question], limit: dict[str, list[Any]]) -> None:
     """Also with a record, and where plans that have headroom are slower than ties."""

@@ -22,7 +22,7 @@ from tests.strategies import clusters, jobs, models
 from shardplan import search
 from shardplan.base.arrays import divisors
 from shardplan.base.errors import InputError, UnknownNameError
-from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
+from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans, price_plans
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -71,12 +71,13 @@ def test_the_best_plan_is_the_best_of_all_estimated_one_by_one() -> None:
     # Without replicas all shardings are one plan, which the search counts once.
     valid = valid_plans(asked, CANDIDATES)
     plans = [plan for plan in valid if asked.num_accelerators > plan.tp * plan.pp or plan.sharding == "ddp"]
-    estimates = [estimate_plan(asked, plan) for plan in plans]
-    fitting = [answer for answer in estimates if answer.feasible]
-    assert 0 < len(fitting) < len(estimates)
+    fitting = [each for each in price_plans(asked, plans) if each.fits]
+    assert 0 < len(fitting) < len(plans)
     assert result.num_plans_evaluated == len(plans)
     assert result.num_plans_feasible == len(fitting)
-    assert result.estimates[0].step_time == min(answer.step_time for answer in fitting)
+    best = min(fitting, key=lambda each: each.step_time)
+    assert result.estimates[0].step_time == pytest.approx(best.step_time, rel=1e-12)
+    assert estimate_plan(asked, best.plan).step_time == pytest.approx(best.step_time, rel=1e-12)
 
 
 def test_evaluated_and_rejected_plans_make_up_the_declared_space() -> None:

@@ -217,7 +217,7 @@ def under(case: Case, **software: Any) -> Plan:
     return replace(case.plan, **software)
 
 
-@few(40, suppress_health_check=SLOW)
+@few(15, suppress_health_check=SLOW)
 @given(cases())
 def test_no_plan_takes_longer_under_software_that_is_later_in_the_order(case: Case) -> None:
     """HybridEP where no kernel runs all experts of a rank: there it copies what they keep."""
@@ -238,7 +238,7 @@ def fewest_experts(question: Question) -> int:
     return min(question.setting.num_experts, default=1)
 
 
-@few(25, suppress_health_check=SLOW)
+@few(10, suppress_health_check=SLOW)
 @given(cases())
 def test_software_that_changes_prices_alone_leaves_the_memory_as_it_is(case: Case) -> None:
     """Experts' overlap keeps one more micro-batch: no plan gets smaller."""
