@@ -27,8 +27,7 @@ from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.frameworks.usual_stack import usual_stack
 from shardplan.physics.schedules.registry import load_schedule
-from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import listed_of, outcomes
+from shardplan.planner.evaluation import Table, listed_of, outcomes
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of

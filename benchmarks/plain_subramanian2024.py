@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardplan.methods.subramanian2024 import System, Transformer
+from shardplan.methods.subramanian2024.inputs import System, Transformer
 
 __all__ = ["Candidate", "candidates", "time_and_memory"]
 

@@ -14,19 +14,11 @@ import numpy as np
 from measure import parser, print_table, timed, write_record
 from plain_subramanian2024 import candidates, time_and_memory
 
-from shardplan.methods.subramanian2024 import (
-    PaperSetting,
-    System,
-    Transformer,
-    load_model,
-    load_system,
-    search,
-    strategy_of,
-)
 from shardplan.methods.subramanian2024.candidates import candidates_of
-from shardplan.methods.subramanian2024.inputs import GLOBAL_BATCH_SIZE
-from shardplan.methods.subramanian2024.iteration import price
-from shardplan.methods.subramanian2024.search import price_candidates
+from shardplan.methods.subramanian2024.inputs import GLOBAL_BATCH_SIZE, System, Transformer, load_model, load_system
+from shardplan.methods.subramanian2024.iteration import PaperSetting, price
+from shardplan.methods.subramanian2024.search import price_candidates, search
+from shardplan.methods.subramanian2024.strategies import strategy_of
 from shardplan.methods.subramanian2024.study import NVLINK_SIZES, SIZES, SYSTEMS, study
 
 UPSTREAM_PER_S = 450

@@ -22,13 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardplan.base.fields import dataclass
-from shardplan.calibrate.constants import Free, Vector, profiles_at
 from shardplan.calibrate.defaults import Refit, refit, residuals_of, shipped_moves
 from shardplan.calibrate.errors import Errors, errors_of
-from shardplan.calibrate.fit import Fit, evidence_of, fit
+from shardplan.calibrate.fit import Fit, Free, Vector, evidence_of, fit, profiles_at
 from shardplan.calibrate.left_out import configurations_of, residual_of
 from shardplan.calibrate.predict import PosedRun, log_ratios
-from shardplan.calibrate.runs.families import team_of
+from shardplan.calibrate.runs.rows import team_of
 from shardplan.calibrate.user import user_constants
 from shardplan.estimation.band import KnownErrors, band_among, described
 from shardplan.estimation.band import errors_of as errors_of_runs

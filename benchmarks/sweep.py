@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from measure import Record, parser, table, write_record
 
-from shardplan.decide.sweeps.executors import WorkerProcesses, rows_of
 from shardplan.decide.sweeps.grid import SweepGrid, grid_of, put
-from shardplan.decide.sweeps.run import sweep
+from shardplan.decide.sweeps.rows import rows_of
+from shardplan.decide.sweeps.run import WorkerProcesses, sweep
 from shardplan.planner.search import search_question
 
 WHOLE: dict[str, list[Any]] = {

@@ -77,11 +77,15 @@ def _sections(found: RlValidation) -> Iterator[str]:
     yield _table(found.parts().items())
     yield (
         "Counted from the sources of NeMo RL, not fitted (`programs` in `data/generation.yaml`): the loss goes through "
-        "a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Training with "
-        "FSDP2 takes 50 % longer than predicted, passes without gradients 10 %: its backward pass is slower than "
-        "overlapped exchanges explain. On 64 accelerators training takes 40 to 55 % longer; batches go from one host "
-        "to all others, and freed memory is given back after every update, which is not counted. Transfers of one "
-        "recipe that was run twice differ by factors of 1.5 to 1.9: no prediction is within 20 % of more than half."
+        "a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the "
+        "driver pickles the batch for every rank apart, padded to the longest answer: 5 s of training and 4 s of each "
+        "pass with 70B on 64 accelerators. FSDP2 copies gathered weights and gradients between buffers in every "
+        "micro-batch, and its AdamW goes through the tensors one by one. Rates of pickling and of that loop were "
+        "measured on one core with newer versions, not on hosts of the runs. Training with FSDP2 still takes 30 to "
+        "37 % longer than predicted: its backward pass is slower than copies and overlapped exchanges explain. On 64 "
+        "accelerators training takes 10 to 22 % longer; freed memory is given back after every update, which is not "
+        "counted. Transfers of one recipe that was run twice differ by factors of 1.5 to 1.9: the best prediction of "
+        "both has a median error of 25 %."
     )
     yield "## Families and tiers, with the shipped constants"
     yield _table([*found.step_by("family").items(), *((f"tier {k}", v) for k, v in found.step_by("tier").items())])

@@ -133,6 +133,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
         1.0,
     ),
     "cast_bytes": 1e-12,  # a rate is divided by it
+    "column_cast_bytes": dict.fromkeys(("input", "gradient", "weight"), 1e-12),
     "matmul_efficiency": dict.fromkeys(("fp32", "bf16", "fp16", "fp8"), 1.0),
     "network_efficiency": {"other": 1.0},
     "own_chunk_time": {"other": 0.0},

@@ -111,7 +111,7 @@ def test_user_files_are_read_in_one_place() -> None:
         "methods/subramanian2024/figures.py",
         "calibrate/defaults.py",
         "web/pages/__init__.py",
-        "launch/export/torchtitan_configuration.py",
+        "launch/export/torchtitan.py",
         "plotting/page.py",
     }  # shipped files
     compared = {"launch/read/places.py"}  # whether two files are the same

@@ -19,11 +19,8 @@ from shardplan.base.units import (
     format_count,
     format_rate,
     format_time,
-    parse_bandwidth,
-    parse_bytes,
     parse_count,
     parse_quantity,
-    parse_time,
     parse_whole,
     to_si,
 )
@@ -34,6 +31,18 @@ Parser = Callable[..., float]
 
 def parse_flop_rate(value: str, *, field: str) -> float:
     return parse_quantity(value, "flop rate", field=field)
+
+
+def parse_bandwidth(value: str | float, *, field: str) -> float:
+    return parse_quantity(value, "bandwidth", field=field)
+
+
+def parse_bytes(value: str | float, *, field: str) -> float:
+    return parse_quantity(value, "bytes", field=field)
+
+
+def parse_time(value: str | float, *, field: str) -> float:
+    return parse_quantity(value, "time", field=field)
 
 
 def _shown(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardplan.answers.document import RowTable
-from shardplan.answers.parts.stages import stage_uses, stages_parts, truth_record
+from shardplan.answers.sections import stage_uses, stages_parts, truth_record
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job

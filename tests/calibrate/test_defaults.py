@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pytest
 
-from shardplan.calibrate.constants import DIGITS, SD_DIGITS
 from shardplan.calibrate.defaults import Refit, refit, residuals_table, shipped_moves, with_fitted
-from shardplan.calibrate.fit import Fit
+from shardplan.calibrate.fit import DIGITS, SD_DIGITS, Fit
 from shardplan.inputs.profile import Constant, constants_of, generations
 from shardplan.inputs.readers.residuals import RESIDUALS
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.commands import refused, run, unwrapped
 from tests.workplace import COMMANDS, contents, furnish
 
-from shardplan.cli.figure_files import table_text
+from shardplan.cli.output import table_text
 
 READS = [(name, file) for name, (_, files) in COMMANDS.items() for file in files]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardplan import load_cluster, load_model
-from shardplan.answers.layout import counted_elsewhere, first_group, layout_record, ranks_text, span
+from shardplan.answers.sections import counted_elsewhere, first_group, layout_record, ranks_text, span
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.estimation.ranks import RankLayout, layout_of

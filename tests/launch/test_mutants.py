@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.launch.dialects import test_newer_frameworks, test_programs, test_strangers
+from tests.launch.dialects import test_callers, test_newer_frameworks, test_programs, test_strangers
 from tests.rl import test_launch
 
 from shardplan.base.errors import ShardplanError
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.launch.audit.question import put, violations
 from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.callers import started
 from shardplan.launch.dialects.read import read_launch
 from shardplan.rl.launches.audit import audit_rl
 from shardplan.rl.launches.reading import read_rl_launch
@@ -100,3 +101,24 @@ def test_mutants_are_read_or_refused(tmp_path: Path, name: str) -> None:
         assert found, (seed, path.read_text())  # a refusal has a rule
         slow.append((time.process_time() - start, seed))
     assert max(slow)[0] < 5, max(slow)  # [s] of the processor: a hundredth is usual, and a busy machine counts more
+
+
+STARTS: Final = """# Train
+Run `LENGTH=4096 bash scripts/run.sh 4 Qwen/Qwen3-8B` or
+```bash
+export LENGTH=512 N=8
+for n in 2 4; do sbatch --nodes=$n scripts/run.sh $n Qwen/Qwen3-8B; done
+accelerate launch --config_file zero3.yaml --num_processes $N sft.py --config scripts/sft.yaml --deepspeed ds.json
+```
+"""
+
+
+def test_mutants_of_a_readme_start_files_or_do_not(tmp_path: Path) -> None:
+    test_callers.repository(tmp_path, STARTS, callers={"scripts/sft.yaml": test_callers.ARGUMENTS.format(model="gpt2")})
+    for seed in range(BUDGET):
+        (tmp_path / "README.md").write_text(mutant(STARTS, random.Random(seed)))  # noqa: S311  # as above
+        for name in ("run.sh", "sft.yaml"):
+            start = time.process_time()
+            with contextlib.suppress(ShardplanError):
+                read_launch(started(Ask(path=tmp_path / "scripts" / name, node=8)))
+            assert time.process_time() - start < 10, (seed, name)

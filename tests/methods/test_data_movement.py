@@ -153,12 +153,14 @@ def test_runs_grow_as_assumed() -> None:
     np.testing.assert_allclose(run.batch_tokens, 3.2e6 * (np.array([1e24, 1e26]) / 3.14e23) ** (1 / 6))
     assert BASE.run(3.14e23).batch_tokens == pytest.approx(3.2e6)
     assert BASE.run(1e4).batch_tokens == BASE.run(1e4).tokens  # no more than the training has
-    fat = replace(BASE, depth_exponent=0.0).run(np.array([1e24, 1e30]))
+    fat = BASE.model_copy(update={"depth_exponent": 0.0}).run(np.array([1e24, 1e30]))
     np.testing.assert_allclose(fat.num_blocks, (175e9 / (10 * 128**2)) ** (1 / 3))
 
 
 def test_on_one_network_a_block_is_two_layers_of_the_notebook() -> None:
-    taken = replace(BASE, fast_domain=ONE_NETWORK, link_latency_s=0.0, outer_latency_s=0.0, kernel_latency_s=0.0)
+    taken = BASE.model_copy(
+        update={"fast_domain": ONE_NETWORK, "link_latency_s": 0.0, "outer_latency_s": 0.0, "kernel_latency_s": 0.0}
+    )
     run = taken.run(1e26)
     tokens = configurations(run).tokens[::7]
     blocks = price_blocks(H100, taken, run, tokens)
@@ -245,7 +247,9 @@ def test_what_moves_the_cliffs(baseline: dict[float, float]) -> None:
 
 def test_without_any_limit_of_movement_nothing_falls() -> None:
     ideal = replace(H100, memory_bandwidth=1e30, network_bandwidth=1e30)
-    free = replace(BASE, outer_bandwidth=1e30, link_latency_s=0.0, outer_latency_s=0.0, kernel_latency_s=0.0)
+    free = BASE.model_copy(
+        update={"outer_bandwidth": 1e30, "link_latency_s": 0.0, "outer_latency_s": 0.0, "kernel_latency_s": 0.0}
+    )
     for flop in (1e24, 1e28, 1e32):
         assert best_configuration(ideal, flop, free).utilisation == pytest.approx(0.8, rel=2e-2)
 
@@ -253,7 +257,7 @@ def test_without_any_limit_of_movement_nothing_falls() -> None:
 def test_levels_that_no_run_reaches_or_every_run_keeps() -> None:
     slow = replace(H100, memory_bandwidth=1e3)
     assert cliffs(slow, BASE, levels=(0.9,))[0].training_flop is None
-    endless = replace(BASE, training_time_s=1e30)
+    endless = BASE.model_copy(update={"training_time_s": 1e30})
     assert cliffs(H100, endless, levels=(0.0,))[0].training_flop == math.inf
 
 

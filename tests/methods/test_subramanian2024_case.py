@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from shardplan.base.errors import InputError, ShardplanError
-from shardplan.methods.subramanian2024 import STATISTICS, load_model, load_system
+from shardplan.methods.subramanian2024.inputs import load_model, load_system
+from shardplan.methods.subramanian2024.iteration import STATISTICS
 from shardplan.methods.subramanian2024.method import Subramanian2024
 
 METHOD = Subramanian2024()

@@ -6,18 +6,10 @@ from pathlib import Path
 import pytest
 
 from shardplan.base.errors import InputError, UnknownNameError
-from shardplan.methods.subramanian2024 import (
-    CORRECTIONS,
-    FAITHFUL,
-    STRATEGIES,
-    PaperSetting,
-    SizeResult,
-    corrections_of,
-    load_model,
-    load_system,
-    search,
-    strategy_of,
-)
+from shardplan.methods.subramanian2024.inputs import CORRECTIONS, FAITHFUL, corrections_of, load_model, load_system
+from shardplan.methods.subramanian2024.iteration import PaperSetting
+from shardplan.methods.subramanian2024.search import SizeResult, search
+from shardplan.methods.subramanian2024.strategies import STRATEGIES, strategy_of
 from shardplan.methods.subramanian2024.study import SIZES
 
 KNOWN = list(

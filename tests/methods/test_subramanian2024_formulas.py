@@ -4,29 +4,27 @@ import numpy as np
 import pytest
 
 from shardplan.base.errors import InputError
-from shardplan.methods.subramanian2024 import (
+from shardplan.methods.subramanian2024.candidates import candidates_of, places_of
+from shardplan.methods.subramanian2024.inputs import (
     CORRECTIONS,
     FAITHFUL,
-    STRATEGIES,
     System,
     Transformer,
     corrections_of,
     load_model,
     load_system,
-    price,
-    search,
-    strategy_of,
 )
-from shardplan.methods.subramanian2024.candidates import candidates_of, places_of
 from shardplan.methods.subramanian2024.iteration import (
     Configuration,
     PaperSetting,
     gradient_time,
+    price,
     stage_link_shares,
     summa_time,
 )
 from shardplan.methods.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
-from shardplan.methods.subramanian2024.search import price_candidates
+from shardplan.methods.subramanian2024.search import price_candidates, search
+from shardplan.methods.subramanian2024.strategies import STRATEGIES, strategy_of
 
 H200 = load_system("H200", 8)
 BF, BS = 450e9 * 0.7, 50e9 * 0.7

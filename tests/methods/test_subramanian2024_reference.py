@@ -10,17 +10,10 @@ import pytest
 
 from shardplan.base.errors import InputError
 from shardplan.methods.check import check_text
-from shardplan.methods.subramanian2024 import (
-    STRATEGIES,
-    Configuration,
-    PaperSetting,
-    load_model,
-    load_system,
-    price,
-    strategy_of,
-)
+from shardplan.methods.subramanian2024.inputs import load_model, load_system
+from shardplan.methods.subramanian2024.iteration import Configuration, PaperSetting, price
 from shardplan.methods.subramanian2024.method import Subramanian2024
-from shardplan.methods.subramanian2024.strategies import Split
+from shardplan.methods.subramanian2024.strategies import STRATEGIES, Split, strategy_of
 from shardplan.methods.subramanian2024.study import SIZES, Study, study
 
 DATA = Path(__file__).parent / "data"

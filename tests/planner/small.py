@@ -8,18 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.strategies import clusters, jobs, models
 
-from shardplan.base.arrays import Numbers
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import whole_step
 from shardplan.inputs.plan import Plan
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import Layouts
-from shardplan.planner.objective import Objective, PlanOutcome
+from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
@@ -160,16 +156,5 @@ def layout_of(layouts: Layouts, family: Family, vp: int, point: int) -> int:
     return int(layouts.first[depth]) + family.vps[depth].index(vp)
 
 
-class _TimeOfAll(Objective):
-    """Step time, also of plans that do not fit. [s]"""
-
-    def value(self, step: PlanOutcome) -> Numbers:
-        """Time of the busiest stage."""
-        return step.busiest
-
-    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The whole step."""
-        return np.asarray(whole_step(question, values))
-
-
-TIME_OF_ALL = _TimeOfAll()
+TIME_OF_ALL = Objective(value=lambda step: step.busiest, finished=FASTEST.finished)
+"""Step time, also of plans that do not fit. [s]"""

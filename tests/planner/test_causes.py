@@ -25,9 +25,8 @@ from shardplan.base.errors import PlanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Offload
 from shardplan.physics.frameworks.stack import load_stack
-from shardplan.planner.evaluation import evaluate, evaluated
+from shardplan.planner.evaluation import best_plans, evaluate, evaluated
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.ranking import best_cell

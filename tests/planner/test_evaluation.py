@@ -27,10 +27,9 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
 from shardplan.physics.validity import check_plans
 from shardplan.physics.workload.stage import Stage, kinds_of_stage, stages
-from shardplan.planner.evaluation import Table, evaluate, evaluated
+from shardplan.planner.evaluation import Listed, Table, best_plans, evaluate, evaluated, listed_of, outcomes
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
 from shardplan.planner.pricing import cutting

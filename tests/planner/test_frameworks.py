@@ -29,7 +29,7 @@ from shardplan.physics.frameworks.usual_stack import (
     usual_stack,
 )
 from shardplan.planner.related.frameworks import under_fastest
-from shardplan.planner.related.software import options_for, other_software
+from shardplan.planner.software import options_for, other_software
 
 JOB = Job(sequence_length=2048, global_batch_size=64)
 

@@ -14,7 +14,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.usual_stack import usual_stack
-from shardplan.planner.related.larger_batch import LEAST_GAIN, MOST_TOKENS, NEXT_GAIN, larger_batch
+from shardplan.planner.related.neighbours import LEAST_GAIN_OF_LARGER, MOST_TOKENS, NEXT_GAIN, larger_batch
 from shardplan.planner.search import search_question
 from shardplan.reports.recommendation import offer_text
 
@@ -39,7 +39,7 @@ def test_few_sequences_on_many_accelerators_are_offered_more_and_the_gain_is_tha
     own = best(other)
     assert own.step_time == pytest.approx(offer.estimate.step_time, rel=1e-12)
     assert offer.gain == pytest.approx(factor * result.estimates[0].step_time / own.step_time - 1)
-    assert offer.gain >= LEAST_GAIN
+    assert offer.gain >= LEAST_GAIN_OF_LARGER
     assert [each.gain for each in result.offers] == sorted((each.gain for each in result.offers), reverse=True)
     assert f"--global-batch-size {offer.global_batch_size}" in offer_text(asked, offer)
     assert "if the model learns as well from" in offer_text(asked, offer)
@@ -61,7 +61,7 @@ def test_a_mixture_with_one_sequence_for_each_replica_is_offered_the_batch_that_
     offer = few.offers[0]
     batch = offer.global_batch_size
     assert batch > 2 * 144
-    assert offer.gain > 2 * LEAST_GAIN
+    assert offer.gain > 2 * LEAST_GAIN_OF_LARGER
     many, twice = searched(batch), searched(2 * batch)
     assert offer.estimate.step_time * 0.97 <= many.estimates[0].step_time <= offer.estimate.step_time  # more software
     assert all(each.global_batch_size <= batch for each in many.offers)

@@ -22,12 +22,10 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.planner import search
-from shardplan.planner.evaluation import evaluate
-from shardplan.planner.listed import outcomes
+from shardplan.planner.evaluation import evaluate, outcomes
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.pruning import goals
-from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise
-from shardplan.planner.pruning.states import least_of_states
+from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise, least_of_states
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question

@@ -29,8 +29,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Setting
 from shardplan.physics.validity import broken_rules
-from shardplan.planner.evaluation import evaluate
-from shardplan.planner.listed import Listed, best_plans, outcomes
+from shardplan.planner.evaluation import Listed, best_plans, evaluate, outcomes
 from shardplan.planner.points import families
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question

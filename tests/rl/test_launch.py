@@ -49,7 +49,21 @@ SWIFT = """NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --
 TRL = """accelerate launch --num_processes 8 --use_fsdp --fsdp_reshard_after_forward FULL_SHARD src/grpo.py \\
   --model_name_or_path qwen3-8b --use_vllm true --vllm_mode server --num_generations 8 --max_completion_length 1024 \\
   --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --beta 0.0 --gradient_checkpointing true """
+EASYR1 = """data: {rollout_batch_size: 128, max_prompt_length: 512, max_response_length: 1024}
+algorithm: {adv_estimator: grpo, disable_kl: true}
+worker:
+  actor:
+    global_batch_size: 64
+    micro_batch_size_per_device_for_update: 4
+    padding_free: true
+    model: {model_path: Qwen/Qwen3-8B, enable_gradient_checkpointing: true}
+    fsdp: {enable_full_shard: true}
+    offload: {offload_params: true, offload_optimizer: true}
+  rollout: {n: 5, tensor_parallel_size: 4, gpu_memory_utilization: 0.6}
+trainer: {nnodes: 1, n_gpus_per_node: 8}
+"""
 FILES = {
+    "easyr1": ("config.yaml", EASYR1),
     "verl": ("run.sh", VERL),
     "nemo-rl": ("grpo.yaml", NEMO),
     "slime": ("run.sh", SLIME),
@@ -71,6 +85,7 @@ def read(folder: Path, name: str, text: str, given: dict[str, int] | None = None
     ("name", "pools", "batch", "degrees"),
     [
         ("verl", ("colocated", 16, 16), (128, 8, 2), (1, 1, 1, "zero3", "full", 2)),
+        ("easyr1", ("colocated", 8, 8), (128, 5, 2), (1, 1, 1, "zero3", "full", 4)),
         ("nemo-rl", ("in-turns", 16, 8), (64, 16, 2), (2, 1, 1, "zero1", "none", 4)),
         ("slime", ("in-turns", 8, 8), (32, 8, 2), (2, 1, 2, "zero1", "full", 2)),
         ("openrlhf", ("colocated", 8, 8), (64, 4, 2), (1, 1, 1, "zero3", "full", 2)),
@@ -103,6 +118,52 @@ def test_a_file_is_two_pools(
 )
 def test_tokens_of_a_micro_batch(tmp_path: Path, name: str, key: str, value: int) -> None:
     assert getattr(read(tmp_path, *FILES[name]).result.task.packing, key) == value
+
+
+def test_a_line_of_easyr1_stands_over_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(EASYR1)
+    line = "python3 -m verl.trainer.main config=base.yaml worker.rollout.n=8 algorithm.disable_kl=false {}\n"
+    step = read(tmp_path, "run.sh", line.format("")).result.task
+    assert (step.answers.samples, step.reference, step.answers.prompts) == (8, True, 128)
+    assert read(tmp_path, "config.yaml", EASYR1).result.task.reference is False
+    noted = read(tmp_path, "run.sh", line.format("worker.actor.optim.strategy=adamw_bf16")).launch.facts.not_understood
+    assert any("bf16 are priced as fp32" in text for text in noted)
+
+
+def test_a_mini_batch_of_all_answers_is_one_update(tmp_path: Path) -> None:
+    """Verl of 2024 and 2025 counts ``ppo_mini_batch_size`` in answers or in prompts: here both are all of them."""
+    name, text = FILES["verl"]
+    found = read(tmp_path, name, text.replace("ppo_mini_batch_size=64", "ppo_mini_batch_size=1024"))
+    assert found.result.task.packing.updates == 1
+    assert any("newer versions refuse" in note for note in found.notes)
+
+
+def test_a_fork_s_program_has_a_configuration_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "own" / "config").mkdir(parents=True)
+    program = "@hydra.main(config_path='config', config_name='mine', version_base=None)\ndef main(c): ...\n"
+    (tmp_path / "own" / "main_ppo.py").write_text(program)
+    (tmp_path / "own" / "config" / "mine.yaml").write_text("actor_rollout_ref: {rollout: {n: 3}}\n")
+    (tmp_path / "own" / "config" / "other.yaml").write_text("actor_rollout_ref: {rollout: {n: 5}}\n")
+    line = VERL.replace("verl.trainer.main_ppo", "own.main_ppo").replace(f"{OWN}.rollout.n=8 ", "")
+    assert read(tmp_path, "run.sh", line).result.task.answers.samples == 3
+    assert read(tmp_path, "run.sh", f"{line} --config-name other").result.task.answers.samples == 5
+    with pytest.raises(InputError, match="several turns"):
+        read(tmp_path, "run.sh", f"{line} {OWN}.rollout.max_turns=3")
+
+
+def test_a_configuration_of_trl_is_as_its_repository_starts_it(tmp_path: Path) -> None:
+    text = "".join(f"{key}: {value}\n" for key, value in {
+        "model_name_or_path": "qwen3-8b", "use_vllm": "true", "vllm_mode": "colocate", "num_generations": 8,
+        "max_completion_length": 1024, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "beta": 0.0,
+        "gradient_checkpointing": "true", "learning_rate": 1e-6,
+    }.items())  # fmt: skip
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "recipes").mkdir()
+    line = TRL.partition(" src/grpo.py")[0]
+    (tmp_path / "README.md").write_text(f"Train\n```\n{line} src/grpo.py --config recipes/grpo.yaml\n```\n")
+    found = read(tmp_path / "recipes", "grpo.yaml", text)
+    assert (found.plan.num_train, found.plan.trained.priced.plan.sharding) == (8, "zero3")
+    assert any("README.md:3 starts it" in note for note in found.notes)
 
 
 def test_memory_algorithm_and_passes(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from shardplan.base.errors import InputError
 from shardplan.base.fields import replace
 from shardplan.inputs.plan import Plan
 from shardplan.rl.accuracy import WIDER, band_of, in_order, left_out, left_out_errors, nearest, validate_rl
+from shardplan.rl.engine import constant
 from shardplan.rl.fit import measured_transfers
 from shardplan.rl.measured import is_rl, price, repriced, shipped_steps, steps_of
 from shardplan.rl.trainer import Trained
@@ -140,3 +141,25 @@ def test_a_loss_answer_by_answer_takes_longer_with_shorter_answers() -> None:
         assert alone.reference_time == 0 < around.reference_time
         assert around.forward_time > alone.forward_time
     assert 1.3 < added[2] / added[1] < 2
+
+
+def test_batches_are_sent_by_one_driver_until_ranks_share_a_copy() -> None:
+    """NeMo RL: a copy for each of the 16 ranks of a replica takes 16 times as long to pickle as one since v0.7."""
+    (row,) = (step for step in shipped_steps() if step.id == "nemo-959-04")
+    sent = {}
+    for release in ("0.6", "0.7"):
+        around = price(replace(row, release=release)).plan.trained
+        least = (row.prompts or 0) * (row.samples or 0) * constant("packing_time")
+        sent[release] = around.sending_time(32.0) - least
+        assert around.sending_time(0.0) == 0
+    assert sent["0.6"] == pytest.approx(16 * sent["0.7"])
+    assert 2 * sent["0.7"] == pytest.approx(2048 * (128 + 3968) * 32 * 2 / constant("pickle_rate"), rel=0.02)
+
+
+def test_buffers_of_fsdp_are_copied_in_every_micro_batch() -> None:
+    """14 bytes for each of 8.03 billion weights at the rate of an H100's memory, and a loop over the tensors."""
+    (row,) = (step for step in shipped_steps() if step.id == "nemo-959-02")
+    around = price(row).plan.trained
+    rate = float(around.priced.question.machine.memory_rate)
+    assert around.state_time == pytest.approx(15 * 14 * 8.03e9 / rate + 0.00036 * 258, rel=0.01)
+    assert price(replace(row, software="verl")).plan.trained.state_time == 0

@@ -19,8 +19,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.physics.schedules.base import ChunkTimes, Pipeline, PipelineSchedule, Schedule
 from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
-from shardplan.simulation.events import PlacedStep, events_of
-from shardplan.simulation.memory import memory_of
+from shardplan.simulation.events import PlacedStep, events_of, memory_of
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of, timeline_of_times
 from shardplan.simulation.step import Disturbance
 from shardplan.simulation.timeline import (

@@ -9,7 +9,6 @@ from tests.sweeps.small import SMALL
 
 import shardplan
 from shardplan.base.errors import InputError
-from shardplan.decide.sweeps import executors
 from shardplan.decide.sweeps.folder import RESULTS
 
 distributed = pytest.importorskip("distributed", reason="comes with the extra 'cluster'")
@@ -35,7 +34,7 @@ def test_a_cluster_gives_the_same_table_when_a_worker_is_killed(tmp_path: Path) 
 
 
 def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "PATIENCE", 0.2)
+    monkeypatch.setattr("shardplan.decide.sweeps.run.PATIENCE", 0.2)
     with pytest.raises(InputError, match="no Dask scheduler answers at"):
         shardplan.sweep(SMALL, out=tmp_path, scheduler="tcp://127.0.0.1:1")
     assert not [*tmp_path.iterdir()]

@@ -17,7 +17,6 @@ from tests.sweeps.small import SMALL
 import shardplan
 from shardplan.base.errors import InputError
 from shardplan.decide.sweeps import folder, run
-from shardplan.decide.sweeps.executors import rows_of
 from shardplan.decide.sweeps.folder import (
     CHUNKS,
     LOCK,
@@ -30,7 +29,7 @@ from shardplan.decide.sweeps.folder import (
     open_folder,
 )
 from shardplan.decide.sweeps.grid import SweepGrid, grid_of
-from shardplan.decide.sweeps.rows import FAILED, Row, failed_row
+from shardplan.decide.sweeps.rows import FAILED, Row, failed_row, rows_of
 
 pytest.importorskip("polars", reason="comes with the extra 'sweep'")
 

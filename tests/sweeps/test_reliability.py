@@ -17,9 +17,9 @@ from tests.sweeps.small import SMALL
 
 import shardplan
 from shardplan.decide.sweeps import run
-from shardplan.decide.sweeps.executors import rows_of
 from shardplan.decide.sweeps.folder import RESULTS, new_folder, open_folder
 from shardplan.decide.sweeps.grid import grid_of
+from shardplan.decide.sweeps.rows import rows_of
 
 pytest.importorskip("polars", reason="comes with the extra 'sweep'")
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="a system without signals")

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from tests.sweeps.small import SMALL
 
-from shardplan.decide.sweeps.executors import rows_of
 from shardplan.decide.sweeps.grid import PutPoint, grid_of, put
-from shardplan.decide.sweeps.rows import as_columns, schema_of
+from shardplan.decide.sweeps.rows import as_columns, rows_of, schema_of
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS
 from shardplan.planner.ranking import different_cells
@@ -99,7 +98,7 @@ def test_a_defect_is_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("shardplan.decide.sweeps.executors.best_of_alike", broken)
+    monkeypatch.setattr("shardplan.decide.sweeps.rows.best_of_alike", broken)
     rows = rows_of(GRID, range(3))
     assert {(row["outcome"], row["reason"]) for row in rows} == {("failed", "ZeroDivisionError: by zero")}
 

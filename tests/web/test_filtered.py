@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
+from shardplan.web.answered import Filter
 from shardplan.web.app import create_app
-from shardplan.web.filtered import Filter
 from shardplan.web.settings import ServerSettings
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&global_batch_size=32"

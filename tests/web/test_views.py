@@ -17,9 +17,8 @@ from starlette.testclient import TestClient
 from shardplan.base.files import DATA, example_files
 from shardplan.web.app import create_app
 from shardplan.web.budgets import OPERATIONS
-from shardplan.web.decisions import HINTS
 from shardplan.web.pages import VIEWS, View, static_url
-from shardplan.web.pages.decide import ANSWERS
+from shardplan.web.pages.decide import DECISIONS
 from shardplan.web.settings import ServerSettings
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
@@ -45,6 +44,7 @@ SAID: dict[str, tuple[str, ...]] = {
             ("scale&sizes=8,16", "Pays: At every size up to 16"),
             ("vary&over=global_batch_size&values=64,128", "Most tokens per second at global batch size"),
             ("vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
+            ("scale", "Pays: At every size up to 32"),
             ("pareto_sizes&sizes=8,16", "8 accelerators: "),
             ("pareto_sizes&sizes=8,16&tokens=1T", "Cheapest</b> 8 accelerators: "),
             ("pareto", "is better in every respect than one of these"),
@@ -294,9 +294,9 @@ def test_cards_have_the_answers_that_are_known(client: TestClient) -> None:
     assert said is not None
     second = decided(client, "whatif&sizes=8,16&change.1=precision&to.1=fp8")
     cards = dict(re.findall(r'data-decide="(\w+)".*?<span data-line>(.*?)</span>', second))
-    assert {*cards} == {*ANSWERS}
+    assert {*cards} == {*DECISIONS}
     assert cards["scale"] == said[1]
-    assert cards["budget"] == HINTS["budget"]
+    assert cards["budget"] == DECISIONS["budget"].hint
 
 
 def test_the_axis_of_a_waterfall_begins_near_what_changes(client: TestClient) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
-from shardplan.answers.parts.observed import observed_part, observed_record
 from shardplan.answers.plans import question_lines
+from shardplan.answers.sections import observed_part, observed_record
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.inputs.plan import Plan
@@ -47,7 +47,11 @@ def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: 
             step_part(estimate, MOST_TERMS),
             *evidence_parts(estimate),
         ]
-    parts += _improvements(audit.improvements)
+    # Changes as a diff of options
+    lines = [line for each in audit.improvements for line in _improvement(each)]
+    parts += (
+        [Part("Better", lines, "predicted, the most valuable first (range: 8 in 10 measured pairs)")] if lines else []
+    )
     parts += [observed_part(each) for each in audit.observed]
     parts += _notes(audit, is_whole=is_whole)
     return AnswerDocument(
@@ -123,14 +127,6 @@ def _missing(audit: Audit) -> list[Part]:
         together.setdefault(why, []).append(key.replace("_", " "))
     note = f"for an estimate; give it by --model, --cluster, --gpus, --env{after} or --given KEY=VALUE"
     return [Part("Needed", [Bullets([f"{', '.join(keys)}: {why}" for why, keys in together.items()])], note)]
-
-
-def _improvements(found: Sequence[Improvement]) -> list[Part]:
-    """Changes as a diff of options."""
-    lines = [line for each in found for line in _improvement(each)]
-    return (
-        [Part("Better", lines, "predicted, the most valuable first (range: 8 in 10 measured pairs)")] if lines else []
-    )
 
 
 def change_texts(each: Improvement) -> list[str]:

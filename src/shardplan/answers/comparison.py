@@ -156,11 +156,29 @@ def _largest(rates: Sequence[float]) -> int | None:
 
 def _rows(sides: Sequence[Side], estimates: Sequence[Estimate]) -> Iterator[Row]:
     yield from _question_rows(sides)
-    yield from _plan_rows(estimates)
-    yield from _time_rows(estimates)
+    # Every field of the plans, and what follows from them
+    for field in fields(Plan):
+        values = [getattr(e.plan, field.name) for e in estimates]
+        yield _row("plan", field.name, "text", [field_text(value) for value in values])
+    yield _row("plan", "dp", "text", [str(e.dp) for e in estimates])
+    yield _row("plan", "num_microbatches", "text", [str(e.num_microbatches) for e in estimates], "micro-batches")
+    # Step time and its terms, largest on any side first
+    yield _row("time", "step_time", "s", [e.step_time for e in estimates])
+    names = {share.name for e in estimates for share in step_split(e)}
+    for name in sorted(names, key=lambda n: -max(e.breakdown.get(n, 0.0) for e in estimates)):
+        yield _row("time", name, "s", [e.breakdown.get(name, 0.0) for e in estimates], term_label(name))
+    if any(e.time_to_train is not None for e in estimates):
+        yield _row("time", "time_to_train", "s", [e.time_to_train for e in estimates])
+    if any(e.money is not None for e in estimates):
+        yield _row("time", "money", "count", [e.money for e in estimates], "money in USD")
     yield from _rate_rows(estimates)
     yield from _memory_rows(estimates)
-    yield from _communication_rows(estimates)
+    # Bytes that an accelerator sends, by dimension and tier
+    found = dict.fromkeys((dim, tier) for e in estimates for dim, tiers in e.communication.items() for tier in tiers)
+    for dimension, tier in found:
+        sent = [e.communication.get(dimension, {}).get(tier, 0.0) for e in estimates]
+        if any(sent):
+            yield _row("communication", f"{dimension}.{tier}", "bytes", sent, f"{dimension} over {tier}")
 
 
 def _question_rows(sides: Sequence[Side]) -> Iterator[Row]:
@@ -182,27 +200,6 @@ def _question_rows(sides: Sequence[Side]) -> Iterator[Row]:
         tiers = [q.cluster.tiers[index] if index < len(q.cluster.tiers) else None for q in questions]
         links = [tier and f"{tier.kind}, {format_rate(tier.bandwidth)}" for tier in tiers]
         yield _row("question", f"tier_{index}", "text", links, f"network tier {index + 1}")
-
-
-def _plan_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
-    """Every field of the plans, and what follows from them."""
-    for field in fields(Plan):
-        values = [getattr(e.plan, field.name) for e in estimates]
-        yield _row("plan", field.name, "text", [field_text(value) for value in values])
-    yield _row("plan", "dp", "text", [str(e.dp) for e in estimates])
-    yield _row("plan", "num_microbatches", "text", [str(e.num_microbatches) for e in estimates], "micro-batches")
-
-
-def _time_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
-    """Step time and its terms, largest on any side first."""
-    yield _row("time", "step_time", "s", [e.step_time for e in estimates])
-    names = {share.name for e in estimates for share in step_split(e)}
-    for name in sorted(names, key=lambda n: -max(e.breakdown.get(n, 0.0) for e in estimates)):
-        yield _row("time", name, "s", [e.breakdown.get(name, 0.0) for e in estimates], term_label(name))
-    if any(e.time_to_train is not None for e in estimates):
-        yield _row("time", "time_to_train", "s", [e.time_to_train for e in estimates])
-    if any(e.money is not None for e in estimates):
-        yield _row("time", "money", "count", [e.money for e in estimates], "money in USD")
 
 
 def _rate_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
@@ -232,15 +229,6 @@ def _memory_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
         if any(stage.get(name) for stage in fullest):
             yield _row("memory", name, "bytes", [stage.get(name, 0.0) for stage in fullest])
     yield _row("memory", "feasible", "text", ["yes" if e.feasible else "no" for e in estimates], "fits")
-
-
-def _communication_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
-    """Bytes that an accelerator sends, by dimension and tier."""
-    found = dict.fromkeys((dim, tier) for e in estimates for dim, tiers in e.communication.items() for tier in tiers)
-    for dimension, tier in found:
-        sent = [e.communication.get(dimension, {}).get(tier, 0.0) for e in estimates]
-        if any(sent):
-            yield _row("communication", f"{dimension}.{tier}", "bytes", sent, f"{dimension} over {tier}")
 
 
 def _row(section: str, name: str, unit: Unit, values: Sequence[Any], label: str = "") -> Row:

@@ -21,10 +21,15 @@ from shardplan.answers.document import (
     Span,
     Tone,
 )
-from shardplan.answers.layout import layout_parts, layout_record
-from shardplan.answers.parts.observed import observed_part, observed_records
-from shardplan.answers.parts.stages import stages_parts, truth_record
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
+from shardplan.answers.sections import (
+    layout_parts,
+    layout_record,
+    observed_part,
+    observed_records,
+    stages_parts,
+    truth_record,
+)
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_time

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Bullets, Column, CommandLine, Line, Part, RowTable, Tone
-from shardplan.answers.plans import of_plan, plan_columns, question_lines, used_column, whole_percent
+from shardplan.answers.plans import EstimateOf, of_plan, plan_columns, question_lines, used_column, whole_percent
 from shardplan.base.records import Record, plain
 from shardplan.base.units import format_bytes, format_time
 from shardplan.base.version import VERSION
@@ -18,10 +19,8 @@ from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.recommendation import reason, recommendation
 from shardplan.reports.texts.answer import percent
 
-
-def best(answer: FrameworkAnswer) -> Estimate | None:
-    """The plan to take of a framework."""
-    return answer.best
+best: Final[EstimateOf] = attrgetter("best")
+"""The plan to take of a framework."""
 
 
 def columns(answers: Sequence[FrameworkAnswer]) -> list[Column]:

@@ -129,7 +129,13 @@ def _lines(found: Resume, load: Load | None) -> Iterator[Block]:
     if found.missing:
         yield Line(", ".join(found.missing), "Missing", "strong")
     if found.record is not None:
-        yield Line(_stated(found), "Options", "strong")
+        # Options that a file states
+        stated = (
+            f"{name.replace('_', ' ')} {field_text(value)} ({why})"
+            for name, (value, why) in found.settings.items()
+            if not why.startswith("default of ")
+        )
+        yield Line(", ".join(stated) or "defaults", "Options", "strong")
     for each in found.states:
         yield Line(f"{each.state.capitalize()}: {OUTCOMES[each.outcome]}")
         yield Bullets(tuple(dict.fromkeys(_reason(reason, each.reasons) for reason in each.reasons)))
@@ -150,16 +156,6 @@ def _changes(found: Resume) -> str:
 
 def _text(value: object) -> str:
     return ",".join(str(each) for each in value) if isinstance(value, tuple) else field_text(value)
-
-
-def _stated(found: Resume) -> str:
-    """Options that a file states."""
-    stated = (
-        f"{name.replace('_', ' ')} {field_text(value)} ({why})"
-        for name, (value, why) in found.settings.items()
-        if not why.startswith("default of ")
-    )
-    return ", ".join(stated) or "defaults"
 
 
 def _reason(reason: Reason, all_reasons: Sequence[Reason]) -> str:

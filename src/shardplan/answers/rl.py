@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from shardplan.answers.document import (
     AnswerDocument,
@@ -90,17 +90,6 @@ COLUMNS: Final = (
 )
 
 
-class Shown(NamedTuple):
-    """What a decision about an RL step says."""
-
-    verdict: Sequence[Block] = ()
-    parts: Sequence[Part] = ()
-    record: Mapping[str, Any] = {}
-    table: RowTable | None = None
-    chart: Callable[[], Chart] | None = None
-    is_yes: bool = True
-
-
 def rl_document(
     result: RlResult,
     given: Sequence[str] = (),
@@ -108,7 +97,7 @@ def rl_document(
     *,
     asked: RlQuestion | None = None,
     observed: Sequence[MeasuredPart] = (),
-    decisions: Sequence[Shown] = (),
+    decisions: Sequence[AnswerDocument] = (),
 ) -> AnswerDocument:
     """The whole answer.
 
@@ -135,7 +124,7 @@ def rl_document(
             "num_searches": result.num_searches,
             "refused": dict(result.refused),
             "moves": [plain_move(each) for each in result.moves],
-            **{key: value for each in decisions for key, value in each.record.items()},
+            **{key: value for each in decisions for key, value in each.record().items()},
             "observed": RowTable(observed, OBSERVED),
             "memory_by_phase_bytes": None if best is None else _plain_memory(memory_by_phase(result.task, best)),
             "nearest": [] if best is None else [each.text for each in nearest(best)],

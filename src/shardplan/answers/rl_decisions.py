@@ -1,15 +1,16 @@
-"""The answers of ``scale``, ``whatif``, ``sensitivity`` and ``budget`` about an RL step."""
+"""The answers about an RL step of ``scale``, ``whatif``, ``sensitivity``, ``budget``, and of ``audit`` for its file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from shardplan.answers.decisions.scale import pays_line
-from shardplan.answers.document import AnswerDocument, Bar, Block, Column, Line, Part, RowTable
+from shardplan.answers.document import AnswerDocument, Bar, Block, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, rounded, whole_percent
-from shardplan.answers.rl import Shown, phase_time, phases_chart, rl_head, split, task_record, title
-from shardplan.base.units import format_time
+from shardplan.answers.rl import phase_time, phases_chart, rl_document, rl_head, split, task_record, title
+from shardplan.base.units import format_bytes, format_time
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import money_text, signed_percent
@@ -24,35 +25,29 @@ from shardplan.rl.decisions import (
     RlVariant,
     StepParameter,
 )
+from shardplan.rl.launches.audit import RlAudit
+from shardplan.rl.observed import MeasuredPart
 from shardplan.rl.question import inputs_of
 from shardplan.rl.search import RlPlan
-
-NAMES: Final = {RlSizes: "scale", RlChanges: "whatif", RlElasticities: "sensitivity", RlBudget: "budget"}
-"""The command of each decision; the schema of its record is ``rl-NAME``."""
 
 
 def rl_decision_document(asked: AskedRl, decision: RlDecision, given: Sequence[str] = ()) -> AnswerDocument:
     """The whole answer. ``given``: what the user set in place of usual values."""
-    shown, name = shown_decision(decision), NAMES[type(decision)]
-    return AnswerDocument(
-        name=f"rl-{name}",
+    shown = shown_decision(decision)
+    return replace(
+        shown,
         head=rl_head(asked.task, given),
-        verdict=shown.verdict,
-        parts=shown.parts,
         assumptions=asked.assumptions,
-        table=shown.table,
         record=lambda: {
             **asked_record(asked.task.question, asked.assumptions),
             "rl": task_record(asked.task),
             "inputs": inputs_of(asked.task),
-            **shown.record,
+            **shown.record(),
         },
-        chart=shown.chart,
-        is_yes=shown.is_yes,
     )
 
 
-def shown_decision(decision: RlDecision) -> Shown:
+def shown_decision(decision: RlDecision) -> AnswerDocument:
     """What a decision says."""
     if isinstance(decision, RlSizes):
         return _sizes(decision)
@@ -99,22 +94,23 @@ PARAMETERS: Final = (
 )
 
 
-def _sizes(found: RlSizes) -> Shown:
+def _sizes(found: RlSizes) -> AnswerDocument:
     table, best = RowTable(found.variants, SIZES), found.pays_up_to
     smallest = found.gains[0][0] if found.gains else 0
     stops = any(gain is not None and gain < found.least_gain for _, gain in found.gains)
     note = "efficiency: tokens a second of an accelerator, against the smallest; marginal: of each added one"
-    return Shown(
+    return AnswerDocument(
+        name="rl-scale",
         verdict=[pays_line(best, smallest, found.least_gain, stops=stops)],
         parts=[Part("Sizes", [table], note)],
-        record={"least_gain": found.least_gain, "pays_up_to": best, "sizes": table},
+        record=lambda: {"least_gain": found.least_gain, "pays_up_to": best, "sizes": table},
         table=table,
         chart=_phases(found.variants, "sizes"),
         is_yes=best is not None,
     )
 
 
-def _changes(found: RlChanges) -> Shown:
+def _changes(found: RlChanges) -> AnswerDocument:
     first, last = found.variants[0].best, found.variants[-1]
     if last.best is None:
         line = Line("After the changes no placement has a plan that fits.", "Too big", "bad")
@@ -127,10 +123,11 @@ def _changes(found: RlChanges) -> Shown:
         more = f"{100 * abs(last.change):.0f} % {'longer' if last.change > 0 else 'shorter'}"
         line = Line(f"{before} a step becomes {after}, {more}.", "Change", "good")
     table = RowTable(found.variants, STEP)
-    return Shown(
+    return AnswerDocument(
+        name="rl-whatif",
         verdict=[line],
         parts=[Part("After each change", [table], "one after the other; change: of the step, against as it was")],
-        record={"changes": table},
+        record=lambda: {"changes": table},
         table=table,
         chart=_phases(found.variants, "changes"),
         is_yes=last.best is not None,
@@ -145,7 +142,7 @@ def _phases(variants: Sequence[RlVariant], what: str) -> Callable[[], Chart] | N
     return lambda: phases_chart(plans, f"{name}: an RL step by {what}")
 
 
-def _elasticities(found: RlElasticities) -> Shown:
+def _elasticities(found: RlElasticities) -> AnswerDocument:
     table = RowTable(found.parameters, PARAMETERS)
     known = [(each.elasticity, each.name) for each in found.parameters if each.elasticity is not None]
     least, name = min(known, default=(0.0, ""))
@@ -154,10 +151,11 @@ def _elasticities(found: RlElasticities) -> Shown:
         line = Line(text, "Pays", "good")
     else:
         line = Line("More of nothing here makes the step shorter.", "Pays")
-    return Shown(
+    return AnswerDocument(
+        name="rl-sensitivity",
         verdict=[line],
         parts=[Part("What the step follows", [table], "-0.4: one per cent more makes the step 0.4 % shorter")],
-        record={"factor": found.factor, "sensitivity": table},
+        record=lambda: {"factor": found.factor, "sensitivity": table},
         table=table,
         chart=lambda: _elasticity_chart(found.parameters),
     )
@@ -190,13 +188,17 @@ def _elasticity_chart(parameters: Sequence[StepParameter]) -> Chart:
     )
 
 
-def _budget(found: RlBudget) -> Shown:
+def _budget(found: RlBudget) -> AnswerDocument:
     table, run = RowTable(found.runs, RUNS), found.nearest
     limits = {"steps": found.limits.steps, "days": found.limits.days, "money_usd": found.limits.money}
-    return Shown(
+    return AnswerDocument(
+        name="rl-budget",
         verdict=_run_lines(found, run),
         parts=[Part("Sizes that were looked at", [table], f"{found.limits.steps or 0:,} steps each")],
-        record={"run": {"limits": limits, "best": run_record(found.best), "nearest": run_record(run)}, "runs": table},
+        record=lambda: {
+            "run": {"limits": limits, "best": run_record(found.best), "nearest": run_record(run)},
+            "runs": table,
+        },
         table=table,
         chart=_phases([each.variant for each in found.runs], "sizes"),
         is_yes=found.best is not None,
@@ -220,3 +222,47 @@ def _run_lines(found: RlBudget, run: RlRun | None) -> list[Block]:
     of_time = "These are the fewest that are done in time." if several and found.limits.days is not None else ""
     of_money = "No other size is done sooner for the money." if several and found.limits.days is None else ""
     return [Line(" ".join(filter(None, (f"{text}.", of_time, of_money))), "Run", "good")]
+
+
+FACTS: Final = (
+    Column("key", "key", lambda row: row[0], is_text=True),
+    Column("value", "value", lambda row: row[1].value, str, is_text=True),
+    Column("origin", None, lambda row: row[1].origin),
+    Column("why", "where", lambda row: row[1].why, is_text=True),
+)
+
+
+def rl_launch_document(
+    found: RlAudit, observed: Sequence[MeasuredPart] = (), *, is_whole: bool = False
+) -> AnswerDocument:
+    """The step of ``shardplan rl`` with the file's own plans, and what the file says. ``is_whole``: defaults too."""
+    step = rl_document(found.result, (), found.assumptions, observed=observed)
+    facts, plan = found.launch.facts, found.plan
+    rows = [row for row in facts.facts.items() if row[1].value is not None]
+    said = [row for row in rows if is_whole or row[1].origin != "assumed"]
+    parts = [*step.parts, Part("What the file says", [RowTable(said, FACTS)])]
+    if facts.not_understood:
+        parts.append(Part("Not priced", [Bullets(facts.not_understood)]))
+    if found.notes:
+        parts.append(Part("To know", [Bullets(found.notes)]))
+    verdict = list(step.verdict)
+    if not found.fits:
+        over = format_bytes(plan.trainer_memory - plan.usable_memory)
+        verdict.append(Line(f"Trainer and engine need {over} more than an accelerator has.", "Memory", "bad"))
+    return replace(
+        step,
+        name="rl-launch",
+        head=[Line(f"{facts.file}: {found.launch.title}", tone="strong"), *step.head],
+        verdict=verdict,
+        parts=parts,
+        record=lambda: {
+            **step.record(),
+            "framework": found.launch.title,
+            "file": facts.file,
+            "facts": RowTable(rows, FACTS),
+            "not_understood": list(facts.not_understood),
+            "notes": list(found.notes),
+            "fits": found.fits,
+        },
+        is_yes=found.fits,
+    )

@@ -73,22 +73,18 @@ def _parts_of(each: Priced) -> dict[str, dict[str, float | None]]:
 def _parts(found: RlValidation, by: str) -> list[Part]:
     groups = [*found.step_by(by).items()]
     worst = sorted(found.priced, key=lambda each: -abs(each.error))[:MOST_WORST]
-    return [
-        *error_parts("Whole step and parts", [*found.parts().items()]),
-        *error_parts(f"Step by {by}", groups),
-        *(error_parts("Step by tier", [*found.step_by("tier").items()]) if by != "tier" else ()),
-        Part("Order and bands", [Line(_ordered(found))], "pairs of one family that differ by more than 5 %"),
-        Part("Furthest off", [RowTable(worst, STEPS), Bullets(_notes(worst), "quiet", 2)]),
-        *_unpriced(found),
-    ]
-
-
-def _ordered(found: RlValidation) -> str:
     order, inside = found.order, found.coverage
     texts = [] if order.share is None else [f"{percent(order.share)} of {order.pairs:,} pairs in order"]
     if inside is not None:
         texts.append(f"{percent(inside.share)} of {inside.n} measured times lie inside their band; it should be 80 %")
-    return "; ".join(texts) + "."
+    return [
+        *error_parts("Whole step and parts", [*found.parts().items()]),
+        *error_parts(f"Step by {by}", groups),
+        *(error_parts("Step by tier", [*found.step_by("tier").items()]) if by != "tier" else ()),
+        Part("Order and bands", [Line("; ".join(texts) + ".")], "pairs of one family that differ by more than 5 %"),
+        Part("Furthest off", [RowTable(worst, STEPS), Bullets(_notes(worst), "quiet", 2)]),
+        *_unpriced(found),
+    ]
 
 
 def _notes(rows: Sequence[Priced]) -> list[str]:

@@ -17,8 +17,8 @@ from shardplan.answers.estimate import (
     step_part,
     verdict,
 )
-from shardplan.answers.parts.stages import stages_parts, truth_record
 from shardplan.answers.plans import plan_line, question_lines
+from shardplan.answers.sections import stages_parts, truth_record
 from shardplan.base.outputs import JsonTarget
 from shardplan.base.units import format_bytes, format_time
 from shardplan.estimation.estimate import Estimate
@@ -200,12 +200,12 @@ def _simulated_sentences(ties: Ties, estimates: Sequence[Estimate]) -> list[str]
         return []
     near = f"{100 * CLOSED_FORM_ERROR:.0f} %"
     text = (
-        f"{retimed.num_plans:,} plans were simulated, which ranks them: those listed and those whose closed form is "
+        f"{retimed.num_plans:,} plans were simulated, which ranks them: those listed and those whose estimate is "
         f"within {near} of the best, {retimed.most:,} at most."
     )
     places = {each.plan: f"plan {number}" for number, each in enumerate(estimates, start=1)}
     kept = [f"{places.get(plan, 'the recommended plan')} ({why})" for plan, why in retimed.not_simulated.items()]
-    return [text, f"Not simulated, and with the time of the closed form: {'; '.join(kept)}."] if kept else [text]
+    return [text, f"Not simulated, and with the time of the estimate: {'; '.join(kept)}."] if kept else [text]
 
 
 def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:
@@ -290,21 +290,17 @@ def _parts_of_nothing(result: SearchResult, detail: AnswerDetail) -> list[Part]:
     nearest = [each for each in (result.smallest, *(s.estimate for s in result.suggestions)) if each is not None]
     parts = [] if result.smallest is None else [memory_part(result.smallest)]
     if result.suggestions:
-        parts.append(_what_would_fit(result))
+        columns = (
+            Column("", "step", lambda each: each.estimate.step_time, format_time),
+            Column("", "memory", lambda each: memory_text(each.estimate)),
+            Column("", "accelerators", lambda each: each.num_accelerators, "{:,}".format, rank=1),
+            Column("", "change", lambda each: each.change, is_text=True),
+        )
+        notes = [] if all(each.estimate.has_headroom for each in result.suggestions) else [("", f"{FULL} may not fit")]
+        table = RowTable(result.suggestions, columns, notes=notes)
+        parts.append(Part("What would fit", [table], "the recommended plan after each change"))
     elif parts:
         parts = [each._replace(blocks=[*each.blocks, NONE_FITS]) for each in parts]
     if detail.explains or not result.num_plans_evaluated:
         parts.append(account_part(result))
     return [*parts, assumptions_part(nearest[0])] if detail.states_assumptions and nearest else parts
-
-
-def _what_would_fit(result: SearchResult) -> Part:
-    columns = (
-        Column("", "step", lambda each: each.estimate.step_time, format_time),
-        Column("", "memory", lambda each: memory_text(each.estimate)),
-        Column("", "accelerators", lambda each: each.num_accelerators, "{:,}".format, rank=1),
-        Column("", "change", lambda each: each.change, is_text=True),
-    )
-    notes = [] if all(each.estimate.has_headroom for each in result.suggestions) else [("", f"{FULL} may not fit")]
-    table = RowTable(result.suggestions, columns, notes=notes)
-    return Part("What would fit", [table], "the recommended plan after each change")

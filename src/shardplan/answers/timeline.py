@@ -14,8 +14,8 @@ from shardplan.base.words import joined
 from shardplan.physics.schedules.base import Schedule
 from shardplan.reports.breakdown import Share
 from shardplan.reports.texts.answer import more_or_less, percent
+from shardplan.simulation.events import CHUNK
 from shardplan.simulation.exchanges import ReplicaSteps
-from shardplan.simulation.memory import CHUNK
 from shardplan.simulation.plan import SimulatedPlan
 from shardplan.simulation.step import SimulatedStep
 from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, MemoryTrace, StepTimeline
@@ -51,11 +51,15 @@ def simulated_plan_document(simulated: SimulatedPlan) -> AnswerDocument:
 def simulated_case_document(
     schedule: Schedule, steps: ReplicaSteps, closed_form_time: float | None, *, has_transfers: bool
 ) -> AnswerDocument:
-    """Of a case with times of its own; the closed form leaves out transfers."""
+    """Of a case with times of its own; the schedule's formula leaves out transfers."""
     return AnswerDocument(
         name="simulation",
         verdict=_verdict(
-            schedule, steps, steps.step.step_time, closed_form_time, leaves_out=", without transfers," * has_transfers
+            schedule,
+            steps,
+            steps.step.step_time,
+            closed_form_time,
+            source="The formula of the schedule" + ", without transfers," * has_transfers,
         ),
         parts=[_activity(steps.step, steps.step.step_time)],
         record=lambda: _simulation(steps.step, closed_form_time) | _replicas(steps),
@@ -63,9 +67,14 @@ def simulated_case_document(
 
 
 def _verdict(
-    schedule: Schedule, steps: ReplicaSteps, step_time: float, closed_form_time: float | None, *, leaves_out: str = ""
+    schedule: Schedule,
+    steps: ReplicaSteps,
+    step_time: float,
+    closed_form_time: float | None,
+    *,
+    source: str = "The estimate",
 ) -> list[Block]:
-    """Step time next to the closed form."""
+    """Step time next to that of the estimate, or of the schedule's formula."""
     step, texts = steps.step, []
     if step_time > step.step_time:
         texts.append(
@@ -81,8 +90,7 @@ def _verdict(
         texts.append(f"Pipeline bubble: stage {step.busiest}, the slowest, waits {waits}.")
     if closed_form_time is not None:
         texts.append(
-            f"The closed form{leaves_out} says {format_time(closed_form_time)}, "
-            f"{more_or_less(closed_form_time / step_time - 1)}."
+            f"{source} says {format_time(closed_form_time)}, {more_or_less(closed_form_time / step_time - 1)}."
         )
     headline = Line(f"{schedule.title}: {format_time(step_time)} a step", tone="good")
     return [headline, *(Line(text, indent=2) for text in texts)]
@@ -129,7 +137,15 @@ def _replicas(steps: ReplicaSteps) -> dict[str, Any]:
 
 def timeline_document(timeline: StepTimeline, written: Sequence[str] = ()) -> AnswerDocument:
     """The whole answer. ``written``: files that show the step."""
-    parts = [_step(timeline), _ranks(timeline), *_peak_parts(timeline)]
+    # A bar for every kind of event, and the largest parts of the critical path
+    whole, split = timeline.step_time, timeline.split(timeline.busiest)
+    shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
+    shown = sorted((each for each in shares if each.share >= LEAST_SHARE), key=lambda each: -each.value)
+    blocks: list[Block] = [ShareBars(shown, str, _tone, ROOM_FOR_SHARES, margin=1)]
+    if timeline.num_ranks > 1:
+        blocks.append(_path(timeline.critical_split))
+    slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
+    parts = [Part("Step", blocks, f"where the time goes{slowest}"), _ranks(timeline), *_peak_parts(timeline)]
     last = parts.pop()
     return AnswerDocument(
         name="timeline",
@@ -142,18 +158,6 @@ def timeline_document(timeline: StepTimeline, written: Sequence[str] = ()) -> An
 def written_lines(files: Sequence[str]) -> list[Line]:
     """Where the files are that show the step."""
     return [Line(name, "Written", "strong") for name in files]
-
-
-def _step(timeline: StepTimeline) -> Part:
-    """A bar for every kind of event, and the largest parts of the critical path."""
-    whole, split = timeline.step_time, timeline.split(timeline.busiest)
-    shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
-    shown = sorted((each for each in shares if each.share >= LEAST_SHARE), key=lambda each: -each.value)
-    blocks: list[Block] = [ShareBars(shown, str, _tone, ROOM_FOR_SHARES, margin=1)]
-    if timeline.num_ranks > 1:
-        blocks.append(_path(timeline.critical_split))
-    slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
-    return Part("Step", blocks, f"where the time goes{slowest}")
 
 
 def _tone(name: str) -> Tone:

@@ -14,7 +14,7 @@ from shardplan.base.units import format_bytes, format_time
 from shardplan.calibrate.errors import Errors, Inside, Verdicts
 from shardplan.calibrate.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
 from shardplan.calibrate.runs.cells import TIERS
-from shardplan.calibrate.runs.families import is_only_compared
+from shardplan.calibrate.runs.rows import is_only_compared
 from shardplan.calibrate.usable import problems_of
 from shardplan.calibrate.validate import Validation
 from shardplan.inputs.profile import Profile, load_profile

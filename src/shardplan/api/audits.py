@@ -6,19 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
-from shardplan.api.saving import AsRecord
+from shardplan.api.saving import AsPage
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.base.records import field_values
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.callers import started
 from shardplan.launch.read.places import Places
 from shardplan.planner.stopping import Stop
-from shardplan.render.html import notebook_html
-from shardplan.render.record import document_record
 from shardplan.rl.launches.reading import read_rl_launch
 
 if TYPE_CHECKING:
@@ -26,19 +25,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditAnswer(answer.Audit, AsRecord):
+class AuditAnswer(answer.Audit, AsPage):
     """What a launch file runs, the rules it breaks, its estimate, and what would be better."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record of `shardplan audit --json` (docs/output.md names every key; units are in the keys)."""
-        return document_record(self.document())
 
     def document(self) -> AnswerDocument:
         """What the answer says."""
         return audit_document(self, states_assumptions=True)
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self.document())
 
     def __repr__(self) -> str:
         state = "runs" if self.runs else "does not run as written"
@@ -107,4 +99,5 @@ def ask_of_file(  # noqa: PLR0917  # as the function above takes them
         stated["num_accelerators"] = str(num_accelerators)
     first, *others = map(Path, files)
     places = Places(root=None if root is None else Path(root), companions=tuple(others))
-    return Ask(path=first, env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated, places=places)
+    env = dict(env or {})
+    return started(Ask(path=first, env=env, arguments=tuple(arguments), entry=entry, given=stated, places=places))

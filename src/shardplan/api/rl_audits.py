@@ -4,40 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.rl_launch import rl_launch_document
-from shardplan.api.saving import AsRecord
+from shardplan.answers.rl_decisions import rl_launch_document
+from shardplan.api.saving import AsPage
 from shardplan.base.errors import InputError
 from shardplan.base.records import field_values
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.launch.dialects.ask import Ask
-from shardplan.render.html import notebook_html
-from shardplan.render.record import document_record
 from shardplan.rl.launches.audit import RlAudit, audit_rl
 from shardplan.rl.launches.reading import RlLaunch
 from shardplan.rl.observed import MeasuredPart, differences
 
 
 @dataclass(frozen=True, kw_only=True)
-class RlAuditAnswer(RlAudit, AsRecord):
+class RlAuditAnswer(RlAudit, AsPage):
     """The RL step that a launch file of post-training runs."""
 
     observed: tuple[MeasuredPart, ...] = ()
     """What was measured, next to what is predicted."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The record of `shardplan audit --json` for such a file: that of `shardplan rl`, with what the file says."""
-        return document_record(self.document())
-
     def document(self, *, is_whole: bool = True) -> AnswerDocument:
         """What the answer says."""
         return rl_launch_document(self, self.observed, is_whole=is_whole)
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self.document())
 
     def __repr__(self) -> str:
         return f"<RlAuditAnswer: {self.launch.title}, a step of {self.plan.step_time:.4g} s>"

@@ -115,9 +115,9 @@ def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as type
     return {ABOUT: About(help, **known)}
 
 
-def asked(help: str, default: object = None, **known: Any) -> Any:  # noqa: A002  # as above
-    """A field of a form, which may be left out: see :class:`About`."""
-    return dataclasses.field(default=default, metadata=about(help, **known))
+def asked(help: str, default: object = None, *, key: str = "", **known: Any) -> Any:  # noqa: A002  # as above
+    """A field that may be left out, of a form or of a record: see :class:`About`; ``key``: its name in files."""
+    return dataclasses.field(default=default, metadata=about(help, **known) | (in_files(key) if key else {}))
 
 
 def switch(help: str, **known: Any) -> Any:  # noqa: A002  # as above

@@ -56,11 +56,12 @@ def schema_fields(kind: Any, /, **others: Any) -> Record:
     from pydantic import Field
 
     hints = get_type_hints(kind)
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
-    known = {
-        name: (hints[name], Field(... if defaults[name] is dataclasses.MISSING else defaults[name], alias=key))
-        for name, key in keys(kind).items()
-    }
+    known: Record = {}
+    for each in dataclasses.fields(kind):
+        default: Any = {"default": ... if each.default is dataclasses.MISSING else each.default}
+        if each.default_factory is not dataclasses.MISSING:
+            default = {"default_factory": each.default_factory}
+        known[each.name] = (hints[each.name], Field(alias=keys(kind)[each.name], **default))
     return known | others
 
 

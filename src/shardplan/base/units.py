@@ -62,21 +62,6 @@ _NUMBER: Final = re.compile(
 _LONGEST_TEXT: Final = 100
 
 
-def parse_bandwidth(value: str | float, *, field: str) -> float:
-    """Bandwidth of a link or a memory. [bytes/s] A bare number is in GB/s. Raises UnitError."""
-    return parse_quantity(value, "bandwidth", field=field)
-
-
-def parse_bytes(value: str | float, *, field: str) -> float:
-    """Amount of data. [bytes] A bare number is in (decimal) GB. Raises UnitError."""
-    return parse_quantity(value, "bytes", field=field)
-
-
-def parse_time(value: str | float, *, field: str) -> float:
-    """Duration. [s] The unit must be given. Raises UnitError."""
-    return parse_quantity(value, "time", field=field)
-
-
 def parse_count(value: str | float, *, field: str) -> int:
     """Whole number of things, such as tokens: ``15.6e12``, ``15.6T``, ``4M``. Raises UnitError."""
     number, unit = _split(value, "count", field)

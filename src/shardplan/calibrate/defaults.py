@@ -21,13 +21,21 @@ import yaml
 
 from shardplan.base.fields import dataclass
 from shardplan.base.records import plain
-from shardplan.calibrate.constants import SD_DIGITS, Vector, free_constants, profiles_at, rounded, with_part
 from shardplan.calibrate.errors import NEEDS_HEAD
-from shardplan.calibrate.fit import Fit, evidence_of, fit
+from shardplan.calibrate.fit import (
+    SD_DIGITS,
+    Fit,
+    Vector,
+    evidence_of,
+    fit,
+    free_constants,
+    profiles_at,
+    rounded,
+    with_part,
+)
 from shardplan.calibrate.left_out import neighbourhoods_of, residual_of, with_gap_factors
 from shardplan.calibrate.predict import PosedRun, ask_all, cases_of, log_ratios_and_needs
-from shardplan.calibrate.runs.families import QUANTITIES, compared_only, team_of
-from shardplan.calibrate.runs.rows import shipped_runs
+from shardplan.calibrate.runs.rows import QUANTITIES, compared_only, shipped_runs, team_of
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
 from shardplan.inputs.readers.residuals import EVEN, Residual, residual_row
 
@@ -83,14 +91,18 @@ def refit(
     """
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
-    groups = _groups(cases, left_out)
+    if left_out == "neighbourhood":
+        unpredicted = [residual_of(case, math.nan, math.nan, EVEN, math.nan) for case in cases]
+        groups = neighbourhoods_of(unpredicted, RADIUS)
+    else:
+        groups = tuple(team_of(one.asked.run.family) if left_out == "team" else one.generation for one in cases)
     seen = [(fitted, name) for case, name in zip(map(_as_fitted, cases), groups, strict=True) for fitted in case]
     frees = free_constants()
     evidence = evidence_of([case for case, _ in seen], frees, [name for _, name in seen])
     folds = (None, *sorted({name for _, name in seen}))
     found = fit(frees, evidence, folds, start=start, iterations=iterations, progress=progress)
     time, memory, need = log_ratios_and_needs(cases, profiles_at(frees, found.theta))
-    return Refit(cases=cases, groups=tuple(groups), fit=found, time=time, memory=memory, need=need)
+    return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory, need=need)
 
 
 def moves_table(found: Fit) -> str:
@@ -114,13 +126,6 @@ def _as_fitted(case: PosedRun) -> tuple[PosedRun, ...]:
     if time is None and memory is None:
         return ()
     return (replace(case, asked=replace(case.asked, run=replace(run, step_time=time, peak_memory_bytes=memory))),)
-
-
-def _groups(cases: Sequence[PosedRun], left_out: LeftOut) -> tuple[str, ...]:
-    if left_out == "neighbourhood":
-        unpredicted = EVEN, math.nan
-        return neighbourhoods_of([residual_of(case, math.nan, math.nan, *unpredicted) for case in cases], RADIUS)
-    return tuple(team_of(case.asked.run.family) if left_out == "team" else case.generation for case in cases)
 
 
 def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:

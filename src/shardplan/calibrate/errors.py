@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -242,7 +242,7 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
     predicted = np.array([_per_token(same, lambda one: one.step_time) for same in repeats.values()])
     names = [same[0].run.id for same in repeats.values()]
     run: MeasuredRun = group[0].run
-    pairs = _clear_pairs(measured, predicted)
+    num_pairs, num_wrong, wrong = _clear_pairs(measured, predicted)
     return Sweep(
         family=run.family,
         model=run.model,
@@ -254,8 +254,8 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
         spread=float(measured.max() / measured.min()),
         spearman=spearman(predicted, measured),
         regret=float(measured[int(np.argmin(predicted))] / measured.min() - 1),
-        num_pairs=pairs.number,
-        pairs_in_order=1 - pairs.num_wrong / pairs.number if pairs.number else None,
+        num_pairs=num_pairs,
+        pairs_in_order=1 - num_wrong / num_pairs if num_pairs else None,
         misordered=tuple(
             Misordered(
                 slower=names[slower],
@@ -263,7 +263,7 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
                 measured=float(measured[slower] / measured[faster]),
                 predicted=float(predicted[slower] / predicted[faster]),
             )
-            for slower, faster in pairs.wrong
+            for slower, faster in wrong
         ),
     )
 
@@ -279,18 +279,13 @@ PAIRS: Final = 2**20
 """Pairs that are compared at once."""
 
 
-class _Pairs(NamedTuple):
-    """Pairs of configurations that differ by more than ``CLEAR_DIFFERENCE``."""
+def _clear_pairs(
+    measured: NDArray[np.float64], predicted: NDArray[np.float64]
+) -> tuple[int, int, list[tuple[int, int]]]:
+    """Pairs of configurations that differ by more than ``CLEAR_DIFFERENCE``, compared in blocks of slower ones.
 
-    number: int
-    num_wrong: int
-    """Those that are predicted in the wrong order."""
-    wrong: list[tuple[int, int]]
-    """The slower and the faster of those of them that differ most, at most ``MOST_MISORDERED``."""
-
-
-def _clear_pairs(measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> _Pairs:
-    """Pairs of every two, compared in blocks of slower ones."""
+    Their number, how many are predicted in the wrong order, and the slower and the faster of those that differ most.
+    """
     number, num_wrong = 0, 0
     wrong, ratios = np.empty((0, 2), dtype=np.intp), np.empty(0)
     rows = max(PAIRS // len(measured), 1)
@@ -304,16 +299,16 @@ def _clear_pairs(measured: NDArray[np.float64], predicted: NDArray[np.float64]) 
         ratios = np.concatenate([ratios, ratio[found]])
         most = np.argsort(-ratios, kind="stable")[:MOST_MISORDERED]
         wrong, ratios = wrong[most], ratios[most]
-    return _Pairs(number, num_wrong, [(slower, faster) for slower, faster in wrong.tolist()])
+    return number, num_wrong, [(slower, faster) for slower, faster in wrong.tolist()]
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """Rank correlation, equal values sharing their mean rank; zero where one side is constant."""
-    a, b = (_ranks(np.asarray(values, dtype=np.float64)) for values in (first, second))
-    scale = float(np.sqrt(np.sum((a - a.mean()) ** 2) * np.sum((b - b.mean()) ** 2)))
-    return float(np.sum((a - a.mean()) * (b - b.mean())) / scale) if scale else 0.0
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - counts + (counts - 1) / 2)[place]
+    sides = []
+    for values in (first, second):
+        _, place, counts = np.unique(np.asarray(values, float), return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(counts) - counts + (counts - 1) / 2)[place]
+        sides.append(ranks - ranks.mean())
+    a, b = sides
+    scale = float(np.sqrt(np.sum(a**2) * np.sum(b**2)))
+    return float(np.sum(a * b) / scale) if scale else 0.0

@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.fields import dataclass
-from shardplan.calibrate.constants import profiles_at
-from shardplan.calibrate.fit import Fit
+from shardplan.calibrate.fit import Fit, profiles_at
 from shardplan.calibrate.predict import PosedRun, log_ratios
-from shardplan.calibrate.runs.families import first_errors, team_of
-from shardplan.calibrate.runs.rows import MeasuredRun
+from shardplan.calibrate.runs.rows import first_errors, team_of
 from shardplan.estimation.band import features_of
 from shardplan.estimation.evidence import NEIGHBOURHOOD, KnownRuns
 from shardplan.estimation.gaps import UNMEASURED_PAIR, gap_among, gaps_of, rarest, total_factor
@@ -69,18 +67,14 @@ def split_of(cases: Sequence[PosedRun], share: float, seed: int) -> RunSplit:
 
 def configurations_of(cases: Sequence[PosedRun]) -> tuple[str, ...]:
     """Configuration of every run (model, plan and job on so much of a cluster), by the first name among its runs."""
-    keys = [_configuration(case) for case in cases]
+    keys: list[object] = []
     named: dict[object, str] = {}
-    for key, case in zip(keys, cases, strict=True):
-        named[key] = min(named.get(key, case.asked.run.id), case.asked.run.id)
+    for asked in (case.asked for case in cases):
+        question = asked.question
+        cluster = replace(question.cluster, assumptions=())  # whether a row states it or leaves it to be assumed
+        keys.append((question.model, question.job, cluster, question.num_accelerators, asked.plan))
+        named[keys[-1]] = min(named.get(keys[-1], asked.run.id), asked.run.id)
     return tuple(named[key] for key in keys)
-
-
-def _configuration(case: PosedRun) -> object:
-    """What repeats of a run share; whether a row states its cluster or leaves it to be assumed is not part of it."""
-    question = case.asked.question
-    cluster = replace(question.cluster, assumptions=())
-    return question.model, question.job, cluster, question.num_accelerators, case.asked.plan
 
 
 def held_out(configurations: Sequence[str], share: float, seed: int) -> frozenset[str]:
@@ -128,13 +122,15 @@ def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitt
     exact = features_of(case.asked.question, plan=case.asked.plan)._replace(shares=shares)
     first = first_errors(run.id)
     time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
+    # What the configurations of one comparison share.
+    shared = (Path(run.model).stem, run.num_accelerators, run.scale_up_size or "", run.sequence_length, run.precision)
     return Residual(
         id=run.id,
         family=run.family,
         features=exact,
         time=time_error,
         memory=memory_error,
-        setting=_setting(run) if run.tier != "B" else "",
+        setting="/".join(map(str, shared)) if run.tier != "B" else "",
         measured_step_time=run.step_time,
         predicted_step_time=None if run.step_time is None else run.step_time * math.exp(fitted),
         tier=run.tier or DESCRIBED,
@@ -155,14 +151,13 @@ def with_gap_factors(
 
     ``others``: runs that all predictions had seen, each unless it is the run itself.
     """
-    return tuple(run._replace(gap_factor=_gap_factor(run, *seen)) for run, seen in _seen(runs, groups, others))
-
-
-def _gap_factor(run: Residual, seen: Sequence[Residual], terms: Vector, sources: Places) -> float:
-    """Factor of all gaps between a run and those that were seen."""
-    timed = [one for one in seen if one.has("time")]
-    gaps = gaps_of(run.features, run.features.accelerator, "time", timed) if timed else ()
-    return total_factor((*gaps, gap_among(run.features, terms, sources)))
+    found = []
+    for run, (seen, terms, sources) in _seen(runs, groups, others):
+        timed = [one for one in seen if one.has("time")]
+        gaps = gaps_of(run.features, run.features.accelerator, "time", timed) if timed else ()
+        factor = total_factor((*gaps, gap_among(run.features, terms, sources)))
+        found.append(run._replace(gap_factor=factor))
+    return tuple(found)
 
 
 def distances_of(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[float, ...]:
@@ -200,9 +195,3 @@ def neighbourhoods_of(runs: Sequence[Residual], radius: float) -> tuple[str, ...
             centres.append(place)
             apart.append(table.distance(run.features, NEIGHBOURHOOD))
     return tuple(f"near {runs[centres[number]].id}" for number in np.argmin(apart, axis=0))
-
-
-def _setting(run: MeasuredRun) -> str:
-    """What the configurations of one comparison share."""
-    shared = (Path(run.model).stem, run.num_accelerators, run.scale_up_size or "", run.sequence_length, run.precision)
-    return "/".join(str(part) for part in shared)

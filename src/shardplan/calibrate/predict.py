@@ -153,11 +153,15 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[Sk
     """Every run as a question, and those that cannot be one, with the reason."""
     listed = tuple(runs)
     found = questions_of(listed)
-    questions = {id(one.question): one.question for one in found if isinstance(one, AskedRun)}
-    least = {key: _least_time(question) for key, question in questions.items()}
+    least: dict[int, float] = {}  # what the model's FLOP of a step take at the accelerators' peak, by question [s]
     asked: list[AskedRun] = []
     skipped: list[SkippedRun] = []
     for run, one in zip(listed, found, strict=True):
+        if isinstance(one, AskedRun):
+            question = one.question
+            if id(question) not in least:
+                peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
+                least[id(question)] = step_flops(question) / (question.num_accelerators * peak)
         error = one if isinstance(one, ShardplanError) else _too_fast(one, least[id(one.question)])
         if error is not None:
             skipped.append(SkippedRun(run=run, rule=error.rule, reason=_reason(error)))
@@ -168,17 +172,12 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[Sk
 
 def skipped_rows(rows: Iterable[UnreadableRun]) -> tuple[SkippedRun, ...]:
     """Rows with a cell that cannot be read, as runs that cannot be predicted."""
-    return tuple(_skipped_row(row) for row in rows)
-
-
-def _skipped_row(row: UnreadableRun) -> SkippedRun:
-    (rule, reason), *others = [(error.rule, _of_cell(row.line, error)) for error in row.errors]
-    return SkippedRun(run=row, rule=rule, reason=reason, others=tuple(others))
-
-
-def _of_cell(line: int, error: InputError) -> str:
-    """Line, value, what may be there and the knob; the file is that of all rows."""
-    return f"line {line}{error.message.partition(f', line {line}')[2]}; {error.hint}"
+    skipped = []
+    for row in rows:
+        at = f"line {row.line}"  # line, value, what may be there and the knob; the file is that of all rows
+        said = [(each.rule, f"{at}{each.message.partition(f', {at}')[2]}; {each.hint}") for each in row.errors]
+        skipped.append(SkippedRun(run=row, rule=said[0][0], reason=said[0][1], others=tuple(said[1:])))
+    return tuple(skipped)
 
 
 MOST_OVER: Final = 3.0
@@ -195,12 +194,6 @@ def cannot_have_run(run: MeasuredRun, needed: float, usable: float) -> str:
         f"line {run.line}, run '{run.id:.80}': cannot have run as written, since it needs {format_bytes(needed)} of "
         f"{format_bytes(usable)} on an accelerator; check model, num_accelerators, tp, pp, sharding and recompute"
     )
-
-
-def _least_time(question: Question) -> float:
-    """What the model's FLOP of a step take at the accelerators' peak. [s]"""
-    peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
-    return step_flops(question) / (question.num_accelerators * peak)
 
 
 def _too_fast(asked: AskedRun, least: float) -> InputError | None:
@@ -240,23 +233,17 @@ def cases_of(asked: Iterable[AskedRun]) -> tuple[PosedRun, ...]:
 
 def predict(asked: Iterable[AskedRun], profiles: Profiles | None = None) -> tuple[Prediction, ...]:
     """Predictions under single constants (those that are shipped where none are given)."""
-    listed = tuple(asked)
-    found: dict[int, Prediction] = {}
-    for numbers in _of_one_question(listed):
-        question = with_constants(listed[numbers[0]].question, profiles or {})
-        priced = PricedPlan.of_all(question, [listed[number].plan for number in numbers])
-        found |= {number: _prediction(listed[number], plan) for number, plan in zip(numbers, priced, strict=True)}
-    return tuple(found[number] for number in range(len(listed)))
-
-
-def _of_one_question(asked: Sequence[AskedRun]) -> Iterable[list[int]]:
-    """Positions of runs whose plans can be priced together; models and clusters are objects that rows share."""
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[tuple[object, ...], dict[int, AskedRun]] = {}
     for number, one in enumerate(asked):
-        question = one.question
+        question = one.question  # plans of one are priced together; models and clusters are objects that rows share
         key = (id(question.model), id(question.cluster), question.num_accelerators, question.job)
-        groups.setdefault(key, []).append(number)
-    return groups.values()
+        groups.setdefault(key, {})[number] = one
+    found: dict[int, Prediction] = {}
+    for alike in groups.values():
+        question = with_constants(next(iter(alike.values())).question, profiles or {})
+        priced = PricedPlan.of_all(question, [one.plan for one in alike.values()])
+        found |= zip(alike, map(_prediction, alike.values(), priced), strict=True)
+    return tuple(found[number] for number in range(len(found)))
 
 
 def _prediction(asked: AskedRun, priced: PricedPlan) -> Prediction:
@@ -284,20 +271,14 @@ def log_ratios(
     ``profiles``: for every generation a profile whose constants are numbers or arrays of shape (K,).
     """
     cases = [one if isinstance(one, PosedRun) else PosedRun.of(one) for one in asked_runs]
-    time, memory, _ = _ratios(cases, profiles, has_needs=False)
+    time, memory, _ = log_ratios_and_needs(cases, profiles, has_needs=False)
     return time, memory
 
 
 def log_ratios_and_needs(
-    cases: Sequence[PosedRun], profiles: Profiles
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The same, and ln(needed / usable memory) of every run."""
-    time, memory, need = _ratios(cases, profiles, has_needs=True)
-    return time, memory, need
-
-
-def _ratios(cases: Sequence[PosedRun], profiles: Profiles, *, has_needs: bool) -> NDArray[np.float64]:
-    """Three tables of runs by sets of constants; what was not measured or is not asked for is not predicted."""
+    cases: Sequence[PosedRun], profiles: Profiles, *, has_needs: bool = True
+) -> NDArray[np.float64]:
+    """The same, and ln(needed / usable memory) of every run: three tables; what is not asked for is not predicted."""
     rows: list[tuple[Numbers, Numbers, Numbers]] = []
     for case in cases:
         run, (question, step) = case.asked.run, case.step(profiles)

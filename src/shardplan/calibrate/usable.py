@@ -61,23 +61,13 @@ def problems_of(skipped: Sequence[SkippedRun]) -> tuple[Problem, ...]:
     for one in skipped:
         for rule, reason in one.problems:
             rules.setdefault(rule, []).append((one, _PLACE.sub("", reason)))
-    found = [
-        Problem(
-            rule=rule,
-            text=_text(rule, [text for _, text in rows]),
-            lines=tuple(one.run.line for one, _ in rows),
-            ids=tuple(one.run.id for one, _ in rows),
-        )
-        for rule, rows in rules.items()
-    ]
+    found = []
+    for rule, rows in rules.items():
+        text, *others = dict.fromkeys(text for _, text in rows)
+        text = f"{rule} (the first: {text.removeprefix(f'{rule}: ')})" if others else text
+        lines, ids = zip(*((one.run.line, one.run.id) for one, _ in rows), strict=True)
+        found.append(Problem(rule=rule, text=text, lines=lines, ids=ids))
     return tuple(sorted(found, key=lambda problem: -len(problem.lines)))
-
-
-def _text(rule: str, texts: Sequence[str]) -> str:
-    """What all rows have in common, or the rule with the first as an example."""
-    if len(set(texts)) == 1:
-        return texts[0]
-    return f"{rule} (the first: {texts[0].removeprefix(f'{rule}: ')})"
 
 
 def unit_slip(log_ratios: Sequence[float] | NDArray[np.float64]) -> str | None:
@@ -136,17 +126,14 @@ def _unusable(num_runs: int, left: Sequence[SkippedRun], what: str) -> InputErro
 def usable_runs(runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]) -> Usable:
     """Runs of the accelerator that can be predicted, and the others."""
     asked, skipped = ask_all([run for run in runs if run.ran])
-    ended = [
-        SkippedRun(run=run, rule=MEASURES, reason="ran out of memory, so there is nothing to fit to")
-        for run in runs
-        if not run.ran
-    ]
-    own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
-    rule = f"runs are of {part.name}"
+    nothing = "ran out of memory, so there is nothing to fit to"
+    ended = [SkippedRun(run=run, rule=MEASURES, reason=nothing) for run in runs if not run.ran]
+    named = [(one, one.question.cluster.accelerator.name) for one in asked]
+    own = [one for one, name in named if name == part.name]
     others = [
-        SkippedRun(run=one.run, rule=rule, reason=f"is of {one.question.cluster.accelerator.name}, not {part.name}")
-        for one in asked
-        if one.question.cluster.accelerator.name != part.name
+        SkippedRun(run=one.run, rule=f"runs are of {part.name}", reason=f"is of {name}, not {part.name}")
+        for one, name in named
+        if name != part.name
     ]
     left = (*unreadable, *skipped, *others, *ended)
     if not own:

@@ -18,10 +18,9 @@ import yaml
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass, in_files
-from shardplan.calibrate.constants import SD_DIGITS, Free, free_constants, rounded, with_part
 from shardplan.calibrate.errors import Errors, errors_of
-from shardplan.calibrate.fit import Fit, evidence_of, fit
-from shardplan.calibrate.left_out import RunSplit, errors_left_out, split_of
+from shardplan.calibrate.fit import SD_DIGITS, Fit, Free, evidence_of, fit, free_constants, rounded, with_part
+from shardplan.calibrate.left_out import errors_left_out, split_of
 from shardplan.calibrate.predict import PosedRun, SkippedRun, log_ratios, not_understood, skipped_rows, taken_as
 from shardplan.calibrate.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.calibrate.usable import only_part, usable_runs
@@ -121,7 +120,13 @@ def calibrate_runs(
     ``unreadable``: rows of the file that could not be read.
     Raises ``InputError`` where no run is usable, or where several accelerators are meant and none is named.
     """
-    _check_share(holdout)
+    if not 0 <= holdout <= MOST_HELD_OUT:
+        rule = f"from 0 to {MOST_HELD_OUT:g}"
+        raise InputError(
+            f"the share held out is {holdout:g}; it must be {rule}",
+            rule=f"the share of runs held out is {rule}",
+            hint="--holdout 0.3",
+        )
     part = only_part(runs) if accelerator is None else load_accelerator(accelerator)
     if accelerator is not None:  # runs may call a part of one's own by the name that its file gives it
         runs = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
@@ -130,7 +135,8 @@ def calibrate_runs(
     split, frees = split_of(usable, holdout, seed), user_constants(part)
     evidence = evidence_of(split.seen, frees, split.groups, by_family=False)  # what runs share is what is to be learnt
     found = fit(frees, evidence, (None, *split.folds), progress=progress)
-    constants = _constants(found, _origin(split, file, date))
+    repeats = " of one configuration" if not split.folds and len(split.seen) > 1 else ""
+    constants = _constants(found, f"{_counted(len(split.seen))}{repeats} of {file}, {date}")
     base = load_profile(part.generation)
     profile = assemble(part.generation, base.constants, constants)
     return UserFit(
@@ -150,22 +156,6 @@ def calibrate_runs(
         taken=taken_as(case.asked for case in usable),
         not_fitting=found_usable.not_fitting,
     )
-
-
-def _check_share(holdout: float) -> None:
-    """Raises ``InputError``."""
-    if not 0 <= holdout <= MOST_HELD_OUT:
-        raise InputError(
-            f"the share held out is {holdout:g}; it must be from 0 to {MOST_HELD_OUT:g}",
-            rule=f"the share of runs held out is from 0 to {MOST_HELD_OUT:g}",
-            hint="--holdout 0.3",
-        )
-
-
-def _origin(split: RunSplit, file: str, date: str) -> str:
-    """What the constants are fitted to."""
-    repeats = " of one configuration" if not split.folds and len(split.seen) > 1 else ""
-    return f"{_counted(len(split.seen))}{repeats} of {file}, {date}"
 
 
 def _counted(runs: int) -> str:
@@ -223,12 +213,13 @@ def _constants(found: Fit, origin: str) -> dict[str, Constant]:
     """The moved constants; values of one table that move apart are put together."""
     constants: dict[str, Constant] = {}
     for column, free in enumerate(found.frees):
-        if abs(found.theta[0, column]) < LEAST_MOVE * free.sd:
-            continue
-        constant = _moved(free, found, column, origin)
-        if free.name in constants:
-            constant = _joined(constants[free.name], constant)
-        constants[free.name] = constant
+        if abs(found.theta[0, column]) >= LEAST_MOVE * free.sd:
+            one, before = _moved(free, found, column, origin), constants.get(free.name)
+            if before is not None:
+                parts = ("value", "prior", "prior_sd", "sd")
+                joined = {name: with_part(getattr(before, name), getattr(one, name)) for name in parts}
+                one = replace(before, **joined, source=f"{before.source}; {one.source.partition('; ')[2]}")
+            constants[free.name] = one
     return constants
 
 
@@ -246,13 +237,6 @@ def _moved(free: Free, found: Fit, column: int, origin: str) -> Constant:
         sd=free.stated_together(rounded(float(found.sd[column]), SD_DIGITS)),
         fitted_on=origin,
     )
-
-
-def _joined(one: Constant, other: Constant) -> Constant:
-    """Two parts of a table."""
-    names = ("value", "prior", "prior_sd", "sd")
-    merged = {name: with_part(getattr(one, name), getattr(other, name)) for name in names}
-    return replace(one, **merged, source=f"{one.source}; {other.source.partition('; ')[2]}")
 
 
 def _values(free: Free, theta: float) -> list[float]:
@@ -280,11 +264,9 @@ def _changes(found: Fit) -> tuple[Change, ...]:
 
 
 def _compare(cases: Sequence[PosedRun], generation: str, before: Profile, after: Profile) -> FitComparison:
-    ratios = [log_ratios(cases, {generation: profile}) for profile in (before, after)]
-    (time_before, memory_before), (time_after, memory_after) = ratios
+    (old_time, old_memory), (time, memory) = (log_ratios(cases, {generation: each}) for each in (before, after))
     return FitComparison(
-        step_time=(errors_of(time_before), errors_of(time_after)),
-        peak_memory=(errors_of(memory_before), errors_of(memory_after)),
+        step_time=(errors_of(old_time), errors_of(time)), peak_memory=(errors_of(old_memory), errors_of(memory))
     )
 
 
@@ -303,15 +285,11 @@ def profile_text(found: UserFit, *, file: str, date: str) -> str:
     for name, constant in found.constants.items():
         body[name] = {key: getattr(constant, key) for key in names if getattr(constant, key) is not None}
     origin = f"{_counted(len(found.fitted))} of {' '.join(file.split())} on {date}"
-    heading = f"# Constants of {found.accelerator}, fitted to {origin}."
-    heading += "\n# All others are those of its generation. Made by `shardplan calibrate`."
-    return f"{heading}\n{yaml.safe_dump(body, sort_keys=False, width=118, allow_unicode=True)}{_errors_text(found)}"
-
-
-def _errors_text(found: UserFit) -> str:
-    """The errors that bands are made of, a line for each run."""
-    rows = [residual_row(run) for run in found.left_out]
-    table = yaml.safe_dump(
-        {"left_out_errors": rows}, sort_keys=False, width=math.inf, allow_unicode=True, default_flow_style=None
+    rows = {"left_out_errors": [residual_row(run) for run in found.left_out]}  # a line for each run
+    return (
+        f"# Constants of {found.accelerator}, fitted to {origin}.\n"
+        "# All others are those of its generation. Made by `shardplan calibrate`.\n"
+        f"{yaml.safe_dump(body, sort_keys=False, width=118, allow_unicode=True)}"
+        f"# {EACH_LEFT_OUT if found.left_out else NOTHING_LEFT_OUT}\n"
+        f"{yaml.safe_dump(rows, sort_keys=False, width=math.inf, allow_unicode=True, default_flow_style=None)}"
     )
-    return f"# {EACH_LEFT_OUT if rows else NOTHING_LEFT_OUT}\n{table}"

@@ -40,6 +40,9 @@ from shardplan.calibrate.predict import (
 from shardplan.calibrate.runs.rows import RAN, MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
 from shardplan.calibrate.usable import problems_of, unit_slip
 
+TIME: Final = attrgetter("log_time_ratio")
+MEMORY: Final = attrgetter("log_memory_ratio")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
@@ -61,17 +64,17 @@ class Validation:
     @property
     def step_time(self) -> Errors:
         """Errors of all step times."""
-        return errors_of_each(self.counted, _time)
+        return errors_of_each(self.counted, TIME)
 
     @property
     def slip(self) -> str | None:
         """What is wrong with the unit of the step times; None if nothing is."""
-        return unit_slip([np.nan if (ratio := _time(one)) is None else ratio for one in self.predictions])
+        return unit_slip([np.nan if (ratio := TIME(one)) is None else ratio for one in self.predictions])
 
     @property
     def peak_memory(self) -> Errors:
         """Errors of all peak memories."""
-        return errors_of_each(self.counted, _memory)
+        return errors_of_each(self.counted, MEMORY)
 
     @property
     def not_fitting(self) -> tuple[Prediction, ...]:
@@ -106,11 +109,11 @@ class Validation:
 
     def step_time_by(self, group: str) -> dict[str, Errors]:
         """Errors of step times by one of ``GROUPINGS``."""
-        return errors_by(self.counted, GROUPINGS[group], _time)
+        return errors_by(self.counted, GROUPINGS[group], TIME)
 
     def peak_memory_by(self, group: str) -> dict[str, Errors]:
         """Errors of peak memories by one of ``GROUPINGS``."""
-        return errors_by(self.counted, GROUPINGS[group], _memory)
+        return errors_by(self.counted, GROUPINGS[group], MEMORY)
 
     def coverage(self, tier: str | None = None) -> float | None:
         """Share of measured step times inside their 10-90 band; ``tier``: of the runs of this one alone."""
@@ -200,14 +203,6 @@ def validate_runs(
     return Validation(
         predictions=predictions, skipped=(*skipped_rows(unreadable), *skipped), sweeps=sweeps_of(predictions)
     )
-
-
-def _time(one: Prediction) -> float | None:
-    return one.log_time_ratio
-
-
-def _memory(one: Prediction) -> float | None:
-    return one.log_memory_ratio
 
 
 def _errors(step_time: Errors, peak_memory: Errors) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shardplan.base.errors import InputError, UnknownNameError
+from shardplan.base.errors import MOST_SHOWN, InputError, UnknownNameError, shortened
 from shardplan.base.words import folded
-from shardplan.cli.flags.flag import DETAILS, check_given_once
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
 """How help is asked for and laid out."""
@@ -23,6 +22,9 @@ LONGEST: Final = 300
 """Characters of the first sentence of a command's help."""
 FILES: Final = "examples/"
 """The folder of the files that examples use."""
+DETAILS: Final = " in detail"
+"""Ends the titles of groups of flags that few people need."""
+HELP_ALL: Final = "--help-all"
 
 
 def examples(lines: Sequence[str]) -> str:
@@ -164,7 +166,36 @@ class PlainCommand(TyperCommand):
                 _write_names(formatter, details)
 
 
-HELP_ALL: Final = "--help-all"
+def check_given_once(order: Sequence[Any], arguments: Sequence[str]) -> None:
+    """Refuses a flag of one value that ``order``, the parameters as they were read, has twice. Raises InputError.
+
+    Flags that can be repeated take a list; a switch that has no opposite means the same each time.
+    """
+    for parameter in dict.fromkeys(order):
+        if order.count(parameter) == 1 or not _has_one_value(parameter):
+            continue
+        names = (*parameter.opts, *parameter.secondary_opts)
+        given = [*_given(names, arguments)]
+        raise InputError(
+            f"{parameter.opts[0]} is given {order.count(parameter)} times: {shortened(', '.join(given), MOST_SHOWN)}",
+            rule=f"{parameter.opts[0]} is given once",
+            hint=f"give {parameter.opts[0]} once; for each of several values run a command of its own",
+        )
+
+
+def _has_one_value(parameter: Any) -> bool:
+    if parameter.param_type_name != "option" or parameter.multiple or parameter.count:
+        return False
+    return not parameter.is_flag or bool(parameter.secondary_opts)
+
+
+def _given(names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
+    """What follows each of the names: their values; of a switch the name that was typed."""
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name in names:
+            following = arguments[place + 1 : place + 2]
+            yield value if equals else following[0] if following and not following[0].startswith("--") else name
 
 
 def _write_names(formatter: Any, names: Mapping[str, list[str]]) -> None:

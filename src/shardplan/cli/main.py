@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 8 --stack torchtitan",
             "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
         ),
+        "plan",
     ),
     "audit": CommandEntry(
         "Say what a launch script runs, which rules it breaks, and what would be better.",
@@ -54,7 +55,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan audit examples/launch.sh --cluster dgx-h100 --env TP=4 --keep tp,pp --json -",
             'shardplan audit examples/launch.sh --cluster dgx-h100 --observed "step 30s"',
         ),
-        "launch.audit",
+        "launch",
         ScriptCommand,
     ),
     "resume": CommandEntry(
@@ -63,7 +64,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan resume examples/launch.sh examples/launch.sh --env new.TP=4",
             "shardplan resume examples/launch.sh examples/launch.sh --env new.NODES=16 --cluster dgx-h100 --json -",
         ),
-        "launch.resume",
+        "launch",
     ),
     "export": CommandEntry(
         "Write a plan as launch files of a training framework.",
@@ -71,7 +72,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan export examples/plans.json --to megatron-lm --out launch.sh",
             "shardplan export examples/plans.json --to nemo --pick 2",
         ),
-        "launch.export",
+        "launch",
     ),
     "compare": CommandEntry(
         "Put two or more plans side by side, term by term.",
@@ -79,6 +80,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan compare examples/tensor-parallel.json examples/fully-sharded.json",
             "shardplan compare examples/plans.json --pick 1,3",
         ),
+        "plan",
     ),
     "scale": CommandEntry(
         "Plan one job on clusters of several sizes, and say where more accelerators stop paying.",
@@ -86,7 +88,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan scale llama-3.1-70b --cluster dgx-h100 --gpus 64..4096",
             "shardplan scale llama-3.1-8b --cluster dgx-h100 --gpus 8,16,32,48 --csv scale.csv --html scale.html",
         ),
-        "decisions.searches",
+        "decisions",
     ),
     "fit": CommandEntry(
         "Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.",
@@ -94,7 +96,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan fit llama-3.1-8b --cluster dgx-h100 --gpus 8 --largest sequence_length",
             "shardplan fit llama-3.1-70b --cluster dgx-h100 --smallest gpus",
         ),
-        "decisions.searches",
+        "decisions",
     ),
     "rl": CommandEntry(
         "Plan a step of reinforcement learning: how many accelerators train, how many generate, and which wait.",
@@ -102,7 +104,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             f"shardplan rl qwen3-8b --cluster dgx-h100 --gpus 16 {RL_STEP}",
             f"shardplan rl qwen3-8b --cluster dgx-h100 --gpus 8+8 --placement async --staleness 2 {RL_STEP}",
         ),
-        "decisions.rl",
+        "runs",
     ),
     "whatif": CommandEntry(
         "Change the cluster or the job of a plan, plan again, and compare term by term.",
@@ -111,7 +113,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan whatif examples/plans.json --change precision=fp8 --html whatif.html",
             "shardplan whatif llama-3.1-8b --cluster dgx-h100 --gpus 64 --change gpus=2x --change memory=+50%",
         ),
-        "decisions.searches",
+        "decisions",
     ),
     "budget": CommandEntry(
         "Say how many accelerators, days and how much money and energy a training run takes.",
@@ -120,7 +122,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan budget llama-3.1-70b --clusters dgx-h100,dgx-b200 --tokens 15T --gpus 2048",
             "shardplan budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --money 500k --price 2.5",
         ),
-        "decisions.budget",
+        "runs",
     ),
     "sensitivity": CommandEntry(
         "Say which hardware parameter pays: the elasticity of the best step time to each of them.",
@@ -128,7 +130,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan sensitivity llama-3.1-70b --cluster dgx-h100 --gpus 512",
             "shardplan sensitivity llama-3.2-1b --cluster dgx-h100 --gpus 64 --html sensitivity.html",
         ),
-        "decisions.searches",
+        "decisions",
     ),
     "pareto": CommandEntry(
         "List the best compromises: plans or sizes that no other beats in time, memory, robustness and money.",
@@ -137,7 +139,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan pareto llama-3.1-70b --cluster dgx-h100 --gpus 64..4096 --tokens 15T",
             "shardplan pareto llama-3.2-1b --cluster dgx-h100 --gpus 16 --csv front.csv --html front.html",
         ),
-        "decisions.pareto",
+        "decisions",
     ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when each stage computes and waits, and the memory it uses.",
@@ -146,6 +148,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan simulate examples/plans.json --schedule breadth-first",
             "shardplan simulate --times examples/step-times.json --json -",
         ),
+        "steps",
     ),
     "timeline": CommandEntry(
         "Show one step: what every rank does at every moment, and what its memory holds.",
@@ -155,7 +158,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan timeline --times examples/step-times.json --json -",
             "shardplan timeline --measured examples/measured-step.csv",
         ),
-        "step_views",
+        "steps",
     ),
     "sweep": CommandEntry(
         "Run a grid of searches: thousands of models, clusters, sizes and networks.",
@@ -174,6 +177,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "examples": CommandEntry(
         "Write the example files that the help and the documentation use.",
         ("shardplan examples", "shardplan examples my-folder"),
+        "catalogue",
     ),
     "models": CommandEntry(
         "List the built-in models, or show one.",
@@ -191,10 +195,12 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "stacks": CommandEntry(
         "List the training frameworks whose defaults are known, or show one.",
         ("shardplan stacks", "shardplan stacks torchtitan", "shardplan stacks --fields"),
+        "catalogue",
     ),
     "profiles": CommandEntry(
         "List the calibration profiles, or show every constant of one.",
         ("shardplan profiles", "shardplan profiles hopper"),
+        "catalogue",
     ),
     "validate": CommandEntry(
         "Compare predictions with measured runs.",
@@ -203,7 +209,6 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "calibrate": CommandEntry(
         "Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.",
         ("shardplan calibrate examples/my-runs.csv --out my-cluster.yaml",),
-        "calibration.calibrate",
     ),
     "published": CommandEntry(
         "List the published methods, run one on a case in its own terms, repeat a study, or check reference files.",
@@ -293,7 +298,7 @@ def _ended_by(error: Exception, arguments: Sequence[str]) -> int:
 
 def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     """Our error from one of typer's."""
-    from shardplan.cli.flags.unknown import stray_field, unknown_flag
+    from shardplan.cli.unknown import stray_field, unknown_flag
 
     context = getattr(error, "ctx", None)
     usage = f"see `{' '.join(('shardplan', *_command_of(context, arguments), '--help'))}`"

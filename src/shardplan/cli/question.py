@@ -1,24 +1,26 @@
-"""Questions of commands: what the flags put, and what of it is the user's own."""
+"""Questions of commands: what the flags put, what of it is the user's own, and which plan of a file is meant."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.ask.forms import QuestionForm, Replaced, SpaceForm
 from shardplan.ask.questions import CHOICES, ask, ask_again, ask_search, choices_in, record_of, software_of, space_of
+from shardplan.base.errors import InputError, shown
 from shardplan.base.fields import described
 from shardplan.base.files import looks_like_path
 from shardplan.base.units import Kind, with_unit
 from shardplan.base.words import switch_word
 from shardplan.inputs.job import Job
-from shardplan.inputs.readers.typed import STDIN
+from shardplan.inputs.readers.typed import RANGE, STDIN, whole
 
 if TYPE_CHECKING:
     from shardplan.decide.searching import Searches
+    from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import PutQuestion
-    from shardplan.reports.plan_file import PlanFile
+    from shardplan.reports.plan_file import Pick, PlanFile
 
 
 def asked(flags: QuestionForm, space: SpaceForm | None = None) -> PutQuestion:
@@ -33,12 +35,24 @@ def asked_again(file: PlanFile, flags: QuestionForm, framework: str | None) -> P
     return ask_again(file.question, record_of(flags), framework, is_outdated=file.has_other_constants)
 
 
-def searches_of(put: PutQuestion, space: SpaceForm) -> tuple[Searches, tuple[str, ...]]:
-    """How the questions of a decision are searched, and all that was assumed so far. Raises InputError."""
+def searched(
+    flags: QuestionForm, space: SpaceForm, put: PutQuestion | None = None
+) -> tuple[PutQuestion, Searches, tuple[str, ...]]:
+    """The question of a decision with all that was assumed, how it is searched, and what the answer says first.
+
+    ``put``: the question, where it is not that of the flags alone. Raises InputError.
+    """
     from shardplan.decide.searching import Searches
 
+    put = put or asked(flags, space)
     restricted = choices_in(space_of(space))
-    return Searches(stack=put.stack, **restricted), put.restricted(restricted).assumptions
+    given = (*given_by_user(flags, space), *put.warnings)
+    return put.restricted(restricted), Searches(stack=put.stack, **restricted), given
+
+
+def are_several(flags: QuestionForm) -> bool:
+    """Whether ``--gpus`` or ``--nodes`` is a range or a list."""
+    return any("," in text or RANGE.search(text) for text in (flags.num_accelerators, flags.nodes) if text)
 
 
 def words_of(flags: QuestionForm, space: SpaceForm | None = None, *, with_size: bool = True) -> str:
@@ -78,3 +92,23 @@ def _quantities(overrides: Mapping[str, str]) -> Iterator[tuple[str, str, Kind]]
         kind: Any = next(iter(described(Replaced)[name].about.quantity), None)
         if kind is not None:
             yield name, text, kind
+
+
+MOST_PICK: Final = 1_000_000
+
+
+def picked_from(file: PlanFile, text: str | None) -> Estimate:
+    """The plan of ``file`` that --pick names; where it is not given, the recommended one. Raises InputError."""
+    return file.pick(file.best_pick if text is None else picked(text))
+
+
+def picked(text: str) -> Pick:
+    """The plan of a file that --pick names. Raises InputError."""
+    if text.strip() == "recommended":
+        return "recommended"
+    if not text.strip().isdecimal():
+        wanted = "a whole number, or recommended"
+        raise InputError(
+            f"--pick is {shown(text)}; it must be {wanted}", rule=f"--pick is {wanted}", hint=f"set --pick to {wanted}"
+        )
+    return whole(text, "--pick", most=MOST_PICK)

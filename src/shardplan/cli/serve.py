@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import FieldsOf, Given
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags import flag, with_flags
 from shardplan.inputs.readers.typed import values_of
 from shardplan.web.settings import ServerSettings
 

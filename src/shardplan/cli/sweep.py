@@ -5,73 +5,66 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import asked, dataclass, switch
 from shardplan.base.outputs import HTML, PNG, JsonTarget
-from shardplan.cli.flags.flag import flag
+from shardplan.cli.flags import with_flags
 from shardplan.cli.progress import MOST_WORKERS
-from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
     from shardplan.decide.sweeps.grid import SweepGrid
     from shardplan.decide.sweeps.run import OnProgress, SweepProgress
 
 
-_option = partial(flag, panel="Sweep", show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class SweepFlags:
+    """A grid, and who answers it."""
 
-GridArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="GRID", show_default=False, help="File with the fields and their values; not needed to resume a sweep."
-    ),
-]
-OutFlag = Annotated[Path | None, _option("Folder of the results.", metavar="DIR", panel="Output")]
-WorkersFlag = Annotated[str, _option("Number of worker processes. Default: 1.", metavar="N")]
-SchedulerFlag = Annotated[str | None, _option("Dask scheduler whose workers ask.", metavar="tcp://HOST:PORT")]
-ResumeFlag = Annotated[bool, _option("Go on with the sweep in the folder.", "--resume")]
-StatusFlag = Annotated[bool, _option("Say how far the sweep in the folder is.", "--status")]
+    PANEL = "Sweep"
+
+    grid: Path | None = asked(
+        "File with the fields and their values; not needed to resume a sweep.", is_argument=True, metavar="GRID"
+    )
+    out: Path | None = asked("Folder of the results.", panel="Output", metavar="DIR")
+    workers: int | None = asked("Number of worker processes. Default: 1.", least=1, most=MOST_WORKERS, metavar="N")
+    scheduler: str | None = asked("Dask scheduler whose workers ask.", metavar="tcp://HOST:PORT")
+    resume: bool = switch("Go on with the sweep in the folder.")
+    status: bool = switch("Say how far the sweep in the folder is.")
 
 
-def sweep(
-    *,
-    grid: GridArgument = None,
-    out: OutFlag = None,
-    workers: WorkersFlag = "1",
-    scheduler: SchedulerFlag = None,
-    resume: ResumeFlag = False,
-    status: StatusFlag = False,
-) -> int:
+@with_flags
+def sweep(*, wanted: SweepFlags) -> int:
     """Run a grid of searches: thousands of models, clusters, sizes and networks.
 
     Each is an exhaustive search, as `shardplan plan` makes it. Rows are kept as they come: a sweep that was killed goes
     on with --resume, and ends with the same table. Exits with 1 if questions failed, which --resume asks again.
     """
+    out, resume, num_workers = wanted.out, wanted.resume, wanted.workers or 1
     if out is None:
         raise InputError("missing: the folder of the results", rule="a sweep has a folder", hint="add --out results")
-    num_workers = whole(workers, "--workers", most=MOST_WORKERS)
-    if status:
+    if wanted.status:
         return _status(out)
     from shardplan.decide.sweeps.folder import check_free, open_folder
     from shardplan.decide.sweeps.grid import read_grid
     from shardplan.decide.sweeps.rows import FAILED
     from shardplan.decide.sweeps.run import sweep as run
 
-    asked = None if grid is None else read_grid(grid)
+    grid = None if wanted.grid is None else read_grid(wanted.grid)
     if resume:
-        asked = open_folder(out, asked).grid
-    if asked is None:
+        grid = open_folder(out, grid).grid
+    if grid is None:
         raise InputError("missing: the grid", rule="a new sweep has a grid", hint="name its file, or add --resume")
     if not resume:
         check_free(out)
-    _say_size(asked, num_workers, is_timed=not resume and scheduler is None)
+    _say_size(grid, num_workers, is_timed=not resume and wanted.scheduler is None)
     try:
         with _progress() as progress:
-            rows = run(asked, out=out, workers=num_workers, scheduler=scheduler, resume=resume, progress=progress)
+            rows = run(grid, out=out, workers=num_workers, scheduler=wanted.scheduler, resume=resume, progress=progress)
     except (KeyboardInterrupt, InputError):
         _say_how_to_go_on(out)
         raise
@@ -164,38 +157,28 @@ def duration(seconds: float) -> str:
     return f"{max(round(seconds), 1)} second{'s' * (round(seconds) > 1)}"
 
 
-_drawing_option = partial(flag, panel="Plot")
-
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that is complete.")]
-XFlag = Annotated[
-    str | None, _drawing_option("Field of the grid along the axis: gpus, inter_node_bandwidth.", metavar="FIELD")
-]
-YFlag = Annotated[
-    str | None, _drawing_option("Quantity: step_time, mfu, tokens_per_s_per_accelerator.", metavar="COLUMN")
-]
-ColourFlag = Annotated[str | None, _drawing_option("A line for each value of this field.", metavar="FIELD")]
-FacetFlag = Annotated[str | None, _drawing_option("A panel for each value of this field.", metavar="FIELD")]
-WhereFlag = Annotated[
-    list[str] | None, _drawing_option("Draw these rows only: memory=80. Can be repeated.", metavar="FIELD=VALUE")
-]
-PictureFlag = Annotated[
-    Path | None, _drawing_option("File: .html for a page, .png for a picture.", metavar="FILE", panel="Output")
-]
-ForceFlag = Annotated[bool, flag("Replace a file that shardplan did not write.", "--force", panel="Output")]
 
 
-def plot(
-    *,
-    results: FolderArgument,
-    x: XFlag = None,
-    y: YFlag = None,
-    colour: ColourFlag = None,
-    facet: FacetFlag = None,
-    where: WhereFlag = None,
-    out: PictureFlag = None,
-    force: ForceFlag = False,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class PlotFlags:
+    """What is drawn, and where to."""
+
+    PANEL = "Plot"
+
+    x: str | None = asked("Field of the grid along the axis: gpus, inter_node_bandwidth.", metavar="FIELD")
+    y: str | None = asked("Quantity: step_time, mfu, tokens_per_s_per_accelerator.", metavar="COLUMN")
+    colour: str | None = asked("A line for each value of this field.", metavar="FIELD")
+    facet: str | None = asked("A panel for each value of this field.", metavar="FIELD")
+    where: list[str] | None = asked("Draw these rows only: memory=80. Can be repeated.", metavar="FIELD=VALUE")
+    out: Path | None = asked("File: .html for a page, .png for a picture.", panel="Output", metavar="FILE")
+    force: bool = switch("Replace a file that shardplan did not write.", panel="Output")
+
+
+@with_flags
+def plot(*, results: FolderArgument, wanted: PlotFlags) -> int:
     """Draw the results of a sweep."""
+    x, y, out = wanted.x, wanted.y, wanted.out
     missing = [flag for flag, value in (("--x gpus", x), ("--y step_time", y), ("--out FILE", out)) if value is None]
     if missing or x is None or y is None or out is None:
         raise InputError(
@@ -208,15 +191,15 @@ def plot(
             rule="a plot is a page or a picture",
             hint="end --out in .html or .png",
         )
-    target = JsonTarget(str(out), "--out", kind=kind, is_forced=force)
+    target = JsonTarget(str(out), "--out", kind=kind, is_forced=wanted.force)
     target.check(results)
     from shardplan.plotting.page import html_page
     from shardplan.plotting.picture import png_picture
     from shardplan.plotting.sweeps import SweepPlot, assignments, read_results, sweep_chart
 
-    chosen = assignments(where or ())
+    chosen = assignments(wanted.where or ())
     rows, varied = read_results(results)
-    chart = sweep_chart(rows, varied, SweepPlot(x=x, y=y, colour=colour, facet=facet), where=chosen)
+    chart = sweep_chart(rows, varied, SweepPlot(x=x, y=y, colour=wanted.colour, facet=wanted.facet), where=chosen)
     target.write_bytes(html_page(chart).encode() if kind is HTML else png_picture(chart))
     sys.stdout.write(f"{out}\n")
     return 0

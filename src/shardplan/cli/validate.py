@@ -10,9 +10,8 @@ import typer
 from shardplan.ask.forms import ProfileField
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.base.outputs import HTML
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import OutputFlags, one_of, with_flags
-from shardplan.cli.show.document import show_document
+from shardplan.cli.flags import OutputFlags, flag, one_of, with_flags
+from shardplan.cli.output import show_document
 
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from shardplan.base.errors import InputError, shown
@@ -64,12 +65,10 @@ class RunQuestion(NamedTuple):
         """The question on this number of accelerators, with some fields of the job replaced. Raises InputError."""
         job = replace(self.question.job, **fields)
         if not self.has_batch and "global_batch_size" not in fields:
-            limits = self.batch_limits
-            job = (
-                with_usual_batch(job, self.question.model, num_accelerators)[0]
-                if limits is None
-                else replace(job, global_batch_size=limits.low)
-            )
+            if self.batch_limits is not None:
+                job = replace(job, global_batch_size=self.batch_limits.low)
+            else:
+                job = with_usual_batch(job, self.question.model, num_accelerators)[0]
         return replace(self.question, num_accelerators=num_accelerators, job=job)
 
     def with_batches(self, num_accelerators: int, fields: Mapping[str, Any]) -> tuple[Question, ...]:
@@ -217,39 +216,32 @@ def budget_of(
     if limits.money is not None:
         needed_price(cluster, operations)
     runs = _Runs(asked, operations, batch_ramp, progress)
-    if limits.num_accelerators is not None:
-        found = runs.option(limits.num_accelerators)
-        looked = [] if found is None else [found]
-    else:
-        found, looked = _best(runs, cluster, limits)
-    best = found or _nearest(looked, limits)
+    is_usual = limits == Limits()
+    in_force = Limits(days=USUAL_DAYS) if is_usual else limits
+    found, looked = _found(runs, cluster, in_force)
+    # Where nothing meets the limits: the run done soonest, or that which takes least where time is not limited.
+    takes = attrgetter("accelerator_hours" if in_force.days is None else "wall_time")
+    best = found or min(looked, key=takes, default=None)
     if best is None:
-        return ClusterBudget(cluster=cluster, option=None, reason=_no_plan(limits, runs), num_sizes=runs.num_searches)
-    missed = tuple(_shortfalls(best, _in_force(limits)))
-    return ClusterBudget(
-        cluster=cluster, option=_stating(best, missed, limits), reason=None, num_sizes=runs.num_searches
-    )
+        number = limits.num_accelerators
+        where = "on any size" if number is None else f"on {number:,} accelerators"
+        why = f"failures leave no time to train {where}" if runs.never_ends else f"no plan fits {where}"
+        return ClusterBudget(cluster=cluster, option=None, reason=why, num_sizes=runs.num_searches)
+    assumed = (f"done within {USUAL_DAYS:g} days, as nothing else is limited",) if is_usual else ()
+    missed = tuple(_shortfalls(best, in_force))
+    best = replace(best, shortfalls=missed, assumptions=(*assumed, *best.assumptions))
+    return ClusterBudget(cluster=cluster, option=best, reason=None, num_sizes=runs.num_searches)
 
 
-def _in_force(limits: Limits) -> Limits:
-    """The limits, with that of time where there is no other."""
-    given = (limits.days, limits.num_accelerators, limits.money, limits.energy)
-    return Limits(days=USUAL_DAYS) if all(each is None for each in given) else limits
-
-
-def _best(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[BudgetOption | None, list[BudgetOption]]:
+def _found(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[BudgetOption | None, list[BudgetOption]]:
     """The run that meets the limits, and all that were looked at."""
-    sizes, limits = sizes_of(cluster.accelerators_per_node, cluster.max_num_accelerators), _in_force(limits)
+    if limits.num_accelerators is not None:
+        option = runs.option(limits.num_accelerators)
+        return option, []
+    sizes = sizes_of(cluster.accelerators_per_node, cluster.max_num_accelerators)
     if limits.days is not None:
         return fewest(sizes, runs.option, limits.days * DAY, runs.is_slower)
     return soonest(sizes, runs.option, lambda option: not [*_shortfalls(option, limits)])
-
-
-def _nearest(looked: Sequence[BudgetOption], limits: Limits) -> BudgetOption | None:
-    """Where nothing meets the limits: the run done soonest, or that which takes least where time is not limited."""
-    if _in_force(limits).days is not None:
-        return min(looked, key=lambda option: option.wall_time, default=None)
-    return min(looked, key=lambda option: option.accelerator_hours, default=None)
 
 
 def _shortfalls(option: BudgetOption, limits: Limits) -> Iterator[str]:
@@ -266,18 +258,6 @@ def _shortfalls(option: BudgetOption, limits: Limits) -> Iterator[str]:
             yield f"{name}: {value:,.4g} {unit}, {100 * (value / most - 1):.3g} % above the limit of {most:,.4g}"
 
 
-def _no_plan(limits: Limits, runs: _Runs) -> str:
-    number = limits.num_accelerators
-    where = "on any size" if number is None else f"on {number:,} accelerators"
-    return f"failures leave no time to train {where}" if runs.never_ends else f"no plan fits {where}"
-
-
-def _stating(option: BudgetOption, missed: tuple[str, ...], limits: Limits) -> BudgetOption:
-    usual = _in_force(limits) is not limits
-    assumed = (f"done within {USUAL_DAYS:g} days, as nothing else is limited",) if usual else ()
-    return replace(option, shortfalls=missed, assumptions=(*assumed, *option.assumptions))
-
-
 class _Runs:
     """Runs on any size, each searched once; the pipelines of a search are known to the next."""
 
@@ -290,10 +270,8 @@ class _Runs:
 
     def option(self, num_accelerators: int) -> BudgetOption | None:
         """The run on this number of accelerators; None where no plan fits, or failures leave no time to train."""
-        question = self.asked.on(num_accelerators, {})
-        tokens = check_tokens(question)
         runs: list[StageRun] = []
-        for stage in stages_of(self.batch_ramp, tokens):
+        for stage in stages_of(self.batch_ramp, check_tokens(self.asked.on(num_accelerators, {}))):
             found = self._stage(num_accelerators, stage)
             if found is None:
                 return None
@@ -306,8 +284,7 @@ class _Runs:
 
     def is_slower(self, num_accelerators: int, wall_time: float) -> bool:
         """Whether the run on this number of accelerators takes longer, whatever the plan; what is found is kept."""
-        question = self.asked.on(num_accelerators, {})
-        stages = [*stages_of(self.batch_ramp, check_tokens(question))]
+        stages = stages_of(self.batch_ramp, check_tokens(self.asked.on(num_accelerators, {})))
         if len(stages) > 1:
             return False
         self.found = {}
@@ -349,7 +326,7 @@ def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, 
     energy = energy_of(cluster, number, wall_time, operations)
     quoted = (f"price {price.per_hour:g} {price.currency}/h: {price.source}",) if price and price.source else ()
     rate, warning = duration.recovery.failures_per_second, operations.extrapolation(number)
-    unsure = () if warning is None else (warning,)
+    unsure, of_plan = () if warning is None else (warning,), runs[-1].estimate.assumptions
     return BudgetOption(
         question=question,
         stages=runs,
@@ -360,11 +337,5 @@ def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, 
         energy=energy,
         carbon=None if energy is None else carbon_of(energy.total, operations),
         warnings=unsure,
-        assumptions=(
-            *unsure,
-            *operations.assumptions(),
-            *quoted,
-            *asked.assumed(question),
-            *runs[-1].estimate.assumptions,
-        ),
+        assumptions=(*unsure, *operations.assumptions(), *quoted, *asked.assumed(question), *of_plan),
     )

@@ -250,12 +250,13 @@ def duration_of(stages: Sequence[StageRun], operations: Operations) -> Duration 
     )
     if middle is None or low is None or high is None:
         return None
+    exposed = middle.productive + middle.recomputed + middle.checkpoint + middle.restart  # failures strike in these
     return Duration(
         accounts=middle,
         wall_time_p10=low.wall_time,
         wall_time_p90=high.wall_time,
         recovery=recovery,
-        num_failures=num_failures(middle, recovery),
+        num_failures=recovery.failures_per_second * exposed,
         checkpoint_bytes=checkpoint_bytes(last.question),
     )
 
@@ -270,12 +271,6 @@ def longest_productive(question: Question, operations: Operations, wall_time: fl
         return wall_time
     spent = accounts(wall_time, recovery_of(question, operations, 0.0), start_up)
     return wall_time if spent is None else wall_time * (wall_time - start_up) / (spent.wall_time - start_up)
-
-
-def num_failures(spent: Accounts, recovery: Recovery) -> float:
-    """Unexpected interruptions of a run, in the mean: failures strike while it trains, writes and restarts."""
-    exposed = spent.productive + spent.recomputed + spent.checkpoint + spent.restart
-    return recovery.failures_per_second * exposed
 
 
 def check_tokens(question: Question) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -94,9 +95,8 @@ FOLLOWS: Final = ("sequence length ", "global batch ")
 def sought_of(name: str, *, is_largest: bool) -> Sought:
     """What ``name`` means. Raises ``UnknownNameError``."""
     known, word = (LARGEST if is_largest else SMALLEST), name.strip("-").lower().replace("-", "_")
-    found = OTHER_NAMES.get(word, word)
     for each in known:
-        if each == found:
+        if each == OTHER_NAMES.get(word, word):
             return each
     which = "largest" if is_largest else "smallest"
     raise UnknownNameError(f"quantity to make {which}", name[:60], known, hint=f"one of {', '.join(known)}")
@@ -129,24 +129,17 @@ def _fitted(question: Question, sought: Sought, searches: Searches, *, keeps_bat
         return _largest_micro_batch(question, searches)
     if sought == "gpus":
         return _fewest(question, searches, keeps_batch=keeps_batch)
-    if sought == "sequence_length":
-        unit = min(LENGTH_UNIT, 1 << (longest_of(question).bit_length() - 1))
-        most = longest_of(question) // unit
-        return _bisected(
-            "sequence_length", lambda n: _with_length(question, n * unit, keeps_batch=keeps_batch), searches, unit, most
-        )
-    return _bisected("layers", lambda n: _with_layers(question, n), searches, 1, MOST_LAYERS)
+    if sought == "layers":
+        return _bisected("layers", lambda n: _with_layers(question, n), searches, 1, MOST_LAYERS)
+    model, size = question.model, question.num_accelerators
+    longest = model.max_position_embeddings if model.num_position_embeddings else LONGEST  # learned positions bound it
+    unit = min(LENGTH_UNIT, 1 << (longest.bit_length() - 1))
 
+    def put(count: int) -> Question:
+        job = replace(question.job, sequence_length=count * unit)
+        return _asked_with(question, job, size, keeps_batch=keeps_batch)
 
-def longest_of(question: Question) -> int:
-    """The longest sequence that can be asked for: learned positions bound it."""
-    model = question.model
-    return model.max_position_embeddings if model.num_position_embeddings else LONGEST
-
-
-def _with_length(question: Question, length: int, *, keeps_batch: bool) -> Question:
-    job = replace(question.job, sequence_length=length)
-    return _asked_with(question, job, question.num_accelerators, keeps_batch=keeps_batch)
+    return _bisected("sequence_length", put, searches, unit, longest // unit)
 
 
 def _asked_with(question: Question, job: Job, size: int, *, keeps_batch: bool) -> Question:
@@ -191,7 +184,7 @@ def _bisected(sought: Sought, put: Put, searches: Searches, unit: int, most: int
         return tried[count].fits
 
     best = _last_that_fits(fits, most)
-    while best and (larger := next((n for n in _above(best, most) if fits(n)), None)) is not None:
+    while best and (larger := next(filter(fits, range(best + 1, min(best + CHECKED, most) + 1)), None)) is not None:
         best = larger
     is_bound = best == most
     return LargestFit(
@@ -214,10 +207,6 @@ def _tried(value: int, question: Question, searches: Searches) -> Tried:
     return Tried(value=value, fits=survey.num_feasible > 0, least_memory_bytes=least)
 
 
-def _above(best: int, most: int) -> range:
-    return range(best + 1, min(best + CHECKED, most) + 1)
-
-
 def _last_that_fits(fits: Callable[[int], bool], most: int) -> int:
     """By doubling, then bisection; 0 where the first does not fit."""
     if not fits(1):
@@ -237,7 +226,12 @@ def _last_that_fits(fits: Callable[[int], bool], most: int) -> int:
 
 def _largest_micro_batch(question: Question, searches: Searches) -> LargestFit:
     """Of all divisors of the batch, the largest that any plan that fits has: from one search of all of them."""
-    _check_free("micro_batch_size", searches)
+    if any("micro_batch_size" in (given or {}) for given in (searches.fix, searches.limit, searches.exclude)):
+        raise InputError(
+            "micro_batch_size is restricted, and its largest value is sought",
+            rule="what is sought is free",
+            hint="leave micro_batch_size out of --fix, --limit and --exclude",
+        )
     sizes = divisors(question.job.global_batch_size)
     survey = searches.limiting(micro_batch_size=sizes).survey(question)
     times, memory = _least_of_each(survey), _least_of_each(survey.under(SMALLEST_MEMORY))
@@ -250,9 +244,7 @@ def _largest_micro_batch(question: Question, searches: Searches) -> LargestFit:
         answered=easiest.answer(question),
         next_value=next((size for size in sizes if size > (best or 0)), None),
         tried=tuple(
-            Tried(value=size, fits=size in times, least_memory_bytes=memory.get(size))
-            for size in sizes
-            if size in memory
+            Tried(value=size, fits=size in times, least_memory_bytes=memory[size]) for size in sizes if size in memory
         ),
         bound=f"the global batch has {sizes[-1]:,} sequences" if best == sizes[-1] else None,
     )
@@ -270,21 +262,12 @@ def _least_of_each(survey: Survey) -> dict[int, float]:
     return least
 
 
-def _check_free(name: str, searches: Searches) -> None:
-    """Refuses a restriction of what is sought. Raises ``InputError``."""
-    if any(name in (given or {}) for given in (searches.fix, searches.limit, searches.exclude)):
-        raise InputError(
-            f"{name} is restricted, and its largest value is sought",
-            rule="what is sought is free",
-            hint=f"leave {name} out of --fix, --limit and --exclude",
-        )
-
-
 def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> LargestFit:
     """The smallest number of accelerators: powers of two within a node, then whole nodes, from the least possible."""
     tried: list[Tried] = []
+    put = partial(_asked_with, question, question.job, keeps_batch=keeps_batch)
     for size in _sizes(question):
-        tried.append(_tried(size, _with_size(question, size, keeps_batch=keeps_batch), searches))
+        tried.append(_tried(size, put(size), searches))
         if tried[-1].fits:
             break
     last = tried[-1]
@@ -292,15 +275,11 @@ def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> Lar
         sought="gpus",
         is_largest=False,
         value=last.value if last.fits else None,
-        answered=searches.answer(_with_size(question, last.value, keeps_batch=keeps_batch)),
+        answered=searches.answer(put(last.value)),
         next_value=next((each.value for each in reversed(tried) if not each.fits), None),
         tried=tuple(tried),
         bound=None if last.fits else f"no more than {last.value:,} are looked at",
     )
-
-
-def _with_size(question: Question, size: int, *, keeps_batch: bool) -> Question:
-    return _asked_with(question, question.job, size, keeps_batch=keeps_batch)
 
 
 def _sizes(question: Question) -> Iterator[int]:

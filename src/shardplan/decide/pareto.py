@@ -93,8 +93,16 @@ class ParetoFront:
 def pareto_front(question: Question, searches: Searches) -> ParetoFront:
     """The front over all plans of the space that fit. Raises ``InputError``."""
     survey = searches.survey(question)
+    front = ParetoFront(
+        question=question,
+        points=(),
+        recommended=None,
+        num_plans_evaluated=survey.num_evaluated,
+        num_plans_feasible=survey.num_feasible,
+        num_plans_priced=0,
+    )
     if not survey.num_feasible:
-        return _front_of(survey, (), None, 0)
+        return front
     priced = _candidates(survey)
     values = np.stack([priced.step_time, priced.peak_memory_bytes, pessimistic_times(question, priced)])
     chosen = not_dominated(values)
@@ -104,20 +112,8 @@ def pareto_front(question: Question, searches: Searches) -> ParetoFront:
         ParetoPoint(estimate=estimate, pessimistic_time=float(values[2, index]))
         for estimate, index in zip(estimates, chosen, strict=True)
     )
-    return _front_of(survey, points, _recommended(question, survey, searches), len(priced.step_time))
-
-
-def _front_of(
-    survey: Survey, points: tuple[ParetoPoint, ...], recommended: Estimate | None, num_priced: int
-) -> ParetoFront:
-    return ParetoFront(
-        question=survey.question,
-        points=points,
-        recommended=recommended,
-        num_plans_evaluated=survey.num_evaluated,
-        num_plans_feasible=survey.num_feasible,
-        num_plans_priced=num_priced,
-    )
+    recommended = _recommended(question, survey, searches)
+    return replace(front, points=points, recommended=recommended, num_plans_priced=len(priced.step_time))
 
 
 def _recommended(question: Question, survey: Survey, searches: Searches) -> Estimate | None:
@@ -140,8 +136,16 @@ def _candidates(survey: Survey) -> PricedPlans:
     ideal = _without_dominated_cells(tables, memory)
     known = priced_cells(question, tables, ideal)
     pessimistic = pessimistic_times(question, known)
+    order = np.argsort(pessimistic, kind="stable")
+    least_memory = np.minimum.accumulate(known.peak_memory_bytes[order])
+
+    def is_out(times: NDArray[np.float64], needed: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Cells that a known plan dominates, by their least time and memory."""
+        place = np.searchsorted(pessimistic[order], times, side="right") - 1
+        return np.asarray((place >= 0) & (least_memory[np.maximum(place, 0)] <= needed))
+
     kept = [
-        cells | (np.isfinite(table.best) & ~_is_out(table.best, least, pessimistic, known.peak_memory_bytes))
+        cells | (np.isfinite(table.best) & ~is_out(table.best, least))
         for cells, table, least in zip(ideal, tables, memory, strict=True)
     ]
     return priced_cells(question, tables, kept)
@@ -160,33 +164,13 @@ def _without_dominated_cells(tables: Sequence[Table], memory: Sequence[NDArray[n
     return [part.reshape(table.best.shape) for part, table in zip(parts, tables, strict=True)]
 
 
-def _is_out(
-    times: NDArray[np.float64],
-    memory: NDArray[np.float64],
-    pessimistic: NDArray[np.float64],
-    known_memory: NDArray[np.float64],
-) -> NDArray[np.bool_]:
-    """Cells that a known plan dominates, by their least time and memory."""
-    order = np.argsort(pessimistic, kind="stable")
-    least_memory = np.minimum.accumulate(known_memory[order])
-    place = np.searchsorted(pessimistic[order], times, side="right") - 1
-    return np.asarray((place >= 0) & (least_memory[np.maximum(place, 0)] <= memory))
-
-
 def not_dominated(values: NDArray[np.float64]) -> NDArray[np.intp]:
     """Positions of the columns that no other is better than: less is better in every row. One of equal columns."""
     _, first = np.unique(values, axis=1, return_index=True)
-    order = first[np.lexsort(values[::-1, first])]
-    kept: list[NDArray[np.float64]] = []
     chosen: list[int] = []
-    front = np.empty((len(values), 0))
-    for index in order:
-        column = values[:, index]
-        if np.any(np.all(front <= column[:, None], axis=0)):
-            continue
-        chosen.append(int(index))
-        kept.append(column)
-        front = np.stack(kept, axis=1)
+    for index in first[np.lexsort(values[::-1, first])].tolist():
+        if not np.any(np.all(values[:, chosen] <= values[:, index, None], axis=0)):
+            chosen.append(index)
     return np.asarray(chosen, dtype=np.intp)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final, Protocol, TypeVar
@@ -105,7 +105,18 @@ def scaling(
     answers = searches.answers([replace(question, num_accelerators=size) for size in ordered], progress)
     if all(each.reason is not None for each in answers):
         searches.result(answers[-1].question)  # raises, where what is asked for contradicts itself
-    return Scaling(points=_points(_never_slower(answers) if leaves_idle else answers), least_gain=least_gain)
+    answers = _never_slower(answers) if leaves_idle else answers
+    found = efficiencies([(each.question.num_given, each.tokens_per_second) for each in answers])
+    points = tuple(
+        ScalePoint(
+            num_accelerators=answered.question.num_given,
+            answered=answered,
+            efficiency=efficiency,
+            marginal_efficiency=marginal,
+        )
+        for answered, (efficiency, marginal) in zip(answers, found, strict=True)
+    )
+    return Scaling(points=points, least_gain=least_gain)
 
 
 def _never_slower(answers: Sequence[Answered]) -> list[Answered]:
@@ -113,9 +124,8 @@ def _never_slower(answers: Sequence[Answered]) -> list[Answered]:
     made: list[Answered] = []
     best: Answered | None = None
     for answered in answers:
-        of_best = None if best is None or best.fastest is None else best.fastest.step_time * (1 + LEAST_DIFFERENCE)
         time = math.inf if answered.fastest is None else answered.fastest.step_time
-        if best is not None and of_best is not None and time > of_best:
+        if best and best.fastest and time > best.fastest.step_time * (1 + LEAST_DIFFERENCE):
             made.append(_with_idle(best, answered.question.num_accelerators))
         else:
             made.append(answered)
@@ -135,20 +145,6 @@ def _with_idle(answered: Answered, num_given: int) -> Answered:
         return replace(new, framework=estimate.framework, refusals=estimate.refusals)
 
     return replace(answered, question=question, estimate=told(answered.estimate), fastest=told(answered.fastest))
-
-
-def _points(answers: Sequence[Answered]) -> tuple[ScalePoint, ...]:
-    """Sizes with their efficiencies."""
-    found = efficiencies([(each.question.num_given, each.tokens_per_second) for each in answers])
-    return tuple(
-        ScalePoint(
-            num_accelerators=answered.question.num_given,
-            answered=answered,
-            efficiency=efficiency,
-            marginal_efficiency=marginal,
-        )
-        for answered, (efficiency, marginal) in zip(answers, found, strict=True)
-    )
 
 
 def efficiencies(rates: Sequence[tuple[int, float | None]]) -> list[tuple[float | None, float | None]]:
@@ -207,18 +203,13 @@ def sizes_in(text: str, flag: str) -> list[int]:
             rule=f"at most {MOST_SIZES} sizes are given",
             hint=f"give {flag} a range such as 64..4096",
         )
+    rule = f"{flag} is a range or a list of whole numbers"
     if any(len(part) > 1 and part.startswith("0") for part in parts):
-        raise InputError(
-            f"{flag} is {shown(text)}; a comma is between two sizes",
-            rule=f"{flag} is a range or a list of whole numbers",
-            hint=f"write thousands without a comma: {flag} {text.replace(',', '')}",
-        )
+        hint = f"write thousands without a comma: {flag} {text.replace(',', '')}"
+        raise InputError(f"{flag} is {shown(text)}; a comma is between two sizes", rule=rule, hint=hint)
     if not all(part.strip() for part in parts):
-        raise InputError(
-            f"{flag} is {shown(text)}; between two commas is no size",
-            rule=f"{flag} is a range or a list of whole numbers",
-            hint=f"write {flag} 64,96,128",
-        )
+        hint = f"write {flag} 64,96,128"
+        raise InputError(f"{flag} is {shown(text)}; between two commas is no size", rule=rule, hint=hint)
     return [size(part) for part in parts]
 
 
@@ -281,8 +272,7 @@ IsSlower = Callable[[int, float], bool]
 def sizes_of(node_size: int, most: int | None, per_doubling: int = PER_DOUBLING) -> tuple[int, ...]:
     """Whole nodes in growing order, at most ``per_doubling`` from one power of two to the next."""
     most = most or LARGEST_UNKNOWN
-    below = range(1, node_size)
-    found = [size for size in below if node_size % size == 0 and size <= most]
+    found = [size for size in range(1, node_size) if node_size % size == 0 and size <= most]
     size = node_size
     while size <= most:
         found.append(size)
@@ -322,12 +312,13 @@ def fewest(
     low = rungs[max(first - 2, 0)]
     high = rungs[first] if first < len(rungs) else len(sizes)
     for place in range(low, high):
-        near = _near(seen, sizes[place])
+        size = sizes[place]
+        near = [each for each in seen.values() if each is not None and size <= 2 * each.num_accelerators <= 2 * size]
         if place not in seen and near:
-            if not _could_meet(near, slower, sizes[place], wall_time):
+            if not _could_meet(near, slower, size, wall_time):
                 continue
-            if is_slower is not None and is_slower(sizes[place], wall_time):
-                slower.append(sizes[place])
+            if is_slower is not None and is_slower(size, wall_time):
+                slower.append(size)
                 continue
         if meets(place):
             high = place
@@ -368,11 +359,6 @@ def _last(count: int, fits: Callable[[int], bool]) -> int | None:
         place += 1
         found = place if fits(place) else found
     return found if found >= 0 else next((n for n in range(count // 2 + 1, count) if fits(n)), None)
-
-
-def _near(seen: Mapping[int, R | None], size: int) -> list[R]:
-    """Runs on sizes from half of ``size`` up to it."""
-    return [run for run in seen.values() if run is not None and size <= 2 * run.num_accelerators <= 2 * size]
 
 
 def _could_meet(near: Sequence[SizedRun], slower: Sequence[int], size: int, wall_time: float) -> bool:

@@ -26,7 +26,7 @@ from shardplan.base.errors import InputError, shown
 from shardplan.base.fields import dataclass
 from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.estimation.question import Question
-from shardplan.inputs.cluster import Accelerator, Cluster
+from shardplan.inputs.cluster import Cluster
 
 FACTOR: Final = 1.25
 """Parameters are divided and multiplied by this."""
@@ -95,7 +95,8 @@ def sensitivity_of(question: Question, searches: Searches, *, factor: float, pro
             rule=f"the factor is a number above 1 and at most {LARGEST_FACTOR:g}",
             hint=f"give {FACTOR} to vary every parameter by a quarter",
         )
-    parameters = [*parameters_of(question, offloads=_offloads(searches))]
+    offloads = any("offload" in (given or {}) for given in (searches.fix, searches.limit))
+    parameters = [*parameters_of(question, offloads=offloads)]
     scales = [scaled(question, parameter.name, by) for parameter in parameters for by in (1 / factor, factor)]
     base, *ends = searches.answers([question, *scales], progress)
     if base.fastest is None:
@@ -124,11 +125,6 @@ OF_CLUSTER: Final = {
 }
 HOST: Final = "host"
 OF_TIER: Final = {"bandwidth": "bytes/s", "latency": "s"}
-
-
-def _offloads(searches: Searches) -> bool:
-    """Whether plans that keep states or activations in host memory are searched."""
-    return any("offload" in (given or {}) for given in (searches.fix, searches.limit))
 
 
 def parameters_of(question: Question, *, offloads: bool = False) -> Iterator[Parameter]:
@@ -164,18 +160,15 @@ def scaled(question: Question, name: str, by: float) -> Question:
 def _scaled(cluster: Cluster, name: str, by: float) -> Cluster:
     if name in OF_CLUSTER:
         return replace(cluster, **{name: getattr(cluster, name) * by})
-    if name == PEAK or name in OF_ACCELERATOR:
-        return replace(cluster, accelerator=_scaled_accelerator(cluster.accelerator, name, by))
+    part = cluster.accelerator
+    if name == PEAK:
+        peaks = {precision: peak * by for precision, peak in part.peak_flops.items()}
+        return replace(cluster, accelerator=replace(part, peak_flops=peaks))
+    if name in OF_ACCELERATOR:
+        return replace(cluster, accelerator=replace(part, **{name: getattr(part, name) * by}))
     _, tier_name, field = name.split(".")
     tiers = [
         replace(tier, **{field: getattr(tier, field) * by}) if tier.name == tier_name else tier
         for tier in cluster.tiers
     ]
     return replace(cluster, tiers=tuple(tiers))
-
-
-def _scaled_accelerator(accelerator: Accelerator, name: str, by: float) -> Accelerator:
-    if name == PEAK:
-        peaks = {precision: peak * by for precision, peak in accelerator.peak_flops.items()}
-        return replace(accelerator, peak_flops=peaks)
-    return replace(accelerator, **{name: getattr(accelerator, name) * by})

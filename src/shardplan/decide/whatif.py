@@ -124,7 +124,8 @@ def what_if(
     asked = [("", question)]
     for name, value in changes.items():
         after = changed(asked[-1][1], name, value)
-        asked.append((_label(name, value) + _now(after, name, value), after))
+        now = _present(after, name) if isinstance(value, str) and factor_of(value) is not None else None
+        asked.append((_label(name, value) + (f" ({now:,})" if isinstance(now, int) else ""), after))
     known = [] if before is None else [before]
     answers = [*known, *searches.answers([each for _, each in asked[len(known) :]], progress)]
     steps = [_step(label, each, plan, answer) for (label, each), answer in zip(asked, answers, strict=True)]
@@ -165,12 +166,6 @@ def _label(name: str, value: object) -> str:
     return f"{name.replace('_', ' ')} {with_unit(text, kind) if kind and isinstance(value, str) else text}"
 
 
-def _now(question: Question, name: str, value: object) -> str:
-    """The count that a multiple comes to."""
-    now = _present(question, name) if isinstance(value, str) and factor_of(value) is not None else None
-    return f" ({now:,})" if isinstance(now, int) else ""
-
-
 KINDS: Final = {name: each.about.quantity[0] for name, each in described(Replaced).items() if each.about.quantity}
 
 
@@ -209,8 +204,17 @@ def _changed(question: Question, name: str, value: Any) -> Question:
     if name in SIZES:
         return replace(question, num_accelerators=value)
     if name == CLUSTER:
-        return _on_other(question, value if isinstance(value, Cluster) else load_cluster(value))
-    raise _unknown(name)
+        other = value if isinstance(value, Cluster) else load_cluster(value)
+        is_alike = other.accelerator.generation == cluster.accelerator.generation  # given constants hold for one alone
+        return replace(question, cluster=other, given_profile=question.given_profile if is_alike else None)
+    if name in OF_PLAN:
+        raise InputError(
+            f"{name} is a field of the plan, and plans are searched again",
+            rule="a change is of the cluster, of the job or of the number of accelerators",
+            hint=f"fix it in the search: --fix {name}=VALUE",
+        )
+    hint = f"such as {', '.join((*OF_CLUSTER, 'precision', *SIZES[:1]))}"
+    raise UnknownNameError("change", name[:60], CHANGEABLE, hint=hint)
 
 
 _FIGURE: Final = r"(\d+(?:\.\d+)?)"
@@ -261,24 +265,6 @@ def _present(question: Question, name: str) -> Any:
     return getattr(question.job, name) if name in OF_JOB else None
 
 
-def _on_other(question: Question, cluster: Cluster) -> Question:
-    """On another cluster; constants that were given hold for accelerators of their generation alone."""
-    is_alike = cluster.accelerator.generation == question.cluster.accelerator.generation
-    return replace(question, cluster=cluster, given_profile=question.given_profile if is_alike else None)
-
-
-def _unknown(name: str) -> InputError:
-    if name in OF_PLAN:
-        return InputError(
-            f"{name} is a field of the plan, and plans are searched again",
-            rule="a change is of the cluster, of the job or of the number of accelerators",
-            hint=f"fix it in the search: --fix {name}=VALUE",
-        )
-    return UnknownNameError(
-        "change", name[:60], CHANGEABLE, hint=f"such as {', '.join((*OF_CLUSTER, 'precision', *SIZES[:1]))}"
-    )
-
-
 def _essence(question: Question) -> tuple[object, ...]:
     """What makes a difference to plans."""
     cluster = question.cluster
@@ -306,19 +292,12 @@ def change_of(name: str, text: str) -> tuple[str, Any]:
     name = name if name in CHANGEABLE else field_meant(name) or name
     if factor_of(text) is not None:
         return name, text.strip()
-    if name in OF_JOB:
-        return name, _of_job(name, text)
-    if name in OF_SOFTWARE:
-        return assigned(Software, name, text)
+    if name in OF_JOB and described(Job)[name].kind.base is not bool:
+        return name, values_of(Job, {name: text})[name]
+    if name in (*OF_JOB, *OF_SOFTWARE):  # switches are on or off
+        return assigned(Job if name in OF_JOB else Software, name, text)
     if name in SIZES:
         return name, whole(text, "--change gpus", most=MAX_NUM_ACCELERATORS)
     if name == PEAK:
         return name, dict(pairs_of("--change peak_flops", text.split(",")))
     return name, whole(text, "--change node_size", most=MAX_NUM_ACCELERATORS) if name == "node_size" else text
-
-
-def _of_job(name: str, text: str) -> Any:
-    """The value of a field of the job; switches are on or off."""
-    if described(Job)[name].kind.base is bool:
-        return assigned(Job, name, text)[1]
-    return values_of(Job, {name: text})[name]

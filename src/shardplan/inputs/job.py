@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Final, Literal, NamedTuple
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
-from shardplan.base.fields import about, check, dataclass, described
+from shardplan.base.fields import about, asked, check, dataclass, described
 from shardplan.inputs.companions import NONE, as_text, companions_of
 from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
@@ -149,88 +149,71 @@ class Job:
         )
     )
     """Sequences of one optimizer step, over all accelerators."""
-    precision: Precision = field(default="bf16", metadata=about("Format of matrix products:", words=PRECISION_WORDS))
+    precision: Precision = asked("Format of matrix products:", default="bf16", words=PRECISION_WORDS)
     """Precision recipe: the number format of the matrix products, and what follows from it for every other tensor."""
-    optimizer: Optimizer = field(default="adam", metadata=about("Optimizer:", words=OPTIMIZERS))
+    optimizer: Optimizer = asked("Optimizer:", default="adam", words=OPTIMIZERS)
     """Which states the optimizer keeps: adam two moments, sgd and muon one. Muon orthogonalises the updates of matrices
     and leaves tables and norms to Adam."""
-    attention: AttentionKernel = field(
-        default="flash", metadata=about("Attention kernel:", words=ATTENTION_KERNELS, is_rare=True)
-    )
+    attention: AttentionKernel = asked("Attention kernel:", default="flash", words=ATTENTION_KERNELS, is_rare=True)
     """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and kept."""
-    grad_dtype: GradDtype = field(
-        default="fp32", metadata=about("Format in which gradients accumulate:", words=DTYPES, is_rare=True)
-    )
+    grad_dtype: GradDtype = asked("Format in which gradients accumulate:", default="fp32", words=DTYPES, is_rare=True)
     """Number format in which gradients are accumulated and reduced."""
-    moment_dtype: GradDtype = field(
-        default="fp32", metadata=about("Format of the optimizer's moments:", words=DTYPES, is_rare=True)
-    )
+    moment_dtype: GradDtype = asked("Format of the optimizer's moments:", default="fp32", words=DTYPES, is_rare=True)
     """Number format of the optimizer's moments."""
-    dropout: bool = field(default=False, metadata=about("Run dropout.", is_rare=True))
+    dropout: bool = asked("Run dropout.", default=False, is_rare=True)
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
-    routing: str = field(
+    routing: str = asked(
+        "How tokens are shared among experts: balanced, early, learned, a ratio (1.25), or shares of all experts.",
         default="learned",
-        metadata=about(
-            "How tokens are shared among experts: balanced, early, learned, a ratio (1.25), or shares of all experts.",
-            metavar="STATE",
-            is_rare=True,
-        ),
+        metavar="STATE",
+        is_rare=True,
     )
     """How the router shares tokens among experts: ``balanced``, as benchmarks force it; a router in training, ``early``
     or ``learned``; tokens of the most loaded expert-parallel rank relative to the mean; or the shares of all experts of
     a layer (``0.3,0.2,0.3,0.2``, or ``0:0.6,3:0.4``; layers apart by semicolons)."""
-    tokens: float | None = field(
-        default=None,
-        metadata=about("Tokens to train on, for days and money: 15.6T.", least=0, most=1e18, is_count=True),
-    )
+    tokens: float | None = asked("Tokens to train on, for days and money: 15.6T.", least=0, most=1e18, is_count=True)
     """Tokens to train on in all; gives the time to train."""
-    documents: tuple[int, ...] | None = field(
-        default=None,
-        metadata=about(
-            "Tokens of the documents in a sequence, or their mean and 90th percentile. Default: one document.",
-            least=1, most=MOST_COUNT, metavar="MEAN[,P90]", example="1024 or 1024,2048", is_length=True, is_rare=True,
-        ),
-    )  # fmt: skip
+    documents: tuple[int, ...] | None = asked(
+        "Tokens of the documents in a sequence, or their mean and 90th percentile. Default: one document.",
+        least=1,
+        most=MOST_COUNT,
+        metavar="MEAN[,P90]",
+        example="1024 or 1024,2048",
+        is_length=True,
+        is_rare=True,
+    )
     """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
     length of all, or mean and 90th percentile. One document fills the sequence where not given."""
-    train: Train = field(
-        default="full",
-        metadata=about("All weights, adapters alone, or adapters next to 4-bit weights:", words=TRAINED),
+    train: Train = asked(
+        "All weights, adapters alone, or adapters next to 4-bit weights:", default="full", words=TRAINED
     )
     """What is trained: the weights, or low-rank adapters next to weights that are all frozen (LoRA, arXiv
     2106.09685). ``qlora`` is ``lora`` with ``base_weights`` nf4, and becomes that."""
-    lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK, is_rare=True))
+    lora_rank: int = asked("Rank of the adapters.", default=16, least=1, most=MOST_RANK, is_rare=True)
     """Rank r of the adapters: a matrix of k x n gets one of k x r and one of r x n."""
-    lora_targets: str = field(
+    lora_targets: str = asked(
+        "Matrices with adapters: q, k, v, o, gate, up, down; qkv and gate_up with one for all; or all.",
         default="q,v",
-        metadata=about(
-            "Matrices with adapters: q, k, v, o, gate, up, down; qkv and gate_up with one for all; or all.",
-            metavar="NAMES",
-            is_rare=True,
-        ),
+        metavar="NAMES",
+        is_rare=True,
     )
     """Matrices that get adapters, a comma list: projections of attention (``q``, ``k``, ``v``, ``o``) and of MLPs
     (``gate``, ``up``, ``down``); ``qkv`` and ``gate_up`` are fused matrices with one adapter; ``all`` names all."""
-    base_weights: BaseWeights = field(
-        default="same",
-        metadata=about("Format of the weights next to adapters:", words=BASE_WEIGHTS, is_rare=True),
+    base_weights: BaseWeights = asked(
+        "Format of the weights next to adapters:", default="same", words=BASE_WEIGHTS, is_rare=True
     )
     """Format in which the matrices of layers are kept next to adapters: the ``same`` as in full training; ``nf4``, in 4
     bits with an fp32 scale for every 64 weights; or ``nf4-dq``, with scales of 8 bits (QLoRA, arXiv 2305.14314). Before
     every use a matrix is written in the format of the activations."""
-    freeze: str = field(
-        default="none",
-        metadata=about("Parts that are not trained: embedding, head, layers:0-15.", metavar="PARTS", is_rare=True),
+    freeze: str = asked(
+        "Parts that are not trained: embedding, head, layers:0-15.", default="none", metavar="PARTS", is_rare=True
     )
     """Parts that keep their weights in full training: a comma list of ``embedding``, ``head`` and ``layers:0-15``."""
-    companion: str = field(
+    companion: str = asked(
+        "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, reward=MODEL.",
         default=NONE,
-        metadata=about(
-            "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, "
-            "reward=MODEL.",
-            metavar="ROLE=MODEL",
-            is_rare=True,
-        ),
+        metavar="ROLE=MODEL",
+        is_rare=True,
     )
     """Frozen models that see every sequence, a comma list of roles with models: a name, the path of a ``config.json``,
     or ``self``. A ``reference`` (DPO), a ``teacher``, whose logits are kept, all or the ``top-k`` of each token, and a
@@ -322,6 +305,11 @@ class Job:
     def recipe(self) -> Recipe:
         """Bytes and number formats that the precision implies."""
         return recipe_of(self.precision)
+
+    @property
+    def scales_rows(self) -> bool:
+        """Whether rows and columns of 8-bit products have scales of their own (``fp8_scaling``)."""
+        return self.precision == "fp8" and self.software.fp8_scaling == "row"
 
     @property
     def whole_experts(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any, Literal
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
-from shardplan.base.fields import about, check, dataclass, described
-from shardplan.base.words import folded, joined
+from shardplan.base.fields import asked, check, dataclass, described
+from shardplan.base.words import folded, joined, switch_word
 from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import CudaGraphs, MoeDispatcher
 from shardplan.inputs.words import (
@@ -56,144 +56,112 @@ NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 class Plan:
     """Degrees and switches of one strategy; data parallelism follows from the accelerators that are left."""
 
-    tp: int = field(default=1, metadata=about("Tensor-parallel degree.", least=1, most=MAX_DEGREE))
+    tp: int = asked("Tensor-parallel degree.", default=1, least=1, most=MAX_DEGREE)
     """Tensor parallelism: ranks that share every matrix product."""
-    cp: int = field(default=1, metadata=about("Context-parallel degree.", least=1, most=MAX_DEGREE))
+    cp: int = asked("Context-parallel degree.", default=1, least=1, most=MAX_DEGREE)
     """Context parallelism: ranks that share every sequence."""
-    pp: int = field(default=1, metadata=about("Pipeline stages.", least=1, most=MAX_DEGREE))
+    pp: int = asked("Pipeline stages.", default=1, least=1, most=MAX_DEGREE)
     """Pipeline parallelism: stages that share the layers."""
-    vp: int = field(
+    vp: int = asked(
+        "Virtual stages (model chunks) per pipeline rank; 1 is not interleaved. Default: what is usual in the "
+        "framework.",
         default=1,
-        metadata=about(
-            "Virtual stages (model chunks) per pipeline rank; 1 is not interleaved. Default: what is usual in the "
-            "framework.", least=1, most=MAX_DEGREE,
-        ),
-    )  # fmt: skip
-    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
-    ep: int = field(default=1, metadata=about("Expert-parallel degree.", least=1, most=MAX_DEGREE))
-    """Expert parallelism: ranks that share the experts of a layer."""
-    etp: int = field(
-        default=1, metadata=about("Expert-tensor-parallel degree.", least=1, most=MAX_DEGREE, is_rare=True)
+        least=1,
+        most=MAX_DEGREE,
     )
+    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
+    ep: int = asked("Expert-parallel degree.", default=1, least=1, most=MAX_DEGREE)
+    """Expert parallelism: ranks that share the experts of a layer."""
+    etp: int = asked("Expert-tensor-parallel degree.", default=1, least=1, most=MAX_DEGREE, is_rare=True)
     """Expert tensor parallelism: ranks that share every expert's matrices."""
-    micro_batch_size: int = field(default=1, metadata=about("Sequences of a micro-batch.", least=1, most=MAX_DEGREE))
+    micro_batch_size: int = asked("Sequences of a micro-batch.", default=1, least=1, most=MAX_DEGREE)
     """Sequences of one micro-batch."""
-    sequence_parallel: bool = field(
-        default=True, metadata=about("Split norms and residuals over the tensor-parallel ranks.", is_rare=True)
+    sequence_parallel: bool = asked(
+        "Split norms and residuals over the tensor-parallel ranks.", default=True, is_rare=True
     )
     """Whether the passes between matrix products are split over the tensor-parallel ranks (no effect at tp 1)."""
-    sharding: Sharding = field(
-        default="zero1", metadata=about("What data parallelism shards (zero3 is FSDP):", words=SHARDINGS)
-    )
+    sharding: Sharding = asked("What data parallelism shards (zero3 is FSDP):", default="zero1", words=SHARDINGS)
     """What data parallelism shards: nothing, optimizer states (zero1), gradients too (zero2), weights too (zero3 =
     FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across (MiCS); hpz is zero3 with a
     second copy of the weights within ``sharding_degree`` ranks, which the backward pass gathers (ZeRO++)."""
-    sharding_degree: int | None = field(
-        default=None,
-        metadata=about("Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE, is_rare=True),
+    sharding_degree: int | None = asked(
+        "Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE, is_rare=True
     )
     """Ranks over which it shards; all data- and context-parallel ranks where not given."""
-    schedule: str | None = field(
-        default=None,
-        metadata=about(
-            f"Pipeline schedule, which follows from vp where not given: {joined(BUILT_IN, last='or')}.",
-            metavar="NAME",
-            is_rare=True,
-        ),
+    schedule: str | None = asked(
+        f"Pipeline schedule, which follows from vp where not given: {joined(BUILT_IN, last='or')}.",
+        metavar="NAME",
+        is_rare=True,
     )
     """Pipeline schedule; follows from ``vp`` where not given: 1f1b for one chunk, interleaved for several."""
-    microbatch_group_size: int | None = field(
-        default=None,
-        metadata=about(
-            "Micro-batches a virtual stage runs in a row. Default: pp.", least=1, most=MAX_DEGREE, is_rare=True
-        ),
+    microbatch_group_size: int | None = asked(
+        "Micro-batches a virtual stage runs in a row. Default: pp.", least=1, most=MAX_DEGREE, is_rare=True
     )
     """Micro-batches that one virtual stage runs before the next takes over; ``pp`` where not given."""
-    recompute: str = field(
-        default="none",
-        metadata=about("none, selective, op_sac, full, or modules such as layernorm,activation.", metavar="POLICY"),
+    recompute: str = asked(
+        "none, selective, op_sac, full, or modules such as layernorm,activation.", default="none", metavar="POLICY"
     )
     """``none``, ``selective`` (the attention core), ``op_sac`` (PyTorch's choice by operator), ``full``, or a comma
     list of ``RECOMPUTE_MODULES``."""
-    recompute_num_layers: int | None = field(
-        default=None,
-        metadata=about("Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE, is_rare=True),
+    recompute_num_layers: int | None = asked(
+        "Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
     )
     """Layers of each stage to which ``recompute`` applies; all where not given."""
-    offload: Offload = field(default="none", metadata=about("What lives in host memory:", words=OFFLOADS))
+    offload: Offload = asked("What lives in host memory:", default="none", words=OFFLOADS)
     """What lives in host memory: optimizer states (updated there) or kept activations."""
-    offload_num_layers: int | None = field(
-        default=None,
-        metadata=about(
-            "Layers of a stage whose activations are offloaded. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
-        ),
+    offload_num_layers: int | None = asked(
+        "Layers of a stage whose activations are offloaded. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
     )
     """Layers of each stage whose activations are offloaded; all where not given."""
-    tp_kind: TpKind = field(
-        default="1d", metadata=about("Tensor parallelism along one dimension or two:", words=TP_KINDS, is_rare=True)
+    tp_kind: TpKind = asked(
+        "Tensor parallelism along one dimension or two:", default="1d", words=TP_KINDS, is_rare=True
     )
     """``1d``: matrices are split along one dimension; ``summa``: along both, on ``tp_rows`` x tp/``tp_rows`` ranks."""
-    tp_rows: int = field(default=1, metadata=about("Rows of the SUMMA grid.", least=1, most=MAX_DEGREE, is_rare=True))
+    tp_rows: int = asked("Rows of the SUMMA grid.", default=1, least=1, most=MAX_DEGREE, is_rare=True)
     """Rows of the grid of two-dimensional tensor parallelism: ranks that share the sequence and the weights' rows."""
-    cp_comm: CpComm = field(
-        default="p2p",
-        metadata=about("How context-parallel ranks exchange keys and values:", words=CP_COMMS, is_rare=True),
+    cp_comm: CpComm = asked(
+        "How context-parallel ranks exchange keys and values:", default="p2p", words=CP_COMMS, is_rare=True
     )
     """How context-parallel ranks exchange keys and values: ring, all-gather or all-to-all."""
-    overlap_tp: bool = field(
-        default=False, metadata=about("Pipeline tensor-parallel collectives with their products.", is_rare=True)
-    )
+    overlap_tp: bool = asked("Pipeline tensor-parallel collectives with their products.", default=False, is_rare=True)
     """Whether tensor-parallel collectives are pipelined with their matrix products."""
-    overlap_dp: bool = field(
-        default=True, metadata=about("Reduce gradients and gather parameters while computing.", is_rare=True)
-    )
+    overlap_dp: bool = asked("Reduce gradients and gather parameters while computing.", default=True, is_rare=True)
     """Whether gradient reduction and parameter gathering overlap with computation."""
-    overlap_pp: bool | None = field(
-        default=None,
-        metadata=about(
-            "Overlap transfers between stages with computation. Default: where ranks hold several chunks.", is_rare=True
-        ),
+    overlap_pp: bool | None = asked(
+        "Overlap transfers between stages with computation. Default: where ranks hold several chunks.", is_rare=True
     )
     """Whether transfers between stages overlap with computation; on where ranks hold several chunks if not given."""
-    overlap_ep: bool = field(
-        default=False, metadata=about("Dispatch to experts during another micro-batch's computation.", is_rare=True)
+    overlap_ep: bool = asked(
+        "Dispatch to experts during another micro-batch's computation.", default=False, is_rare=True
     )
     """Whether expert dispatch overlaps with another micro-batch's computation."""
-    moe_dispatcher: MoeDispatcher | None = field(
-        default=None,
-        metadata=about(
-            "How tokens reach their experts. Default: as the software says.", words=DISPATCHERS, is_rare=True
-        ),
+    moe_dispatcher: MoeDispatcher | None = asked(
+        "How tokens reach their experts. Default: as the software says.", words=DISPATCHERS, is_rare=True
     )
     """How tokens reach their experts (``Software.moe_dispatcher``); as the job's software says where not given."""
-    cuda_graphs: CudaGraphs | None = field(
-        default=None,
-        metadata=about("Kernels replayed without the host. Default: as the software says.", words=GRAPHS, is_rare=True),
+    cuda_graphs: CudaGraphs | None = asked(
+        "Kernels replayed without the host. Default: as the software says.", words=GRAPHS, is_rare=True
     )
     """Kernels replayed without the host (``Software.cuda_graphs``), likewise."""
-    fused_loss: bool | None = field(
-        default=None,
-        metadata=about(
-            "Compute the loss in pieces, without keeping the logits. Default: as the software says.", is_rare=True
-        ),
+    fused_loss: bool | None = asked(
+        "Compute the loss in pieces, without keeping the logits. Default: as the software says.", is_rare=True
     )
     """Whether the loss is computed in pieces without keeping the logits (``Software.fused_loss``), likewise."""
-    placement: str = field(
+    placement: str = asked(
+        "Order of the dimensions from the fastest network outward.",
         default=DEFAULT_PLACEMENT,
-        metadata=about("Order of the dimensions from the fastest network outward.", metavar="ORDER", is_rare=True),
+        metavar="ORDER",
+        is_rare=True,
     )
     """Order of the dimensions from the fastest network outward; ``dim:n`` places n ranks of it there and the rest
     where the name stands alone: ``tp:4-dp:2-tp-cp-ep-dp-pp``."""
-    stage_layers: tuple[int, ...] | None = field(
-        default=None,
-        metadata=about(
-            "Layers of every virtual stage: 3,4,4,3. Default: shared evenly.",
-            least=0,
-            most=MAX_DEGREE,
-            metavar="N,N,...",
-            example="3,4,4,3",
-            is_rare=True,
-        ),
+    stage_layers: tuple[int, ...] | None = asked(
+        "Layers of every virtual stage: 3,4,4,3. Default: shared evenly.",
+        least=0,
+        most=MAX_DEGREE,
+        metavar="N,N,...",
+        example="3,4,4,3",
+        is_rare=True,
     )
     """Layers of every virtual stage in model order (pp * vp numbers); shared out evenly where not given."""
 
@@ -337,8 +305,7 @@ def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ..
     return tuple(sizes)
 
 
-FLAGS = {True: "on", False: "off"}
-WORDS = {word: flag for flag, word in FLAGS.items()}
+SWITCHES = {"on": True, "off": False}
 DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp")
 
 
@@ -370,15 +337,13 @@ def plan_from_cell(text: str) -> Plan:
 
 def _text(value: object) -> str:
     """A field as text: flags as on and off, numbers and names as they are."""
-    if isinstance(value, bool):
-        return FLAGS[value]
-    return ",".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else switch_word(value)
 
 
 def _value(base: type, text: str) -> object:
     """A field of type ``base``; a text that is none of it is refused by the plan itself."""
     if base is bool:
-        return WORDS.get(text, text)
+        return SWITCHES.get(text, text)
     if base is int:
         return int(text) if text.isdecimal() else text
     if base is tuple:

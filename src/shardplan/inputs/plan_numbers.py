@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,6 +27,24 @@ from shardplan.inputs.layers import MLP, Attention, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
 from shardplan.inputs.sharding import EACH_PASS, SHARDINGS, expert_ranks, sharding_fields
+
+AS_STATED: Final = (
+    *(
+        "tp",
+        "cp",
+        "pp",
+        "vp",
+        "ep",
+        "etp",
+        "micro_batch_size",
+        "tp_rows",
+        "sequence_parallel",
+        "schedule",
+        "overlap_tp",
+    ),
+    *("overlap_dp", "overlap_ep", "tp_kind", "cp_comm", "placement", "stage_layers"),
+)
+"""Fields of ``PlanNumbers`` that are those of the plan."""
 
 
 @dataclass(frozen=True)
@@ -102,38 +120,22 @@ class PlanNumbers:
         dp = plan.dp(num_accelerators)
         modules = recompute_modules(plan.recompute)
         return cls(
-            num_accelerators=num_accelerators,
-            tp=plan.tp,
-            cp=plan.cp,
-            pp=plan.pp,
-            vp=plan.vp,
-            ep=plan.ep,
-            etp=plan.etp,
-            micro_batch_size=plan.micro_batch_size,
-            dp=dp,
-            edp=num_accelerators // (plan.pp * plan.ep * plan.etp),
-            num_microbatches=job.global_batch_size // (dp * plan.micro_batch_size),
-            tp_rows=plan.tp_rows,
-            sequence_parallel=plan.sequence_parallel,
+            **{name: getattr(plan, name) for name in AS_STATED},
             **sharding_fields(
                 plan.sharding, plan.sharding_degree or 0, job.software, replicas=dp * plan.cp, pp=plan.pp
             ),
+            num_accelerators=num_accelerators,
+            dp=dp,
+            edp=num_accelerators // (plan.pp * plan.ep * plan.etp),
+            num_microbatches=job.global_batch_size // (dp * plan.micro_batch_size),
             microbatch_group_size=plan.microbatch_group_size or plan.pp,
-            schedule=plan.schedule,
             recompute={module: module in modules for module in (*RECOMPUTE_MODULES, OP_SAC)},
             recompute_full=plan.recompute == "full",
             recompute_num_layers=np.inf if plan.recompute_num_layers is None else plan.recompute_num_layers,
             offload_optimizer=plan.offload == "optimizer",
             offload_activations=plan.offload == "activations",
             offload_num_layers=np.inf if plan.offload_num_layers is None else plan.offload_num_layers,
-            overlap_tp=plan.overlap_tp,
-            overlap_dp=plan.overlap_dp,
             overlap_pp=plan.vp > 1 if plan.overlap_pp is None else plan.overlap_pp,
-            overlap_ep=plan.overlap_ep,
-            tp_kind=plan.tp_kind,
-            cp_comm=plan.cp_comm,
-            placement=plan.placement,
-            stage_layers=plan.stage_layers,
         )
 
     @property

@@ -104,6 +104,9 @@ class Profile:
     """Fixed time of a memory-bound kernel. [s]"""
     cast_bytes: Numbers
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
+    column_cast_bytes: Table
+    """Traffic of scaling one element by column once more where rows and columns have scales of their own: of inputs,
+    output gradients and weights. [bytes]"""
     accumulation_passes: Numbers
     """Passes over the gradients per micro-batch where they are added up inside the weight-gradient product."""
     unfused_accumulation_factor: Numbers

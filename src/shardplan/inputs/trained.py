@@ -15,15 +15,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.words import LORA_MATRICES
 
 LORA_TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
-    "q": ("q",),
-    "k": ("k",),
-    "v": ("v",),
-    "qkv": ("qkv",),
-    "o": ("o",),
-    "gate": ("gate",),
-    "up": ("up",),
-    "gate_up": ("gate_up",),
-    "down": ("down",),
+    **{word: (word,) for word in ("q", "k", "v", "qkv", "o", "gate", "up", "gate_up", "down")},
     "all": ("q", "k", "v", "o", "gate", "up", "down"),
 }
 """Words for matrices that get adapters, and the matrices: ``qkv`` and ``gate_up`` have one adapter for all of them."""

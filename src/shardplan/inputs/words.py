@@ -159,6 +159,13 @@ GRAPHS: Final = words(
 KERNELS: Final = words({"fused": "fused compiled", "eager": "eager"})
 NORM_KERNELS: Final = words({"fused": "fused yes flash-attn apex triton te", "eager": "eager plain torch native no"})
 SOFTMAX_KERNELS: Final = words({"fused": "fused yes megatron apex", "eager": "eager plain torch native no"})
+FP8_SCALINGS: Final = words(
+    {
+        "tensor": "tensor tensorwise tensor-wise per-tensor current delayed",
+        "row": "row rowwise row-wise per-row axiswise",
+    }
+)
+TP_OVERLAPS: Final = words({"all": "all user-buffers", "one_product": "one-product micro-pipeline async-tp"})
 DISPATCH_FORMATS: Final = words({"activation": "activation bf16 fp16 bfloat16 16-bit", "fp8": "fp8 mxfp8 e4m3 8-bit"})
 
 FIELD_NAMES: Final = words(

@@ -73,11 +73,8 @@ def _entry_points() -> dict[str, EntryPoint]:
     points: dict[str, EntryPoint] = {}
     for point in found:
         points.setdefault(point.name, point)
-    return dict(sorted(points.items(), key=lambda item: (item[0] not in OWN, _place(item[0]))))
-
-
-def _place(name: str) -> tuple[int, str]:
-    return (OWN.index(name) if name in OWN else len(OWN), name)
+    order = {name: place for place, name in enumerate(OWN)}
+    return dict(sorted(points.items(), key=lambda item: (order.get(item[0], len(OWN)), item[0])))
 
 
 def _load(point: EntryPoint) -> tuple[Method | None, str]:

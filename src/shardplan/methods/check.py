@@ -100,9 +100,10 @@ def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck
 def check_text(text: str, label: str, methods: Sequence[Method] | None = None) -> FileCheck:
     """As ``check_file`` for a text already read; ``methods``: those that may own it, all where not given."""
     for method in load_methods() if methods is None else methods:
-        checked = asked_of(method, partial(_checked, method, text))
-        if checked is None:
+        cases = asked_of(method, partial(_cases, method, text))
+        if cases is None:
             continue
+        checked = tuple(map(compare, cases))
         if not any(case.num_values for case in checked):
             raise InputError(
                 f"{label} holds no published figure that {method.name} could be checked against",
@@ -117,23 +118,16 @@ def check_text(text: str, label: str, methods: Sequence[Method] | None = None) -
     )
 
 
-def _checked(method: Method, text: str) -> tuple[CaseCheck, ...] | None:
+def _cases(method: Method, text: str) -> tuple[Case, ...] | None:
     cases = method.cases(text)
-    return None if cases is None else tuple(compare(case) for case in cases)
+    return None if cases is None else tuple(cases)
 
 
 def compare(case: Case) -> CaseCheck:
     """Every figure of ``case.expected`` next to the computed one. What is computed beyond it is not looked at."""
     tally = _Tally()
     tally.add("", case.expected, case.computed)
-    return CaseCheck(
-        name=case.name,
-        num_values=tally.num_values,
-        worst_relative=tally.worst_relative,
-        worst_relative_at=tally.worst_relative_at,
-        worst_at_zero=tally.worst_at_zero,
-        differing=tuple(tally.differing),
-    )
+    return CaseCheck(name=case.name, **vars(tally) | {"differing": tuple(tally.differing)})
 
 
 class _Tally:
@@ -149,7 +143,7 @@ class _Tally:
         if isinstance(expected, Mapping) and isinstance(computed, Mapping):
             for name, value in expected.items():
                 self.add(f"{at}.{name}" if at else str(name), value, computed.get(name, _MISSING))
-        elif _is_list(expected) and _is_list(computed):
+        elif isinstance(expected, list | tuple) and isinstance(computed, list | tuple):
             if len(expected) != len(computed):
                 self.differing.append(f"{at} has {len(expected)} entries, computed {len(computed)}")
             for index, (one, other) in enumerate(zip(expected, computed, strict=False)):
@@ -159,12 +153,10 @@ class _Tally:
             self._add_value(at, expected, computed)
 
     def _add_value(self, at: str, expected: Any, computed: Any) -> None:
-        if not (_is_number(expected) and _is_number(computed)):
+        are_numbers = _is_number(expected) and _is_number(computed)
+        if not are_numbers or (isinstance(expected, int) and isinstance(computed, int)):  # words, degrees and counts
             if type(expected) is not type(computed) or expected != computed:
-                self.differing.append(_differs(at, expected, computed))
-        elif isinstance(expected, int) and isinstance(computed, int):  # degrees and counts
-            if expected != computed:
-                self.differing.append(_differs(at, expected, computed))
+                self.differing.append(f"{at} is {expected!r:.60}, computed {computed!r:.60}")
         elif expected == 0:
             self.worst_at_zero = max(self.worst_at_zero, math.inf if math.isnan(computed) else abs(computed))
         else:
@@ -181,16 +173,8 @@ class _Missing:
 _MISSING: Final = _Missing()
 
 
-def _differs(at: str, expected: object, computed: object) -> str:
-    return f"{at} is {expected!r:.60}, computed {computed!r:.60}"
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _relative(expected: float, computed: float) -> float:

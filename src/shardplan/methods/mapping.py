@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from shardplan.base.arrays import Numbers
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.cluster import Cluster, NetworkTier
@@ -21,30 +20,28 @@ from shardplan.physics.costs import network
 from shardplan.physics.workload.communication import Shard
 from shardplan.physics.workload.embedding import embedding, head, mtp_projection
 from shardplan.physics.workload.layer import layer_block
-from shardplan.physics.workload.ops import Block
 
 Terms = TypeVar("Terms", bound=StrictFields)
 
 
+ASK_ANOTHER: Final = "ask another method (`shardplan published methods`)"
+
+
 @contextmanager
-def as_refusal() -> Iterator[None]:
-    """Turns what a method finds wrong with a question of ours into a ``MethodError``."""
+def as_refusal(hint: str = "") -> Iterator[None]:
+    """Turns what a method finds wrong with a question of ours into a ``MethodError``; ``hint``: in place of its own."""
     try:
         yield
     except MethodError:
         raise
     except InputError as error:
-        raise MethodError(error.message, rule=error.rule, hint=error.hint) from None
+        raise MethodError(error.message, rule=error.rule, hint=hint or error.hint) from None
 
 
 def put(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:
     """A question of ours as a case of a method. Raises ``MethodError`` where it is outside what the method takes."""
-    try:
+    with as_refusal(ASK_ANOTHER):
         return read_fields(kind, terms, owner=owner)
-    except InputError as error:
-        raise MethodError(
-            error.message, rule=error.rule, hint="ask another method (`shardplan published methods`)"
-        ) from None
 
 
 def domain_size(cluster: Cluster) -> int:
@@ -92,15 +89,13 @@ def layer_work(model: ModelConfig, job: Job) -> tuple[LayerWork, ...]:
     blocks[-1] = blocks[-1] + head(model, shard)
     for _ in range(model.num_mtp_layers):
         blocks[-1] += layer_block(model.mtp_layer, shard) + mtp_projection(shard) + head(model, shard)
-    output = shard.tokens * shard.hidden_size * shard.element
-    return tuple(_work(block, output, job.global_batch_size) for block in blocks)
-
-
-def _work(block: Block, output: Numbers, sequences: int) -> LayerWork:
-    """A gather and a scatter of tensor parallelism are one all-reduce of the same message."""
-    exchanged = [item.bytes * item.count for item in block.collectives if item.dimension == "tp"]
-    return LayerWork(
-        flops=float(sum(float(operator.flops) for operator in block.operators)) * sequences,
-        all_reduced_bytes=float(sum(float(size) for size in exchanged)) / 2 * sequences,
-        output_bytes=float(output) * sequences,
+    sequences, output = job.global_batch_size, float(shard.tokens * shard.hidden_size * shard.element)
+    exchanged = [[item.bytes * item.count for item in block.collectives if item.dimension == "tp"] for block in blocks]
+    return tuple(
+        LayerWork(
+            flops=float(sum(float(operator.flops) for operator in block.operators)) * sequences,
+            all_reduced_bytes=float(sum(map(float, sizes))) / 2 * sequences,  # a gather and a scatter are one
+            output_bytes=output * sequences,
+        )
+        for block, sizes in zip(blocks, exchanged, strict=True)
     )

@@ -204,12 +204,13 @@ def _policies(usual: tuple[str, ...], words: Collection[str], of_stack: str) -> 
 
 
 def _check(stack: Stack, rules: Iterable[FrameworkRule], setting: Setting, axes: Axes, given: Collection[str]) -> None:
-    """Raises ``NotRunnableError`` for the first rule that no candidate keeps."""
+    """Raises ``NotRunnableError`` for the first rule that no candidate keeps: one that is broken alone, if any is."""
     for alike in _alike(rules):
         names: list[str | None] = [name for name in alike[0].reads if name in given]
         for name in names or [None]:
             if not _ever_hold(alike, setting, axes, name):
-                raise _refused(stack, _broken(alike, setting, axes, name), setting, axes, given)
+                alone = (rule for rule in alike if not _ever_hold([rule], setting, axes, name))
+                raise _refused(stack, next(alone, alike[0]), setting, axes, given)
 
 
 def _alike(rules: Iterable[FrameworkRule]) -> list[list[FrameworkRule]]:
@@ -218,12 +219,6 @@ def _alike(rules: Iterable[FrameworkRule]) -> list[list[FrameworkRule]]:
     for rule in rules:
         found.setdefault(frozenset(rule.reads), []).append(rule)
     return [*found.values()]
-
-
-def _broken(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: str | None) -> FrameworkRule:
-    """The first of several rules that no candidates keep together which one of them breaks alone, or the first."""
-    alone = (rule for rule in rules if not _ever_hold([rule], setting, axes, name))
-    return next(alone, rules[0])
 
 
 def _refused(

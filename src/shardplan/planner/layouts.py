@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shardplan.base.arrays import is_zero, one_number
 from shardplan.base.fields import dataclass
-from shardplan.estimation.layout import Rounds, Shape, kinds_of_pipelines
+from shardplan.estimation.layout import Shape, kinds_of_pipelines
 from shardplan.estimation.question import Question
 from shardplan.inputs.model import ModelConfig
 from shardplan.physics.workload.stage import Stage
@@ -35,8 +35,9 @@ class KnownPipelines:
         known = self._of_model(model)
         missing = [shape for shape in shapes if shape not in known]
         if missing:
-            found = kinds_of_pipelines(model, missing)
-            known |= {shape: _pipelines(*laid) for shape, laid in zip(missing, found, strict=True)}
+            for shape, (kinds, rounds) in zip(missing, kinds_of_pipelines(model, missing), strict=True):
+                groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
+                known[shape] = tuple(map(_kind, kinds)), groups
         return [known[shape] for shape in shapes]
 
     def _of_model(self, model: ModelConfig) -> dict[Shape, Pipelines]:
@@ -47,11 +48,6 @@ class KnownPipelines:
                 self._models.pop(oldest, None)
             self._models[id(model)] = model, pipelines
         return pipelines
-
-
-def _pipelines(kinds: tuple[Stage, ...], rounds: Rounds) -> Pipelines:
-    groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
-    return tuple(_kind(stage) for stage in kinds), groups
 
 
 def _kind(stage: Stage) -> Kind:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,53 +29,32 @@ class PlanOutcome(Protocol):
         """Whether every device holds its stage."""
 
 
-class Objective(ABC):
+class Objective(NamedTuple):
     """A number for every plan that grows with what is reported of it, so that either ranks the plans."""
 
-    @abstractmethod
-    def value(self, step: PlanOutcome) -> Numbers:
-        """What plans are ranked by; infinite for those that are out of the question."""
+    value: Callable[[PlanOutcome], Numbers]
+    """What plans are ranked by; infinite for those that are out of the question."""
+    finished: Callable[[Question, NDArray[np.float64]], NDArray[np.float64]] = lambda _question, values: values
+    """What is reported of plans that are ranked by these values."""
+    most_bytes: Callable[[Question], float] = lambda _question: np.inf
+    """Plans that need more memory are out of the question."""
 
-    def most_bytes(self, question: Question) -> float:  # noqa: ARG002
-        """Plans that need more memory are out of the question."""
+
+def _time_of_fitting(step: PlanOutcome) -> Numbers:
+    """Time of the busiest stage: the fixed time and the growth by stragglers are the same for all plans. [s]"""
+    if not np.any(step.fits):
         return np.inf
-
-    @abstractmethod
-    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What is reported of plans that are ranked by ``values``."""
-
-
-class _Fastest(Objective):
-    """Step time of the plans that fit. [s]"""
-
-    def value(self, step: PlanOutcome) -> Numbers:
-        """Time of the busiest stage: the fixed time and the growth by stragglers are the same for all plans."""
-        if not np.any(step.fits):
-            return np.inf
-        if np.all(step.fits):
-            return step.busiest
-        with np.errstate(divide="ignore"):  # some times faster than np.where, whose branches are hard to predict
-            return np.divide(step.busiest, step.fits)
-
-    def most_bytes(self, question: Question) -> float:
-        """What tensors can fill."""
-        return float(question.usable_memory)
-
-    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The whole step."""
-        return np.asarray(whole_step(question, values))
+    if np.all(step.fits):
+        return step.busiest
+    with np.errstate(divide="ignore"):  # some times faster than np.where, whose branches are hard to predict
+        return np.divide(step.busiest, step.fits)
 
 
-class _Smallest(Objective):
-    """Peak memory, whether it fits or not. [bytes]"""
-
-    def value(self, step: PlanOutcome) -> Numbers:
-        """Memory of the fullest stage."""
-        return step.peak_memory_bytes
-
-    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:  # noqa: ARG002
-        """The same."""
-        return values
-
-
-FASTEST, SMALLEST = _Fastest(), _Smallest()
+FASTEST = Objective(
+    value=_time_of_fitting,
+    finished=lambda question, values: np.asarray(whole_step(question, values)),
+    most_bytes=lambda question: float(question.usable_memory),
+)
+"""Step time of the plans that fit. [s]"""
+SMALLEST = Objective(value=lambda step: step.peak_memory_bytes)
+"""Peak memory, whether it fits or not. [bytes]"""

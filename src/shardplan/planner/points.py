@@ -151,6 +151,7 @@ class _Draft:
         if not depths or not shardings:
             return None
         points = self._points(depths)
+        degrees = self._at(points)
         policies, layers, recomputes = _slots(depths)
         found = Family(
             switches=self.switches,
@@ -159,7 +160,7 @@ class _Draft:
             points=points,
             vps=tuple(tuple(sorted(depth.vps)) for depth in depths),
             shardings=shardings,
-            shards=self._shards(points, shardings),
+            shards=np.stack([self._divides(degrees, points, pair) for pair in shardings]),
             policies=policies,
             layers=layers,
             recomputes=recomputes[:, points["depth"]],
@@ -305,7 +306,8 @@ class _Draft:
         alive = np.ones(tuple(len(values) for values in axes.values()), dtype=bool)
         size = size.reshape([-1 if name == "pp" else 1 for name in axes])
         counts = self._counts(alive, size)
-        checks: list[tuple[str, Any]] = [] if self.space.dp is None else [(ANOTHER_DP, self._asked_dp(degrees))]
+        dp = self.setting.num_accelerators // (degrees.tp * degrees.cp * degrees.pp)
+        checks: list[tuple[str, Any]] = [] if self.space.dp is None else [(ANOTHER_DP, np.isin(dp, self.space.dp))]
         checks += [(rule.name, rule.holds(self.setting, degrees)) for rule in POINT_RULES]
         checks += [(rule.name, rule.holds(self.setting, degrees)) for rule in self.rules.of_points]
         checks.append((DUPLICATE, self._distinct(degrees, placement)))
@@ -329,10 +331,6 @@ class _Draft:
         plan = Plan(placement=placement, **{name: value for name, value in self.switches.items() if name != "schedule"})
         grid: dict[str, Any] = dict(zip(GRID, np.ix_(*(columns[name] for name in GRID)), strict=True))
         return replace(Degrees.of(plan), **grid)
-
-    def _asked_dp(self, degrees: Degrees) -> Any:
-        dp = self.setting.num_accelerators // (degrees.tp * degrees.cp * degrees.pp)
-        return np.isin(dp, self.space.dp or ())
 
     def _distinct(self, degrees: Degrees, placement: int) -> Any:
         """Whether a plan is not the same as one with an earlier alternative of a switch."""
@@ -360,11 +358,6 @@ class _Draft:
         holds = all_hold(rule.holds(self.setting, degrees) for rule in SCHEDULED)
         return np.broadcast_to(np.asarray(holds), points["tp"].shape)
 
-    def _shards(self, points: Points, shardings: tuple[ShardingPair, ...]) -> NDArray[np.bool_]:
-        """Where each kind of sharding is valid."""
-        degrees = self._at(points)
-        return np.stack([self._divides(degrees, points, pair) for pair in shardings])
-
     def _simplest(
         self, points: Points, shardings: tuple[ShardingPair, ...], valid: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
@@ -379,6 +372,7 @@ class _Draft:
         return valid & (~alone | first)
 
     def _divides(self, degrees: Degrees, points: Points, sharding: ShardingPair) -> NDArray[np.bool_]:
+        """Where a kind of sharding is valid."""
         kind, ranks = sharding[0], degrees_at(sharding[1], points)
         hybrid = kind in kinds_that("in_groups")
         holds = SHARDING.holds(self.setting, replace(degrees, sharding_degree=ranks, hybrid=hybrid))
@@ -423,8 +417,5 @@ def _both(one: NDArray[np.bool_] | None, other: NDArray[np.bool_]) -> NDArray[np
 
 
 def _same_without(dimension: str, one: str, other: str) -> bool:
-    return _order_without(dimension, one) == _order_without(dimension, other)
-
-
-def _order_without(dimension: str, placement: str) -> list[str]:
-    return [part for part in placement.split("-") if part != dimension]
+    orders = [[part for part in placement.split("-") if part != dimension] for placement in (one, other)]
+    return orders[0] == orders[1]

@@ -115,14 +115,9 @@ def _best_of(table: Table, wanted: Mapping[str, Any]) -> Cell | None:
     value = float(part.min())
     if not np.isfinite(value):
         return None
-    sharding, slot, point = (int(axis[i]) for axis, i in zip(kept, _first_of_equal(part), strict=True))
+    least = np.unravel_index(int(part.argmin()), part.shape)  # points come in the order of placement, then depth
+    sharding, slot, point = (int(axis[i]) for axis, i in zip(kept, least, strict=True))
     return Cell(table.tables, (sharding, slot, point), value)
-
-
-def _first_of_equal(values: NDArray[np.float64]) -> tuple[int, int, int]:
-    """Position of the least value; points come in the order of placement, then depth."""
-    found = np.unravel_index(int(values.argmin()), values.shape)
-    return int(found[0]), int(found[1]), int(found[2])
 
 
 def _matches(family: Family, field: str, value: Any) -> Any:

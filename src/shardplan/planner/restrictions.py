@@ -48,17 +48,14 @@ class Restrictions:
 
     def without(self, name: str) -> Restrictions:
         """All but those of one field."""
-        kept = ({key: values for key, values in choices.items() if key != name} for choices in self._all)
+        every = self.fix, self.limit, self.exclude
+        kept = ({key: values for key, values in choices.items() if key != name} for choices in every)
         return Restrictions(**dict(zip(("fix", "limit", "exclude"), kept, strict=True)))
 
     def fixing(self, name: str, value: object) -> Restrictions:
         """The same with a field fixed to another value."""
         others = self.without(name)
         return replace(others, fix={**others.fix, name: (value,)})
-
-    @property
-    def _all(self) -> tuple[Choices, Choices, Choices]:
-        return self.fix, self.limit, self.exclude
 
 
 def as_lists(given: Given | None) -> Choices:
@@ -102,11 +99,13 @@ def _some(name: str, values: Sequence[object], question: Question) -> tuple[Any,
     found = _values(name, values, question)
     if not found:
         texts = ", ".join(str(value) for value in values)
+        candidates = _whole_numbers(name, question)
+        listed = [*map(str, candidates[:MOST_LISTED]), *["..."] * (len(candidates) > MOST_LISTED)]
         reason = WHY_NONE.get(name, f"none of them divides {question.num_accelerators:,} accelerators")
         raise InputError(
             f"{name} is {texts}: {reason.format(batch=question.job.global_batch_size)}",
             rule="a range has a value that can be valid",
-            hint=f"candidates of {name} are {_listed(_whole_numbers(name, question))}",
+            hint=f"candidates of {name} are {', '.join(listed)}",
         )
     return found
 
@@ -117,11 +116,6 @@ WHY_NONE: Final = {
 }
 """Why a range has no candidate; by default because none of its values divides the accelerators."""
 MOST_LISTED: Final = 12
-
-
-def _listed(values: Sequence[int]) -> str:
-    """The first values as text."""
-    return ", ".join(map(str, values[:MOST_LISTED])) + ", ..." * (len(values) > MOST_LISTED)
 
 
 def _values(name: str, values: Sequence[object], question: Question) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.runnable import untested_aspects
 from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.listed import PlanSample
+from shardplan.planner.evaluation import PlanSample
 from shardplan.planner.robustness import Ties
 
 

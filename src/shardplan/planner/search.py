@@ -19,15 +19,14 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan_numbers import Degrees
 from shardplan.physics.frameworks.libraries import needed_libraries
 from shardplan.physics.frameworks.stack import Stack
+from shardplan.planner.evaluation import sample_of
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.listed import sample_of
 from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.counts import has_enough_layouts
 from shardplan.planner.related.fewer import fewer_that_are_faster
 from shardplan.planner.related.forms import plainest, plan_to_take_of
-from shardplan.planner.related.larger_batch import has_few_sequences
-from shardplan.planner.related.neighbours import Neighbours, offers_of
+from shardplan.planner.related.neighbours import Neighbours, has_few_sequences, offers_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import LIBRARY, Given, Restrictions, as_lists
 from shardplan.planner.result import Answers, SearchResult, WithoutLibraries
@@ -77,7 +76,9 @@ def search_question(
     def searched(asked: Question) -> _Searched:
         started, space = time.perf_counter(), declare(asked, restrictions, stack)
         survey = survey_of(asked, space, goal=goal, counts=not prune, progress=progress, stop=stop, known=known)
-        return _Searched(space, survey, _listed(survey, goal), time.perf_counter() - started)
+        cells = different_cells(survey.tables, top)
+        listed = [] if cells and cells[0].value > goal.within else cells
+        return _Searched(space, survey, listed, time.perf_counter() - started)
 
     found, fewer = searched(question), None
     search_time = found.search_time
@@ -108,7 +109,7 @@ class _Searched(NamedTuple):
     space: Space
     survey: Survey
     cells: list[Cell]
-    """The plans that are listed, the fastest first."""
+    """The plans that are listed, the fastest first; none where it takes longer than the longest step of use."""
     search_time: float
     """[s]"""
 
@@ -116,12 +117,6 @@ class _Searched(NamedTuple):
     def fastest(self) -> float:
         """Infinite where no plan is listed. [s]"""
         return self.cells[0].value if self.cells else math.inf
-
-
-def _listed(survey: Survey, goal: Listing) -> list[Cell]:
-    """The best different plans, the fastest first; none where it takes longer than the goal's longest step of use."""
-    cells = different_cells(survey.tables, goal.top)
-    return [] if cells and cells[0].value > goal.within else cells
 
 
 def _result_of(survey: Survey, space: Space, answers: Found, search_time: float) -> SearchResult:

@@ -5,6 +5,8 @@ family whose pipelines, groups and states are found once. Others are no better t
 that capture more of a layer leave the host less to do; DeepEP sends a token once where the framework's all-to-all sends
 every copy and, where a rank has several experts, sorts them; HybridEP does what DeepEP does without filling up rows
 (``workload.moe.permuted_rows``). They are looked at only where the better choice is refused.
+
+And what a framework can do with the same plan: values of its software that the user could choose instead.
 """
 
 from __future__ import annotations
@@ -12,17 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.arrays import Flags
 from shardplan.base.fields import replace
+from shardplan.estimation.estimate import Estimate, price_plans
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.software import CHOSEN
+from shardplan.inputs.software import CHOSEN, OF_EXPERTS
 from shardplan.physics.costs.block import needs_one_queue
+from shardplan.physics.frameworks.options import options_of
+from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.family import Family
 from shardplan.planner.framework_axes import VARIED
 from shardplan.planner.restrictions import Restrictions
@@ -77,8 +85,9 @@ def _without_worse(question: Question, part: Family, known: Mapping[Any, Family]
     """The plans of a part that no other part runs as fast or faster; None where there are none."""
     better = ((known.get(tuple(switches.items())), where) for switches, where in _better(question, part))
     others = [(other, where) for other, where in better if other is not None]
-    if any(where is True and _has_all(other, part) for other, where in others):
-        return None
+    for other, where in others:
+        if where is True and all(getattr(other, name) is getattr(part, name) for name in MASKS):
+            return None  # the very same plans, as no rule tells them apart
     cells = part.recomputes & part.shards.any(axis=0) & (part.num_chunks() > 0)
     for other, where in others:
         cells = cells & ~(other.recomputes & where & _covers(other, part))
@@ -102,16 +111,11 @@ def _better(question: Question, part: Family) -> Iterator[tuple[dict[str, Any], 
         value = part.switches.get(name)
         last = order.index(STASHES) if name == "moe_dispatcher" and whole_experts else len(order)
         for better in order[order.index(value) + 1 : last] if value in order else ():
-            where = _has_several_experts(part, question) if value == "alltoall" else True
-            yield part.switches | {name: better}, where
+            ep, num_experts = part.points["ep"], min(question.setting.num_experts, default=1)
+            several = (ep > 1) & (ep < num_experts)  # experts are shared among ranks, and each rank has several
+            yield part.switches | {name: better}, several if value == "alltoall" else True
     if part.switches.get("overlap_tp") and part.switches.get("overlap_ep") and needs_one_queue(question.machine):
         yield part.switches | {"overlap_tp": False}, part.points["ep"] > 1
-
-
-def _has_several_experts(part: Family, question: Question) -> NDArray[np.bool_]:
-    """Where experts are shared among ranks and each rank has several."""
-    ep = part.points["ep"]
-    return (ep > 1) & (ep < min(question.setting.num_experts, default=1))
 
 
 def _keeps_more(part: Family) -> bool:
@@ -124,11 +128,6 @@ def keeps_as_much(one: Family, other: Family) -> bool:
 
 
 MASKS: Final = ("shards", "recomputes", "single", "interleaves", "together")
-
-
-def _has_all(one: Family, other: Family) -> bool:
-    """Whether two parts have the very same plans, as no rule tells them apart."""
-    return all(getattr(one, name) is getattr(other, name) for name in MASKS)
 
 
 def _covers(one: Family, other: Family) -> Flags:
@@ -161,8 +160,47 @@ def _distinct(masks: Iterable[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
 
 def has_same_plans(one: Family, other: Family) -> bool:
     """Whether two families of the same points have the same plans."""
-    return all(_are_equal(getattr(one, name), getattr(other, name)) for name in MASKS)
+    masks = [(getattr(one, name), getattr(other, name)) for name in MASKS]
+    return all(mine is its or (mine is not None and np.array_equal(mine, its)) for mine, its in masks)
 
 
-def _are_equal(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
-    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+class OtherSoftware(NamedTuple):
+    """A plan under another value of one field of the software."""
+
+    field: str
+    old: str | bool
+    new: str | bool
+    question: Question
+    """The question with the new value."""
+    priced: PricedPlan
+    """The plan under it."""
+
+    @property
+    def key(self) -> str:
+        """The field as records name it: ``software.moe_dispatcher``."""
+        return f"software.{self.field}"
+
+
+def other_software(question: Question, now: Estimate, stack: Stack) -> Iterator[OtherSoftware]:
+    """The plan of ``now`` under every other value that its framework has and allows for it, where that matters."""
+    can, software, plan = stack.can_run, question.job.software, now.plan
+    for field, values in ({} if can is None or can.software is None else can.software).items():
+        if field in OF_EXPERTS and not question.model.is_moe:
+            continue
+        old = getattr(software, field)
+        for new in (value for value in values if value != old):
+            changed: dict[str, Any] = {field: new}
+            other = replace(question, job=replace(question.job, software=replace(software, **changed)))
+            if refusals(stack, plan, other.setting):
+                continue
+            priced = price_plans(other, [plan])[0]
+            if (priced.step_time, priced.peak_memory_bytes) != (now.step_time, now.peak_memory_bytes):
+                yield OtherSoftware(field, old, new, other, priced)
+
+
+def options_for(other: OtherSoftware, plan: Plan, stack: Stack, question: Question) -> tuple[str, ...]:
+    """Options of the framework that the new value needs, and the plan alone does not."""
+    before, after = (options_of(stack, each.setting, plan) for each in (question, other.question))
+    if before is None or after is None:
+        return ()
+    return tuple(option for option in after.options if option not in before.options)

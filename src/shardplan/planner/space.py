@@ -102,7 +102,8 @@ class Space:
         """
         if pp == 1 and schedule is not None and None in self.axes["schedule"]:
             return ()
-        if self.closes_by_cost and stage_layers != self._closed_stages(pp):
+        closed = (each for each in self.axes.get("stage_layers", ()) if each is not None and len(each) == pp)
+        if self.closes_by_cost and stage_layers != next(closed, None):
             return ()
         known = None if schedule is None else load_schedule(schedule)
         least, most = (1, None) if known is None else (known.least_vp, known.most_vp)
@@ -122,10 +123,6 @@ class Space:
     def _most_chunks(self, pp: int) -> int:
         """Model chunks of a rank that leave all but the first and the last chunk a layer."""
         return (self.num_layers + 2) // pp
-
-    def _closed_stages(self, pp: int) -> tuple[int, ...] | None:
-        """Layers of every stage at this depth, where the framework closes stages by cost."""
-        return next((each for each in self.axes["stage_layers"] if each is not None and len(each) == pp), None)
 
     def declared(self) -> dict[str, tuple[Any, ...]]:
         """Candidates of every searched field; those that depend on the pipeline depth for all depths together."""

@@ -12,9 +12,8 @@ from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table, evaluated
+from shardplan.planner.evaluation import Table, best_plans, evaluated
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import tables_of

@@ -20,8 +20,7 @@ from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import listed_of, outcomes
+from shardplan.planner.evaluation import Table, listed_of, outcomes
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.ranking import Cell
 from shardplan.planner.space import GRID
@@ -138,9 +137,8 @@ class PricedPlans:
         """The plan at ``index``."""
         if index in self.instead:
             return self.instead[index]
-        number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
-        tables = self.tables[number]
-        return tables.family.plan(sharding, slot, int(tables.layouts.vp[layout]), point)
+        number, *place = self.positions[:, index]
+        return self.tables[number].plan(*place)
 
     def needs(self, index: int) -> Needs:
         """What the plan at ``index`` takes."""

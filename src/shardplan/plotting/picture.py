@@ -59,8 +59,11 @@ def _draw(figure: Any, axes: Any, panel: Panel) -> dict[str, Any]:
     axes.set_title(panel.title, fontsize=10)
     right = axes.twinx() if panel.right is not None else None
     handles: dict[str, Any] = {}
-    if panel.field is not None:
-        _draw_field(figure, axes, panel)
+    if (field := panel.field) is not None:
+        values = [[math.nan if value is None else value for value in row] for row in field.z]
+        drawn = axes.contourf(field.x, field.y, values, levels=LEVELS, cmap="viridis")
+        bar = figure.colorbar(drawn, ax=axes)
+        bar.set_label(field.title, fontsize=8)
     places = {name: place for place, name in enumerate(panel.names)}
     bars = _Bars(panel, places)
     for series in panel.series:
@@ -125,15 +128,6 @@ def _draw_points(axes: Any, series: Series, places: dict[str, int]) -> Any:
             bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1.5},
         )
     return handle
-
-
-def _draw_field(figure: Any, axes: Any, panel: Panel) -> None:
-    field = panel.field
-    assert field is not None
-    values = [[math.nan if value is None else value for value in row] for row in field.z]
-    drawn = axes.contourf(field.x, field.y, values, levels=LEVELS, cmap="viridis")
-    bar = figure.colorbar(drawn, ax=axes)
-    bar.set_label(field.title, fontsize=8)
 
 
 def _set_axes(axes: Any, right: Any, panel: Panel, places: dict[str, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,15 +118,11 @@ def _row(estimate: Estimate) -> dict[str, Any]:
         elif key == "breakdown_s":
             row |= {f"{name}_s": float(time) for name, time in value.items()}
         elif key == "communication_bytes":
-            row |= _sent(value)
+            # Bytes that an accelerator sends, by dimension and tier
+            row |= {f"{dim}_{tier}_bytes": float(sent) for dim, tiers in value.items() for tier, sent in tiers.items()}
         elif key not in LEFT_OUT:
             row[key] = _cell(value)
     return row
-
-
-def _sent(communication: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Bytes that an accelerator sends, by dimension and tier."""
-    return {f"{dim}_{tier}_bytes": float(sent) for dim, tiers in communication.items() for tier, sent in tiers.items()}
 
 
 def _cell(value: object) -> Any:

@@ -73,10 +73,7 @@ def model_from_record(record: object) -> ModelConfig:
     if not isinstance(record, Mapping):
         raise WRITTEN.wrong("model", f"is a {type(record).__name__}, not a record with named fields")
     given = {key: value for key, value in record.items() if key not in DERIVED}
-    return _model(WRITTEN.read(_schema(), given, root="model", as_json=True))
-
-
-def _model(checked: Any) -> ModelConfig:
+    checked: Any = WRITTEN.read(_schema(), given, root="model", as_json=True)
     kinds, pattern = [_layer(kind) for kind in checked.layer_kinds], checked.layer_pattern
     if not all(0 <= index < len(kinds) for index in pattern):
         raise WRITTEN.wrong("model.layer_pattern", f"counts beyond the {len(kinds)} kinds of layer")

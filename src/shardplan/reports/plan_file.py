@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from shardplan.base.errors import InputError, ShardplanError, shown
-from shardplan.base.fields import dataclass, in_our_words
+from shardplan.base.fields import dataclass, in_files, in_our_words
 from shardplan.base.files import FileKind, parse_document, read_text
 from shardplan.base.records import Record, field_values, keys, plain
 from shardplan.base.version import VERSION
@@ -41,6 +42,12 @@ from shardplan.reports.recommendation import (
 SCHEMA: Final = "shardplan/plan-file/2"
 SCHEMAS: Final = "shardplan/plan-file/"
 RECOMMENDED: Final = "recommended"
+ALIKE: Final = (
+    "num_plans_evaluated", "num_plans_feasible", "num_plans_pruned", "rejected", "space", "causes",
+)  # fmt: skip
+"""Fields of the account of a search that are read as they are written."""
+OFFERED: Final = ("num_accelerators", "global_batch_size", "gain")
+"""Fields of an offer, but for its plan."""
 Pick = int | Literal["recommended"]
 """A plan of a file: its place, from 1, or the recommended one."""
 
@@ -65,7 +72,7 @@ class SearchAccount:
     """Valid plans that a pruned search left out."""
     rejected: dict[str, int]
     """Combinations that break a rule, by rule."""
-    search_time: float
+    search_time: float = field(metadata=in_files("search_time_s"))
     """Wall time. [s]"""
     space: dict[str, tuple[object, ...]]
     """Declared candidates of every axis."""
@@ -79,7 +86,7 @@ class SearchAccount:
     """Where nothing fits: changes that would."""
     causes: tuple[str, ...] = ()
     """Where nothing fits: numbers of the question that divide badly."""
-    lightest: Sequence[Estimate] = ()
+    lightest: Sequence[Estimate] = field(default=(), metadata=in_files("smallest"))
     """Where nothing fits: the valid plan that needs least memory."""
     offers: tuple[Offer, ...] = ()
     """Neighbouring counts and batches that train more tokens a second."""
@@ -186,32 +193,18 @@ def _account_record(file: PlanFile) -> Record:
     if account is None:
         return {}
     ties = {"recommended": None} if account.ties is None else _ties_record(file, account.ties)
-    return ties | {
-        "num_plans_evaluated": account.num_plans_evaluated,
-        "num_plans_feasible": account.num_plans_feasible,
-        "num_plans_pruned": account.num_plans_pruned,
-        "rejected": dict(account.rejected),
-        "search_time_s": account.search_time,
-        "space": plain(account.space),
-        "without_libraries": [_in_keys(WithoutLibraries, each) for each in account.without_libraries],
-        "fewer": None if account.fewer is None else _in_keys(FewerCounts, account.fewer),
-        "suggestions": [
-            {"change": each.change, "num_accelerators": each.num_accelerators, "plan": estimate_record(each.estimate)}
-            for each in account.suggestions
-        ],
-        "causes": [*account.causes],
-        "smallest": estimate_record(account.lightest[0]) if account.lightest else None,
-        "offers": [_offer_record(each) for each in account.offers],
-    }
-
-
-def _offer_record(offer: Offer) -> Record:
-    return {
-        "num_accelerators": offer.num_accelerators,
-        "global_batch_size": offer.global_batch_size,
-        "gain": offer.gain,
-        "plan": estimate_record(offer.estimate),
-    }
+    suggestions = [
+        {"change": each.change, "num_accelerators": each.num_accelerators, "plan": estimate_record(each.estimate)}
+        for each in account.suggestions
+    ]
+    offers = [
+        {**{name: getattr(each, name) for name in OFFERED}, "plan": estimate_record(each.estimate)}
+        for each in account.offers
+    ]
+    smallest = estimate_record(account.lightest[0]) if account.lightest else None
+    own = {"suggestions": suggestions, "smallest": smallest, "offers": offers}
+    kept = {key: name for name, key in keys(SearchAccount).items() if name != "ties"}
+    return ties | {key: own[key] if key in own else plain(getattr(account, name)) for key, name in kept.items()}
 
 
 def read_plan_file(path: Path | str) -> PlanFile:
@@ -331,12 +324,8 @@ def _account(checked: Any) -> SearchAccount | None:
     if checked.num_plans_evaluated is None:
         return None
     return SearchAccount(
-        num_plans_evaluated=checked.num_plans_evaluated,
-        num_plans_feasible=checked.num_plans_feasible,
-        num_plans_pruned=checked.num_plans_pruned,
-        rejected=checked.rejected,
+        **{name: getattr(checked, name) for name in ALIKE},
         search_time=checked.search_time_s,
-        space=checked.space,
         without_libraries=tuple(
             WithoutLibraries(**field_values(WithoutLibraries, each)) for each in checked.without_libraries
         ),
@@ -346,15 +335,9 @@ def _account(checked: Any) -> SearchAccount | None:
             Suggestion(change=each.change, num_accelerators=each.num_accelerators, taken=(_estimate(each.plan),))
             for each in checked.suggestions
         ),
-        causes=checked.causes,
         lightest=() if checked.smallest is None else (_estimate(checked.smallest),),
         offers=tuple(
-            Offer(
-                num_accelerators=each.num_accelerators,
-                global_batch_size=each.global_batch_size,
-                gain=each.gain,
-                estimate=_estimate(each.plan),
-            )
+            Offer(**{name: getattr(each, name) for name in OFFERED}, estimate=_estimate(each.plan))
             for each in checked.offers
         ),
     )

@@ -29,7 +29,19 @@ def schema_of_files() -> type[BaseModel]:
     """Pydantic model of a file, made on first use: importing pydantic is slow."""
     from pydantic import Field
 
-    estimate = _estimate()
+    # A plan with what it takes
+    near: Any = _made("NearRun", **schema_fields(NearRun))
+    robustness = _made("RobustnessRecord", lost_time_s=(dict[str, float], ...), pessimistic_step_time_s=(float, ...))
+    others: dict[str, Any] = {
+        "is_tie": (bool | None, None),
+        "robustness": (robustness | None, None),
+        "simulated_step_time_s": (float | None, None),
+        "not_simulated": (str | None, None),
+        "framework_options": (tuple[str, ...] | None, None),
+        "framework_unsaid": (tuple[str, ...] | None, None),
+        "evidence": (tuple[near, ...], ()),
+    }
+    estimate = _made("Estimate", **schema_fields(Estimate, **others))
     return _made(
         "File", schema_=(str, Field(alias="schema")), **_question(), **_answers(estimate), **_search(), **_rest()
     )
@@ -47,22 +59,6 @@ def _made(name: str, **fields: Any) -> Any:
     from pydantic import ConfigDict, create_model
 
     return create_model(name, __config__=ConfigDict(extra="ignore", strict=True, allow_inf_nan=False), **fields)
-
-
-def _estimate() -> Any:
-    """A plan with what it takes."""
-    near: Any = _made("NearRun", **schema_fields(NearRun))
-    robustness = _made("RobustnessRecord", lost_time_s=(dict[str, float], ...), pessimistic_step_time_s=(float, ...))
-    others: dict[str, Any] = {
-        "is_tie": (bool | None, None),
-        "robustness": (robustness | None, None),
-        "simulated_step_time_s": (float | None, None),
-        "not_simulated": (str | None, None),
-        "framework_options": (tuple[str, ...] | None, None),
-        "framework_unsaid": (tuple[str, ...] | None, None),
-        "evidence": (tuple[near, ...], ()),
-    }
-    return _made("Estimate", **schema_fields(Estimate, **others))
 
 
 def _question() -> dict[str, Any]:

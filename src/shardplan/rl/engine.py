@@ -79,6 +79,15 @@ def rates_of(method: str) -> dict[str, float]:
     return {name: _TRIED.get(f"{method}.{name}", float(value)) for name, value in known.items() if name != "title"}
 
 
+def num_tensors(model: ModelConfig) -> int:
+    """Weights of matrices, those of every expert apart, as frameworks hand them to an engine one by one."""
+    number = 2
+    for kind, count in zip(model.layer_kinds, whole_model(model).counts, strict=True):
+        experts = kind.mlp.num_experts if isinstance(kind.mlp, MixtureOfExperts) else 0
+        number += int(count) * (8 + 3 * experts)
+    return number
+
+
 @dataclass(frozen=True, kw_only=True)
 class Replica:
     """How one copy of the model lies on accelerators that generate."""
@@ -229,12 +238,8 @@ class Engine:
 
     @cached_property
     def num_tensors(self) -> int:
-        """Weights of matrices, those of every expert apart, as frameworks hand them to an engine one by one."""
-        number = 2
-        for kind, count in zip(self.model.layer_kinds, whole_model(self.model).counts, strict=True):
-            experts = kind.mlp.num_experts if isinstance(kind.mlp, MixtureOfExperts) else 0
-            number += int(count) * (8 + 3 * experts)
-        return number
+        """Weights of the model."""
+        return num_tensors(self.model)
 
     def _device_time(self, rows: Numbers) -> Numbers:
         """Products, memory-bound passes and exchanges of all layers and the head, for one pass over this many rows."""

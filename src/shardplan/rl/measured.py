@@ -75,6 +75,8 @@ class MeasuredRlStep:
     """Where it was published, or how it was measured."""
     software: str = ""
     """The framework. Bands are wider for one that no published step has."""
+    release: str = ""
+    """Release of the framework, as ``0.7``, where it sends batches in another way than others."""
     algorithm: str = ""
     """As ``--algorithm``; GRPO where it is not stated."""
     num_train: int | None = None
@@ -433,8 +435,8 @@ def _task(step: MeasuredRlStep, question: Question, assumed: list[str]) -> RlTas
 
 def _program(step: MeasuredRlStep) -> str:
     """What runs the trainer, where it is known to do more than its kernels."""
-    name = f"{step.software}-fsdp" if step.train_sharding == "zero3" else step.software
-    return name if name in programs() else ""
+    name = f"{step.software}-{'fsdp' if step.train_sharding == 'zero3' else step.release}"
+    return next((known for known in (name, step.software) if known in programs()), "")
 
 
 def _answers(step: MeasuredRlStep, assumed: list[str]) -> Responses:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shardplan.base.errors import InputError, shown
-from shardplan.base.units import parse_time
+from shardplan.base.units import parse_quantity
 from shardplan.rl.search import RlPlan
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -82,6 +82,6 @@ def _difference(text: str, plan: RlPlan) -> MeasuredPart:
             rule=f"what was measured is one of {', '.join(PARTS)} and a time",
             hint='write --observed "step 171s, generation 95s"',
         )
-    measured = parse_time(match[2], field="--observed")
+    measured = parse_quantity(match[2], "time", field="--observed")
     keys = PARTS[part]
     return MeasuredPart(part, measured, plan.cycle.time_of(*keys) if keys else plan.step_time)

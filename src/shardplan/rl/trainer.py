@@ -17,10 +17,10 @@ import numpy as np
 from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
 from shardplan.estimation.priced import PricedPlan
-from shardplan.estimation.pricing import num_logits
+from shardplan.estimation.pricing import num_logits, num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.rl.engine import generation_data
+from shardplan.rl.engine import constant, generation_data, num_tensors
 from shardplan.rl.generation import Responses
 
 HOST_RATE: Final = 20e9
@@ -42,6 +42,16 @@ class ProgramFacts(NamedTuple):
     """Of the host, for the loss of an answer, while the device waits. [s]"""
     swaps: float = 0.0
     """Times that the weights of an accelerator cross to its host or back for a pass of the reference."""
+    sent_bytes: float = 0.0
+    """Of a token, padding included, that the driver sends to the ranks for a pass without gradients."""
+    sent_more: float = 0.0
+    """Beyond that for training."""
+    sent_once: bool = False
+    """Whether the ranks that share sequences get them in one copy, not in one each."""
+    copied_bytes: float = 0.0
+    """Moved for every weight of an accelerator that is gathered, and its gradient, in a micro-batch of training."""
+    loops: bool = False
+    """Whether the optimizer goes through the tensors one by one."""
 
 
 def programs() -> tuple[str, ...]:
@@ -174,7 +184,27 @@ class Trained:
     @property
     def update_time(self) -> float:
         """All optimizer steps of an RL step. [s]"""
-        return self.packing.epochs * self.packing.updates * (self.priced.step_time + self._loss_time)
+        facts, packing = self.packing.around, self.packing
+        each = self.priced.step_time + self._loss_time + self.state_time
+        return packing.epochs * packing.updates * each + self.sending_time(facts.sent_bytes + facts.sent_more)
+
+    def sending_time(self, token_bytes: float) -> float:
+        """Until the driver has sent all answers, each padded to the longest. [s]"""
+        answers, priced = self.packing.answers, self.priced
+        if not token_bytes:
+            return 0.0
+        tokens = answers.num_answers * (answers.prompt_tokens + answers.lengths.longest_of(answers.num_answers))
+        ranks = 1 if self.packing.around.sent_once else priced.question.num_accelerators / float(priced.numbers.dp)
+        packed = answers.num_answers * constant("packing_time")
+        return packed + ranks * tokens * token_bytes / constant("pickle_rate")
+
+    @property
+    def state_time(self) -> float:
+        """Copies between the buffers of weights and gradients, and a loop over tensors, of an optimizer step. [s]"""
+        numbers, facts, question = self.priced.numbers, self.packing.around, self.priced.question
+        weights = num_trained_parameters(question) / float(numbers.tp * numbers.pp)
+        copies = self._num_microbatches * facts.copied_bytes * weights / self._memory_rate
+        return copies + facts.loops * num_tensors(question.model) * constant("tensor_time")
 
     @property
     def _loss_time(self) -> float:
@@ -214,7 +244,8 @@ class Trained:
         number = self.packing.updates * self._num_microbatches / size
         fixed = self.priced.once_a_step.fixed
         loss = number * size * self.packing.around.pass_bytes * self._logits / self._memory_rate
-        return size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values()) + loss
+        passed = size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values())
+        return passed + loss + self.sending_time(self.packing.around.sent_bytes)
 
     @property
     def fits(self) -> bool:

@@ -64,11 +64,8 @@ class StepCase:
         schedule = schedule_named(self.schedule)
         least = schedule.vp if hasattr(schedule, "vp") else schedule.least_vp
         vp = least if self.chunks_per_rank is None else self.chunks_per_rank
-        for name, count in (
-            ("num_ranks", self.num_ranks),
-            ("num_microbatches", self.num_microbatches),
-            ("chunks_per_rank", vp),
-        ):
+        counts = {"num_ranks": self.num_ranks, "num_microbatches": self.num_microbatches, "chunks_per_rank": vp}
+        for name, count in counts.items():
             if count < 1:
                 raise CASE.wrong(name, f"is {count}: it must be 1 or more")
         at = Pipeline(pp=self.num_ranks, vp=vp, num_microbatches=self.num_microbatches, group_size=self.num_ranks)
@@ -80,25 +77,17 @@ class StepCase:
             key, value = keys(StepCase)[name], getattr(self, name)
             given = np.atleast_1d(np.asarray(value, dtype=np.float64))
             if isinstance(value, tuple) and len(value) != num_chunks:
-                raise CASE.wrong(
-                    key,
-                    f"has {len(value)} times for {num_chunks} chunks",
-                    fix=f"give {key} {num_chunks} times, or one number",
-                )
+                fix = f"give {key} {num_chunks} times, or one number"
+                raise CASE.wrong(key, f"has {len(value)} times for {num_chunks} chunks", fix=fix)
             bad = given[~((given >= 0) & (given <= MOST_TIME))]
             if len(bad):
                 raise CASE.wrong(key, f"is {shown(float(bad[0]))}: it must be between 0 and {MOST_TIME:g} seconds")
             return np.array(np.broadcast_to(given, num_chunks))
 
-        if not np.any(column("forward")) and not np.any(column("input_gradient")):
+        columns = {name: column(name) for name in ("forward", "input_gradient", "weight_gradient", "transfer")}
+        if not np.any(columns["forward"]) and not np.any(columns["input_gradient"]):
             raise CASE.wrong("forward_s", "is 0, and so is input_gradient_s: some pass must take time")
-        return ChunkTimes(
-            forward=column("forward"),
-            input_gradient=column("input_gradient"),
-            weight_gradient=column("weight_gradient"),
-            transfer=column("transfer"),
-            max_in_flight=self.max_in_flight,
-        )
+        return ChunkTimes(**columns, max_in_flight=self.max_in_flight)
 
 
 def schedule_named(name: str) -> Schedule:
@@ -141,28 +130,19 @@ def run(pieces: Pieces, took: Seconds, transfer: Seconds, between: Between | Non
     end together. Raises ``InputError`` where ranks wait for one another.
     """
     bounds = pieces.bounds.tolist()
-    together = took if pieces.is_alone else _together(pieces, took)
+    together = took
+    if not pieces.is_alone:  # what every block takes, at its last piece; nothing at the others
+        together = np.zeros(len(took))
+        np.add.at(together, pieces.block, took)
     ends, turns = _played(pieces.after_list, transfer.tolist(), together.tolist(), bounds, between)
     stuck = [rank for rank, turn in enumerate(turns) if turn < bounds[rank + 1]]
     if stuck:
         raise _deadlock(pieces, stuck, turns)
     end = np.asarray(ends)
-    start = _starts(pieces, end, transfer)
-    return (start, end) if pieces.is_alone else (start[pieces.block], end[pieces.block])
-
-
-def _starts(pieces: Pieces, end: Seconds, transfer: Seconds) -> Seconds:
-    """When every piece starts: as soon as the rank is free and what it needs has arrived. [s]"""
     free = np.concatenate(([0.0], end[:-1]))
     free[pieces.bounds[:-1]] = 0.0
-    return np.maximum(free, np.where(pieces.after == NOTHING, 0.0, end[pieces.after]) + transfer)
-
-
-def _together(pieces: Pieces, took: Seconds) -> Seconds:
-    """What every block takes, at its last piece; nothing at the others. [s]"""
-    together = np.zeros(len(took))
-    np.add.at(together, pieces.block, took)
-    return np.where(pieces.block == np.arange(len(took)), together, 0.0)
+    start = np.maximum(free, np.where(pieces.after == NOTHING, 0.0, end[pieces.after]) + transfer)
+    return (start, end) if pieces.is_alone else (start[pieces.block], end[pieces.block])
 
 
 def _played(

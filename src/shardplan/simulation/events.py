@@ -1,4 +1,7 @@
-"""The events of a simulated step: its pieces, what travels between ranks, and what comes once a step."""
+"""The events of a simulated step: its pieces, what travels between ranks, and what comes once a step.
+
+With them goes memory over time: what every rank holds from event to event.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.fields import dataclass
-from shardplan.estimation.parts.chunks import OnceAStep
+from shardplan.estimation.parts.chunks import MemoryParts, OnceAStep
 from shardplan.physics.schedules.base import ChunkTimes
 from shardplan.simulation import pieces as piece_kinds
+from shardplan.simulation import timeline as shown
 from shardplan.simulation.case import Seconds
 from shardplan.simulation.exchanges import StateExchanges
-from shardplan.simulation.pieces import NOTHING
+from shardplan.simulation.pieces import NOTHING, Ints
 from shardplan.simulation.step import CriticalPath, SimulatedStep, critical_path, durations
-from shardplan.simulation.timeline import (
-    BACKWARD,
-    COMPUTE,
-    EXCHANGES,
-    FORWARD,
-    GATHERING,
-    HIDDEN_GATHERING,
-    HIDDEN_REDUCTION,
-    INPUT_GRADIENT,
-    KIND_OF_TERM,
-    NO_CHUNK,
-    RECOMPUTATION,
-    REDUCTION,
-    SEND_BACKWARD,
-    SEND_FORWARD,
-    SHARDED,
-    TRANSFERS,
-    WEIGHT_GRADIENT,
-    Events,
-)
+from shardplan.simulation.timeline import AlivePart, Events, MemoryTrace
 
-KIND_OF_PIECE: Final = np.array([FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD])
+KIND_OF_PIECE: Final = np.array([shown.FORWARD, shown.INPUT_GRADIENT, shown.WEIGHT_GRADIENT, shown.BACKWARD])
 """By the number of a piece's kind."""
 WITH_INPUT_GRADIENT: Final = (piece_kinds.INPUT_GRADIENT, piece_kinds.BACKWARD)
 SHORTEST: Final = 1e-9
@@ -89,20 +74,23 @@ class PlacedStep:
             path=critical_path(step, slowest),
         )
 
-    def share_of(self, part: Seconds | None, kinds: Sequence[int]) -> Seconds:
-        """``part`` (seconds of every chunk) of the time of every piece of some kinds; 0 of the others."""
+    def seconds_of(self, part: Seconds | None, kinds: Sequence[int]) -> Seconds:
+        """Of every piece of some kinds, its ``part`` (seconds of every chunk); 0 of the others. [s]"""
         pieces = self.step.pieces
         if part is None:
             return np.zeros(len(pieces.rank))
         whole = durations(pieces, self.times)
         has_it = np.isin(pieces.kind, kinds) & (whole > 0)
         share = np.where(has_it, np.minimum(part[pieces.position] / np.where(has_it, whole, 1.0), 1.0), 0.0)
-        return np.where(share * whole > SHORTEST, share, 0.0)
+        return np.where(share * whole > SHORTEST, share, 0.0) * self.step.took
 
 
 def events_of(at: PlacedStep) -> Events:
     """Everything that happens in a step, sorted by rank, lane and time."""
-    groups = [_work(at), _recomputation(at), _sends(at), _exchanges(at), *_hidden(at), *_once(at)]
+    again = at.seconds_of(at.times.recomputed, WITH_INPUT_GRADIENT)
+    waiting = at.seconds_of(at.times.exchanging, SENDERS)  # for sharded weights and gradients on their way
+    passes = [_work(at), _at_start(at, again, shown.COMPUTE, shown.RECOMPUTATION)]
+    groups = [*passes, _sends(at), _at_start(at, waiting, shown.EXCHANGES, shown.SHARDED), *_hidden(at), *_once(at)]
     every = Events(
         **{each.name: np.concatenate([getattr(one, each.name) for one in groups]) for each in fields(Events)}
     )
@@ -111,44 +99,29 @@ def events_of(at: PlacedStep) -> Events:
 
 def _work(at: PlacedStep) -> Events:
     """Every piece, without the time in which it runs the forward pass again."""
-    pieces = at.step.pieces
-    again = _again(at)
-    return _events(
-        rank=pieces.rank,
-        lane=COMPUTE,
-        kind=KIND_OF_PIECE[pieces.kind],
-        chunk=pieces.chunk,
-        microbatch=pieces.microbatch,
-        start=at.start + again,
-        duration=at.step.took - again,
-        critical=at.path.pieces,
-    )
+    again = at.seconds_of(at.times.recomputed, WITH_INPUT_GRADIENT)
+    kind, every = KIND_OF_PIECE[at.step.pieces.kind], np.ones(len(again), dtype=bool)
+    return _of_passes(at, every, lane=shown.COMPUTE, kind=kind, start=at.start + again, duration=at.step.took - again)
 
 
-def _recomputation(at: PlacedStep) -> Events:
-    """The forward passes that run again before their gradients."""
-    again = _again(at)
-    some = again > 0
-    return _of_passes(at, some, lane=COMPUTE, kind=RECOMPUTATION, start=at.start[some], duration=again[some])
-
-
-def _again(at: PlacedStep) -> Seconds:
-    """Seconds of every piece in which the forward pass runs again."""
-    return at.share_of(at.times.recomputed, WITH_INPUT_GRADIENT) * at.step.took
+def _at_start(at: PlacedStep, seconds: Seconds, lane: int, kind: int) -> Events:
+    """Events at the start of the pieces that have some ``seconds`` of them."""
+    some = seconds > 0
+    return _of_passes(at, some, lane=lane, kind=kind, start=at.start[some], duration=seconds[some])
 
 
 def _sends(at: PlacedStep) -> Events:
     """What goes to another rank: the end of the pass in which the sender is busy with it, and the rest of its way."""
     pieces = at.step.pieces
     (waits,) = np.nonzero(pieces.edge != NOTHING)
-    sending = at.share_of(at.times.sending, SENDERS) * at.step.took
+    sending = at.seconds_of(at.times.sending, SENDERS)
     duration = sending[pieces.source[waits]] + at.step.transfer[waits]
     waits, duration = waits[duration > 0], duration[duration > 0]
     source = pieces.source[waits]
     return _events(
         rank=pieces.rank[source],
-        lane=TRANSFERS,
-        kind=np.where(pieces.kind[source] == piece_kinds.FORWARD, SEND_FORWARD, SEND_BACKWARD),
+        lane=shown.TRANSFERS,
+        kind=np.where(pieces.kind[source] == piece_kinds.FORWARD, shown.SEND_FORWARD, shown.SEND_BACKWARD),
         chunk=pieces.chunk[source],
         microbatch=pieces.microbatch[source],
         start=at.end[source] - sending[source],
@@ -157,28 +130,22 @@ def _sends(at: PlacedStep) -> Events:
     )
 
 
-def _exchanges(at: PlacedStep) -> Events:
-    """Sharded weights and gradients on their way while a pass waits for them, at its start."""
-    waiting = at.share_of(at.times.exchanging, SENDERS) * at.step.took
-    some = waiting > 0
-    return _of_passes(at, some, lane=EXCHANGES, kind=SHARDED, start=at.start[some], duration=waiting[some])
-
-
 def _hidden(at: PlacedStep) -> Iterator[Events]:
     """Traffic of states once a step while the rank runs its pieces, chunk by chunk."""
     if at.exchanges is None:
         return
     moved = at.start[0] - at.step.placed_start[0]
-    for kind, buckets in (
-        (HIDDEN_GATHERING, at.exchanges.gatherings),
-        (HIDDEN_REDUCTION, at.exchanges.reductions),
-    ):
+    traffic = {
+        shown.HIDDEN_GATHERING: at.exchanges.gatherings,
+        shown.HIDDEN_REDUCTION: at.exchanges.reductions,
+    }
+    for kind, buckets in traffic.items():
         yield _events(
             rank=buckets.rank,
-            lane=EXCHANGES,
+            lane=shown.EXCHANGES,
             kind=kind,
             chunk=buckets.chunk,
-            microbatch=NO_CHUNK,
+            microbatch=shown.NO_CHUNK,
             start=buckets.start + moved,
             duration=buckets.end - buckets.start,
             critical=False,
@@ -193,11 +160,11 @@ def _once(at: PlacedStep) -> Iterator[Events]:
     first, now = at.start[pieces.bounds[:-1]], at.end[pieces.bounds[1:] - 1]
     ranks = np.arange(len(first))
     begins = ranks == pieces.rank[at.path.first]
-    yield _of_ranks(GATHERING, EXCHANGES, first - once.gather, once.gather, begins)
+    yield _of_ranks(shown.GATHERING, shown.EXCHANGES, first - once.gather, once.gather, begins)
     after = once.after_passes(_spans(at.step))
     for kind, lane, duration in (
-        (REDUCTION, EXCHANGES, once.reduce),
-        *((kind, COMPUTE, after[key]) for key, kind in KIND_OF_TERM.items()),
+        (shown.REDUCTION, shown.EXCHANGES, once.reduce),
+        *((kind, shown.COMPUTE, after[key]) for key, kind in shown.KIND_OF_TERM.items()),
     ):
         yield _of_ranks(kind, lane, now, duration, ranks == at.slowest)
         now = now + duration
@@ -210,8 +177,8 @@ def _of_ranks(kind: int, lane: int, start: Seconds, duration: Seconds, critical:
         rank=ranks,
         lane=lane,
         kind=kind,
-        chunk=NO_CHUNK,
-        microbatch=NO_CHUNK,
+        chunk=shown.NO_CHUNK,
+        microbatch=shown.NO_CHUNK,
         start=start[ranks],
         duration=duration[ranks],
         critical=critical[ranks],
@@ -239,3 +206,152 @@ def _events(**columns: Any) -> Events:
 def _spans(step: SimulatedStep) -> Seconds:
     """From the first piece of every rank to its last. [s]"""
     return np.array([rank.span for rank in step.ranks])
+
+
+Bytes = NDArray[np.float64]
+
+STATES: Final = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer states": "optimizer",
+    "buffers of states": "whole",
+    "framework": "framework",
+}
+"""What is there all the time, by the field of ``MemoryParts``."""
+TEMPORARY: Final = {
+    "recomputed layer": "recomputed",
+    "gradients of a layer's tensors": "passing",
+    "logits and loss": "loss",
+    "activations on their way to or from the host": "moving",
+}
+"""What comes and goes with a pass."""
+PARTS: Final = {
+    **{name: name for name in ("weights", "gradients", "framework")},
+    "optimizer states": "optimizer",
+    "buffers of states": "buffers",
+    "recomputed layer": "activations",
+    "gradients of a layer's tensors": "buffers",
+    "logits and loss": "logits",
+    "activations on their way to or from the host": "activations",
+}
+"""In which part of the memory of a stage each of these counts."""
+CHUNK: Final = "activations of model chunk "
+"""Name of a chunk's activations, in front of its number."""
+ROUNDING: Final = 1e-12
+"""Of a step: changes that are no further apart happen at once. Times of one event are sums in several orders."""
+FREEING: Final = (piece_kinds.WEIGHT_GRADIENT, piece_kinds.BACKWARD)
+
+
+def memory_of(at: PlacedStep, events: Events, parts: MemoryParts) -> tuple[MemoryTrace, ...]:
+    """The memory of every rank.
+
+    Activations of a micro-batch in a chunk are there from the start of its forward pass to the end of its weight
+    gradient. What a pass needs besides is there while it runs. The optimizer needs its buffers when all that is gone.
+    So the peak is what the estimate counts, wherever its number of micro-batches in flight is that of the simulation.
+    """
+    end = float(events.end.max())
+    return tuple(_of_rank(at, events, parts, rank, end) for rank in range(len(at.step.ranks)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Changes:
+    """Memory beyond the baseline: after every start and every end of a rank's passes, in turn."""
+
+    times: Seconds
+    position: Ints
+    """Of the chunk in the model that the pass is of."""
+    microbatch: Ints
+    kept: Ints
+    """Change of the number of micro-batches whose activations are kept: 1, 0 or -1."""
+    temporary: Bytes
+    """What is there while the pass runs, kinds x changes."""
+
+    def by_part(self, parts: MemoryParts) -> dict[str, Bytes]:
+        """After every change, by part of the memory of a stage. [bytes]"""
+        waiting = np.zeros(len(self.times))
+        for chunk in np.unique(self.position).tolist():
+            waiting += np.cumsum(np.where(self.position == chunk, self.kept, 0)) * parts.kept[chunk]
+        found = {"activations": waiting}
+        for name, size in zip(TEMPORARY, self.temporary, strict=True):
+            found[PARTS[name]] = found.get(PARTS[name], 0.0) + size
+        return found
+
+    def alive(self, change: int, parts: MemoryParts) -> list[AlivePart]:
+        """What there is after one of the changes."""
+        counts = np.zeros((len(parts.kept), int(self.microbatch.max()) + 1), dtype=np.int64)
+        until = slice(change + 1)
+        np.add.at(counts, (self.position[until], self.microbatch[until]), self.kept[until])
+        kept = [
+            AlivePart(
+                name=f"{CHUNK}{chunk}",
+                num_bytes=float(counts[chunk].sum() * parts.kept[chunk]),
+                microbatches=tuple(np.flatnonzero(counts[chunk]).tolist()),
+            )
+            for chunk in np.flatnonzero(counts.any(axis=1)).tolist()
+        ]
+        during = zip(TEMPORARY, self.temporary[:, change].tolist(), strict=True)
+        return kept + [AlivePart(name=name, num_bytes=size) for name, size in during if size]
+
+
+def _of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end: float) -> MemoryTrace:
+    baseline = {name: float(getattr(parts, field)[rank]) for name, field in STATES.items()}
+    changes = _changes(at, parts, rank)
+    varying = changes.by_part(parts)
+    own = events.of_rank(rank)
+    updates = np.flatnonzero(own.kind == shown.OPTIMIZER)
+    needed = float(parts.update[rank]) if len(updates) else 0.0
+    update = np.array([own.start[updates[0]], own.end[updates[0]]]) if needed else np.zeros(0)
+    times = np.concatenate(([0.0], changes.times, update, [end]))
+    update_bytes = [needed, 0.0] if needed else []
+    idle = [0.0 for _ in update_bytes]
+    held = {
+        part: np.concatenate(([0.0], values, update_bytes if part == PARTS["buffers of states"] else idle, [0.0]))
+        for part, values in varying.items()
+    }
+    beyond = np.asarray(sum(held.values()))
+    apart = np.diff(times) > ROUNDING * end
+    lasts = np.flatnonzero(np.append(apart, True))  # of several changes at once the last counts
+    peak = int(lasts[np.argmax(beyond[lasts])])
+    alive = [AlivePart(name=name, num_bytes=size) for name, size in baseline.items() if size]
+    if 0 < peak <= len(changes.times):
+        alive += changes.alive(peak - 1, parts)
+    elif beyond[peak]:
+        alive.append(AlivePart(name="buffers of the optimizer", num_bytes=needed))
+    by_part = {part: values[lasts] for part, values in held.items()}
+    for name, size in baseline.items():
+        by_part[PARTS[name]] = by_part.get(PARTS[name], np.zeros(len(lasts))) + size
+    return MemoryTrace(
+        times=times[lasts],
+        allocated=beyond[lasts] + sum(baseline.values()),
+        baseline=baseline,
+        at_peak=tuple(alive),
+        by_part={part: values for part, values in by_part.items() if values.any()},
+    )
+
+
+def _changes(at: PlacedStep, parts: MemoryParts, rank: int) -> _Changes:
+    """What the passes of a rank bring and take."""
+    pieces, took = at.step.pieces, at.step.took
+    own = slice(int(pieces.bounds[rank]), int(pieces.bounds[rank + 1]))
+    kind, position = pieces.kind[own], pieces.position[own]
+    is_gradient, ends = np.isin(kind, WITH_INPUT_GRADIENT), position == len(parts.kept) - 1
+    is_weight = kind == piece_kinds.WEIGHT_GRADIENT
+    during = (
+        parts.recomputed[rank] * is_gradient,
+        parts.passing[rank] * (is_gradient | is_weight),
+        parts.loss[rank] * (is_gradient & ends),
+        parts.moving[rank] * ~is_weight,
+    )
+    start = at.start[own]
+    return _Changes(
+        times=np.maximum.accumulate(_in_turn(start, start + took[own])),
+        position=np.repeat(position, 2),
+        microbatch=np.repeat(pieces.microbatch[own], 2),
+        kept=_in_turn(kind == piece_kinds.FORWARD, -np.isin(kind, FREEING).astype(np.int64)),
+        temporary=np.stack([_in_turn(size, np.zeros_like(size)) for size in during]),
+    )
+
+
+def _in_turn(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
+    """What belongs to the start of every pass, and then to its end."""
+    return np.stack([starts, ends], axis=1).ravel()

@@ -136,12 +136,9 @@ class StateExchanges:
         at, ranks = (pieces.rank, pieces.position), len(pieces.rank_names)
         held = np.zeros((ranks, len(times.forward)), dtype=bool)
         held[at] = True
-        share = np.stack(
-            [
-                _share(self.traffic.gather_window, times.forward, held),
-                _share(self.traffic.reduce_window, times.input_gradient + times.weight_gradient, held),
-            ]
-        )
+        backward = times.input_gradient + times.weight_gradient
+        windows = ((self.traffic.gather_window, times.forward), (self.traffic.reduce_window, backward))
+        share = np.stack([_share(window, passes, held) for window, passes in windows])
         return share[(pieces.kind != piece_kinds.FORWARD).astype(np.int64), pieces.rank] * self.step.took
 
     @cached_property

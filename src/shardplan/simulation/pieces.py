@@ -75,7 +75,8 @@ class Pieces:
         table = _Table.of(kind, position, microbatch, shape=ranks_of.shape)
         names = tuple(schedule.rank_name(number) for number in range(len(orders)))
         table.check(kind, ranks_of, names)
-        block = _blocks(joined)
+        (ends,) = np.nonzero(~joined)
+        block = ends[np.searchsorted(ends, np.arange(len(joined)))]
         needs = table.needed(kind, position, microbatch)
         source = np.where(needs == NOTHING, NOTHING, rank[needs])
         behind = np.where(kind == FORWARD, position - 1, position)
@@ -169,10 +170,8 @@ class _Table:
             if missing.any():
                 where = int(np.argmax(missing))
                 raise _wrong_work(where, table.shape[1], name, f"is missing on {names[ranks_of.flat[where]]}")
-        for name, first, then in (
-            ("F", self.forward, self.input_gradient),
-            ("B", self.input_gradient, self.weight_gradient),
-        ):
+        order = (("F", self.forward, self.input_gradient), ("B", self.input_gradient, self.weight_gradient))
+        for name, first, then in order:
             early = (then < first) | ((then == first) & (kind[then] != BACKWARD))
             if early.any():
                 where = int(np.argmax(early))
@@ -197,14 +196,8 @@ def _columns(orders: Orders) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     every = list(chain.from_iterable(orders))
     passes = [every[number] for number in first.tolist()]
     kinds = {kind: number for number, kind in enumerate(KINDS)}
-    kind, chunk, microbatch = (
-        np.array(column, dtype=np.int64)[inverse]
-        for column in (
-            [kinds[one.kind] for one in passes],
-            [one.chunk for one in passes],
-            [one.microbatch for one in passes],
-        )
-    )
+    rows = [(kinds[one.kind], one.chunk, one.microbatch) for one in passes]
+    kind, chunk, microbatch = np.array(rows, dtype=np.int64).reshape(-1, 3).T[:, inverse]
     return kind, chunk, microbatch, np.array([one.joined for one in passes], dtype=bool)[inverse]
 
 
@@ -226,13 +219,6 @@ def any_of(kind: Ints, kinds: Sequence[int]) -> NDArray[np.bool_]:
     for other in kinds[1:]:
         found = found | (kind == other)
     return found
-
-
-def _blocks(joined: NDArray[np.bool_]) -> Ints:
-    """Last piece of the block of every piece."""
-    (ends,) = np.nonzero(~joined)
-    last: Ints = ends[np.searchsorted(ends, np.arange(len(joined)))]
-    return last
 
 
 def _wrong_work(where: int, num_positions: int, kind: str, why: str) -> InputError:

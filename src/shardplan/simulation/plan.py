@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardplan.base.errors import InputError, ShardplanError, shown
 from shardplan.base.fields import dataclass
@@ -25,12 +26,11 @@ from shardplan.physics.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.physics.schedules.registry import closed_form, is_known, list_all_schedules, load_any_schedule
 from shardplan.physics.validity import check_plans
 from shardplan.simulation.case import Between
-from shardplan.simulation.events import PlacedStep, events_of
+from shardplan.simulation.events import PlacedStep, events_of, memory_of
 from shardplan.simulation.exchanges import ALONE, Replicas, ReplicaSteps, StateExchanges, simulate_replicas
-from shardplan.simulation.memory import memory_of
 from shardplan.simulation.pieces import MOST_PASSES, check_passes
 from shardplan.simulation.step import UNDISTURBED, Disturbance, KnownSteps, SimulatedStep, simulate
-from shardplan.simulation.timeline import StepTimeline, stage_names
+from shardplan.simulation.timeline import Events, StepTimeline, stage_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,13 @@ def simulate_priced(
     ``known``: steps of other plans, of which those with the same times need not run again.
     """
     used = priced.chunk_times if times is None else times
-    _check_replicas(priced, replicas)
+    dp = priced.question.num_accelerators // priced.plan.model_parallel_degree
+    if replicas.count > dp:
+        raise InputError(
+            f"{replicas.count} replicas are asked for; the plan has dp {dp}",
+            rule="a plan has as many replicas as data-parallel ranks",
+            hint=f"simulate {dp} or fewer, numbered from 0",
+        )
     at = pipeline_of(priced)
     run = simulate if known is None else known.simulate
     steps = simulate_replicas(lambda disturbed: run(schedule, at, used, disturbed, between), disturbance, replicas)
@@ -161,16 +167,6 @@ def _runs(question: Question, plan: Plan, schedule: Schedule, at: Pipeline) -> b
     return bool(schedule.can_run(at))
 
 
-def _check_replicas(priced: PricedPlan, replicas: Replicas) -> None:
-    dp = priced.question.num_accelerators // priced.plan.model_parallel_degree
-    if replicas.count > dp:
-        raise InputError(
-            f"{replicas.count} replicas are asked for; the plan has dp {dp}",
-            rule="a plan has as many replicas as data-parallel ranks",
-            hint=f"simulate {dp} or fewer, numbered from 0",
-        )
-
-
 def pipeline_of(priced: PricedPlan) -> Pipeline:
     """The pipeline of a plan."""
     return _pipeline(priced.plan, priced.numbers)
@@ -204,13 +200,8 @@ def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
     """The step of a plan, with what comes once a step and with its memory."""
     at = PlacedStep.of(simulated.step, simulated.times, simulated.once_a_step, simulated.exchanges)
     events = events_of(at)
-    return StepTimeline(
-        title=_title(simulated.schedule, simulated.step),
-        rank_names=stage_names(len(simulated.step.ranks)),
-        events=events,
-        step_time=simulated.step_time,
-        pipeline_time=simulated.step.step_time,
-        slowest=at.slowest,
+    return replace(
+        _shown(at, simulated.schedule, events, simulated.step_time),
         memory=memory_of(at, events, simulated.priced.memory_parts),
         layer=simulated.priced.layer_operators,
         subject=_subject(simulated.priced),
@@ -234,26 +225,21 @@ def _subject(priced: PricedPlan) -> str:
 def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes) -> StepTimeline:
     """The step of a schedule with times that no plan gives: without what comes once a step, and without memory."""
     at = PlacedStep.of(step, times)
+    return _shown(at, schedule, events_of(at), step.step_time)
+
+
+def _shown(at: PlacedStep, schedule: Schedule, events: Events, step_time: float) -> StepTimeline:
+    """A step under the name of its schedule and its counts."""
+    ranks, microbatches = len(at.step.ranks), int(at.step.pieces.microbatch.max()) + 1
+    counts = f"{ranks:,} stage{'s' * (ranks != 1)}, {microbatches:,} micro-batch{'es' * (microbatches != 1)}"
     return StepTimeline(
-        title=_title(schedule, step),
-        rank_names=stage_names(len(step.ranks)),
-        events=events_of(at),
-        step_time=step.step_time,
-        pipeline_time=step.step_time,
+        title=f"{schedule.title}, {counts}",
+        rank_names=stage_names(ranks),
+        events=events,
+        step_time=step_time,
+        pipeline_time=at.step.step_time,
         slowest=at.slowest,
     )
-
-
-def _title(schedule: Schedule, step: SimulatedStep) -> str:
-    """The schedule and its counts."""
-    num_microbatches = int(step.pieces.microbatch.max()) + 1
-    return f"{schedule.title}, {_counted(len(step.ranks), 'stage')}, {_counted(num_microbatches, 'micro-batch')}"
-
-
-def _counted(number: int, what: str) -> str:
-    """A count with its noun."""
-    many = "es" if what.endswith("h") else "s"
-    return f"{number:,} {what}{'' if number == 1 else many}"
 
 
 RULE: Final = (
@@ -278,23 +264,23 @@ def read_stage_times(path: Path, num_chunks: int) -> ChunkTimes:
     if unknown:
         raise FILE.wrong(f"{label} has the column {shown(unknown[0])}", f"use {', '.join(COLUMNS)}")
     if "forward_s" not in given or not given & {"backward_s", "input_gradient_s"}:
-        raise FILE.wrong(
-            f"{label} lacks forward_s, or the times of the backward pass", "add the columns that are missing"
-        )
+        what = f"{label} lacks forward_s, or the times of the backward pass"
+        raise FILE.wrong(what, "add the columns that are missing")
     if len(rows) != num_chunks:
-        raise FILE.wrong(
-            f"{label} has {len(rows)} rows for {num_chunks} chunks", "give a row for every chunk of the model"
-        )
+        what = f"{label} has {len(rows)} rows for {num_chunks} chunks"
+        raise FILE.wrong(what, "give a row for every chunk of the model")
 
-    def column(name: str) -> list[float]:
-        return [_seconds(row.get(name), name, f"{label}, row {number}") for number, row in enumerate(rows, start=2)]
+    def column(name: str) -> NDArray[np.float64]:
+        if name not in given:
+            return np.zeros(num_chunks)
+        cells = [(row.get(name), f"{label}, row {number}") for number, row in enumerate(rows, start=2)]
+        return np.array([_seconds(text, name, where) for text, where in cells])
 
-    zero = np.zeros(num_chunks)
     return ChunkTimes(
-        forward=np.array(column("forward_s")),
-        input_gradient=np.array(column("backward_s" if "backward_s" in given else "input_gradient_s")),
-        weight_gradient=np.array(column("weight_gradient_s")) if "weight_gradient_s" in given else zero,
-        transfer=np.array(column("transfer_s")) if "transfer_s" in given else zero,
+        forward=column("forward_s"),
+        input_gradient=column("backward_s" if "backward_s" in given else "input_gradient_s"),
+        weight_gradient=column("weight_gradient_s"),
+        transfer=column("transfer_s"),
     )
 
 
@@ -321,9 +307,8 @@ def with_gradients_split(times: ChunkTimes, like: ChunkTimes) -> ChunkTimes:
     """``times``, whose gradients were measured in one piece, split in the proportion that they have in ``like``."""
     whole = like.input_gradient + like.weight_gradient
     share = np.divide(like.weight_gradient, whole, out=np.zeros_like(whole), where=whole > 0)
-    return replace(
-        times, input_gradient=times.input_gradient * (1 - share), weight_gradient=times.input_gradient * share
-    )
+    measured = times.input_gradient
+    return replace(times, input_gradient=measured * (1 - share), weight_gradient=measured * share)
 
 
 def _seconds(text: str | None, name: str, where: str) -> float:

@@ -60,13 +60,10 @@ class Disturbance:
         factors = of_rank[pieces.rank]
         if self.jitter:
             spread = np.sqrt(np.log1p(self.jitter**2))
-            drawn = np.random.default_rng(self._seeds).standard_normal(len(factors))
+            seeds = (self.seed, self.stream) if self.stream else self.seed
+            drawn = np.random.default_rng(seeds).standard_normal(len(factors))
             factors *= np.exp(spread * drawn - spread**2 / 2)
         return factors
-
-    @property
-    def _seeds(self) -> int | tuple[int, int]:
-        return (self.seed, self.stream) if self.stream else self.seed
 
 
 UNDISTURBED = Disturbance()
@@ -135,19 +132,11 @@ class SimulatedStep:
     @cached_property
     def ranks(self) -> tuple[RankActivity, ...]:
         """What every rank does."""
-        in_flight = self._peaks((INPUT_GRADIENT, BACKWARD))
-        kept = self._peaks((WEIGHT_GRADIENT, BACKWARD))
+        in_flight, kept = self._peaks((INPUT_GRADIENT, BACKWARD)), self._peaks((WEIGHT_GRADIENT, BACKWARD))
         columns = (self._busy.tolist(), self.spans.tolist(), in_flight.tolist(), kept.tolist())
-        return tuple(
-            RankActivity(
-                busy_time=busy,
-                idle_time=max(self.step_time - busy, 0.0),
-                span=span,
-                peak_in_flight=most,
-                peak_kept=more,
-            )
-            for busy, span, most, more in zip(*columns, strict=True)
-        )
+        idle = np.maximum(self.step_time - self._busy, 0.0).tolist()
+        names = ("busy_time", "span", "peak_in_flight", "peak_kept", "idle_time")
+        return tuple(RankActivity(**dict(zip(names, row, strict=True))) for row in zip(*columns, idle, strict=True))
 
     @cached_property
     def spans(self) -> Seconds:
@@ -183,7 +172,7 @@ def simulate(
     check(schedule, at)
     pieces = pieces_of(schedule, at, times)
     took = durations(pieces, times) * disturbance.factors(pieces)
-    transfer = _transfers(pieces, times)
+    transfer = np.where(pieces.edge == NOTHING, 0.0, times.transfer[pieces.edge])
     start, end = run(pieces, took, transfer, between)
     step = SimulatedStep(pieces=pieces, start=start, end=end, took=took, transfer=transfer)
     _check_limit(schedule, step, times.max_in_flight)
@@ -239,25 +228,20 @@ def check(schedule: Schedule, at: Pipeline) -> None:
     """Refuses a pipeline that the schedule cannot run."""
     if schedule.can_run(at):
         return
+    needed = schedule.needs
+    if not schedule.takes_chunks(at.vp):
+        is_one = schedule.most_vp == schedule.least_vp
+        needed = f"{schedule.least_vp}{'' if is_one else ' or more'} chunks on each rank"
+    elif at.pp < schedule.least_pp:
+        needed = f"{schedule.least_pp} ranks or more"
+    elif at.num_microbatches < schedule.least_microbatches(at.pp):
+        needed = f"{schedule.least_microbatches(at.pp)} micro-batches or more"
     raise InputError(
         f"schedule {schedule.name} cannot run {at.num_microbatches} micro-batches on {at.pp} ranks "
         f"with {at.vp} chunks each",
         rule=schedule.rule,
-        hint=_hint(schedule, at),
+        hint=f"use {needed}",
     )
-
-
-def _hint(schedule: Schedule, at: Pipeline) -> str:
-    """What to change, where a step is described by its counts alone."""
-    if not schedule.takes_chunks(at.vp):
-        most = schedule.most_vp
-        return f"use {schedule.least_vp}{'' if most == schedule.least_vp else ' or more'} chunks on each rank"
-    if at.pp < schedule.least_pp:
-        return f"use {schedule.least_pp} ranks or more"
-    least = schedule.least_microbatches(at.pp)
-    if at.num_microbatches < least:
-        return f"use {least} micro-batches or more"
-    return f"use {schedule.needs}"
 
 
 def durations(pieces: Pieces, times: ChunkTimes) -> Seconds:
@@ -266,11 +250,6 @@ def durations(pieces: Pieces, times: ChunkTimes) -> Seconds:
     by_kind = np.stack([times.forward, times.input_gradient, times.weight_gradient, backward])
     took: Seconds = by_kind[pieces.kind, pieces.position]
     return took
-
-
-def _transfers(pieces: Pieces, times: ChunkTimes) -> Seconds:
-    """Seconds on the way of what every piece waits for."""
-    return np.where(pieces.edge == NOTHING, 0.0, times.transfer[pieces.edge])
 
 
 def _check_limit(schedule: Schedule, step: SimulatedStep, limit: int | None) -> None:
@@ -304,10 +283,8 @@ def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -
     copies = schedule.parameter_copies
     held = np.array(schedule.placement(int(at.pp), int(at.vp)))[: int(at.pp) // copies]  # copies mirror these ranks
 
-    def of_ranks(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.asarray(seconds[held].sum(axis=1) / copies)
-
-    parts = [of_ranks(seconds) for seconds in (times.forward, times.input_gradient, times.weight_gradient)]
+    of_chunks = (times.forward, times.input_gradient, times.weight_gradient)
+    parts = [np.asarray(seconds[held].sum(axis=1) / copies) for seconds in of_chunks]
     own, everyone, behind = (
         Passes(**dict(zip(NAMES, values, strict=True)))
         for values in (parts, [copies * part.sum() for part in parts], [part.sum() - part.cumsum() for part in parts])

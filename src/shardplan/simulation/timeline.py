@@ -37,24 +37,14 @@ EVENT_KINDS: Final = (
 )
 """What an event is, by number. ``backward`` is both gradients in one piece. Of the exchanges of states, the others are
 what no computation hides."""
-(
-    FORWARD,
-    RECOMPUTATION,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    BACKWARD,
-    SEND_FORWARD,
-    SEND_BACKWARD,
-    GATHERING,
-    SHARDED,
-    REDUCTION,
-) = range(EVENT_KINDS.index("gradient reduction") + 1)
+PIPELINE_KINDS: Final = tuple(range(5))
+"""Work on micro-batches."""
+FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = PIPELINE_KINDS
+SEND_FORWARD, SEND_BACKWARD, GATHERING, SHARDED, REDUCTION = range(5, 10)
 KIND_OF_TERM: Final = {term.key: EVENT_KINDS.index(term.event) for term in AFTER_PASSES}
 """What comes after the last pass, by term of the step."""
 OPTIMIZER: Final = KIND_OF_TERM["optimizer"]
 HIDDEN_GATHERING, HIDDEN_REDUCTION = range(len(EVENT_KINDS) - 2, len(EVENT_KINDS))
-PIPELINE_KINDS: Final = (FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD)
-"""Work on micro-batches."""
 LEAST_DRAWN: Final = 1e-4
 """Share of the longest operator below which pages leave one out: smooth formulas leave nanoseconds of waiting."""
 MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED, HIDDEN_GATHERING, HIDDEN_REDUCTION)

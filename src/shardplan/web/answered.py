@@ -1,27 +1,32 @@
-"""A question of the Plan view with its search, and a picture of the space that was searched.
+"""A question of the Plan view with its search, a picture of the space that was searched, and a filter of plans.
 
-The picture shows step time and memory of a sample of the plans, and of the best.
+The picture shows step time and memory of a sample of the plans, and of the best. Of what is typed into the filter,
+``tp 8, zero1`` are values of the plan: the best plans with them are searched for. ``step 7..9, memory 20..40`` is a
+part of the picture, in seconds and GB. Other words have to be in the words of a plan.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shardplan.base.errors import InputError, ShardplanError
-from shardplan.base.fields import dataclass
+from shardplan.base.fields import dataclass, described
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import PutQuestion
 from shardplan.estimation.written import estimate_written
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.words import field_meant
 from shardplan.planner.related.neighbours import offers_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.software import limited_to
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.reports.texts.plan import short_recompute
+from shardplan.reports.texts.plan import plan_words, short_recompute
 from shardplan.web.state import LOCK, FieldError, PageQuestion, about_field, blamed, plan_code, plan_in
 
 LISTED: Final = 24
@@ -98,11 +103,7 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
     except ShardplanError as error:
         field = blamed(error, locks)
         raise FieldError(error, f"{LOCK}{field}" if field else "stack") from None
-    return _answered(put, result, locks)
-
-
-def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> PageAnswer:
-    """The result with what was assumed."""
+    # The result with what was assumed
     told = result.stating_what_was_not_searched().assuming(put.restricted({"limit": locks}).assumptions)
     tuple(told.estimates)  # made in this thread, in one pass: pages read them in the event loop
     return PageAnswer(put=put._replace(question=told.question), result=told, locks=locks)
@@ -152,19 +153,134 @@ def _point(estimate: Estimate) -> Point:
 
 def space_record(found: PageAnswer, points: list[Point]) -> dict[str, Any]:
     """Columns for the browser, which draws them."""
-    varied = [name for name in DIMENSIONS if len({_value(each.plan, name) for each in points}) > 1]
+    varied = [name for name in DIMENSIONS if len({_dimension(each.plan, name) for each in points}) > 1]
     best = found.best
     return {
         "time": [round(each.step_time, 4) for each in points],
         "memory": [round(each.peak_memory_bytes / 1e9, 3) for each in points],
         "fits": [int(each.fits) for each in points],
         "codes": [plan_code(each.plan) for each in points],
-        "dimensions": {name: [_value(each.plan, name) for each in points] for name in varied},
+        "dimensions": {name: [_dimension(each.plan, name) for each in points] for name in varied},
         "usable": None if best is None else best.usable_memory_bytes / 1e9,
         "best": None if best is None else [best.step_time, best.peak_memory_bytes / 1e9, plan_code(best.plan)],
     }
 
 
-def _value(plan: Plan, name: str) -> int | str:
+def _dimension(plan: Plan, name: str) -> int | str:
     value: int | str = short_recompute(plan).partition("/")[0] if name == "recompute" else getattr(plan, name)
     return value
+
+
+RANGE: Final = re.compile(r"(step|memory) ([\d.]+)\.\.([\d.]+)")
+VALUE: Final = re.compile(r"([a-z][a-z _-]*?) ?[ =] ?([\w.+]+)")
+SHORT: Final = {"mb": "micro_batch_size", "micro-batch": "micro_batch_size"}
+"""Titles of columns that are no names of fields."""
+MOST_TERMS: Final = 12
+
+
+class Filter(NamedTuple):
+    """What plans are looked for."""
+
+    locks: Mapping[str, str]
+    """Values of fields."""
+    ranges: Mapping[str, tuple[float, float]]
+    """Of step time and memory. [s, bytes]"""
+    words: tuple[str, ...]
+    """Others."""
+
+    @classmethod
+    def of(cls, text: str) -> Filter:
+        """From what is typed."""
+        locks: dict[str, str] = {}
+        ranges: dict[str, tuple[float, float]] = {}
+        words = []
+        for term in [each.strip().lower() for each in text.split(",") if each.strip()][:MOST_TERMS]:
+            found = _value(term)
+            if part := RANGE.fullmatch(term):
+                unit = 1e9 if part[1] == "memory" else 1.0
+                low, high = sorted(_number(end) * unit for end in part.groups()[1:])
+                ranges[part[1]] = (low, high)
+            elif found is not None:
+                locks |= dict([found])
+            else:
+                words.append(term)
+        return cls(locks, ranges, tuple(words))
+
+    def passes(self, estimate: Estimate) -> bool:
+        """Whether a plan is in the ranges and has the words."""
+        values = {"step": estimate.step_time, "memory": estimate.peak_memory_bytes}
+        text = f" {' '.join(plan_words(estimate)).lower()} "
+        return all(low <= values[name] <= high for name, (low, high) in self.ranges.items()) and all(
+            f" {word}" in text for word in self.words
+        )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _value(term: str) -> tuple[str, str] | None:
+    """The field and its value; None where the term is neither that nor the value of one field alone."""
+    if pair := VALUE.fullmatch(term):
+        name = SHORT.get(pair[1], field_meant(pair[1]) or pair[1].replace(" ", "_"))
+        if name in described(Plan):
+            return name, pair[2].replace("+", ",")
+    return ("sharding", term) if term in described(Plan)["sharding"].kind.choices else None
+
+
+class Filtered(NamedTuple):
+    """What a filter finds."""
+
+    estimates: Sequence[Estimate]
+    told: str
+    """What they are."""
+    offer: str
+    """A setting that locks what no plan has: ``lock.tp=99``; empty where there is nothing to lock."""
+
+
+def filtered(question: PageQuestion, found: PageAnswer, text: str, stop: Stop) -> Filtered:
+    """The best plans that pass, fastest first. Raises ``SearchStopped`` where ``stop`` says so."""
+    asked = Filter.of(text)
+    try:
+        searched = _locked(question, found, asked, stop)
+    except ShardplanError:
+        return Filtered((), f"No plan has {text}.", _offer(asked))
+    if asked.ranges or asked.words:
+        plans = [*_drawn(searched, asked)]
+        kind = "drawn plans and the best" if asked.ranges else "best plans"
+        return Filtered(plans, f"{len(plans)} of the {kind}", "" if plans else _offer(asked))
+    plans = list(searched.result.estimates)
+    if not plans:
+        return Filtered((), f"No plan with {text} fits.", _offer(asked))
+    number = f"{'at least ' if searched.result.num_plans_pruned else ''}{searched.result.num_plans_feasible:,}"
+    return Filtered(plans, f"{len(plans)} best of {number} plans that fit", "")
+
+
+def _locked(question: PageQuestion, found: PageAnswer, asked: Filter, stop: Stop) -> PageAnswer:
+    """The search with the values locked; ``found`` where there are none."""
+    if not asked.locks:
+        return found
+    return answered(question.with_values(locks={**question.locks, **asked.locks}), stop)
+
+
+def _drawn(found: PageAnswer, asked: Filter) -> Iterator[Estimate]:
+    """Plans of the picture, and the listed ones, that pass."""
+    limits = {"step": (0.0, float("inf")), "memory": (0.0, float("inf"))} | dict(asked.ranges)
+    points = points_of(found) if asked.ranges else []
+    codes = [plan_code(each.plan) for each in found.result.estimates]
+    codes += [
+        plan_code(each.plan)
+        for each in sorted(points, key=lambda each: (not each.fits, each.step_time))
+        if limits["step"][0] <= each.step_time <= limits["step"][1]
+        and limits["memory"][0] <= each.peak_memory_bytes <= limits["memory"][1]
+    ][:LISTED]
+    known = (found.estimate(code) for code in dict.fromkeys(codes))
+    yield from sorted((each for each in known if asked.passes(each)), key=lambda each: each.step_time)[:LISTED]
+
+
+def _offer(asked: Filter) -> str:
+    """The first of the values, as a lock of the form."""
+    return next((f"{LOCK}{name}={value}" for name, value in asked.locks.items()), "")

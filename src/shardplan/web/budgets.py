@@ -10,11 +10,11 @@ from shardplan.base.errors import ShardplanError
 from shardplan.decide import budget as budgets
 from shardplan.decide.budget import BudgetOption
 from shardplan.decide.operations import Operations
-from shardplan.decide.searching import Progress, Searches
+from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import number, values_of
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import PALETTE, Axis, Panel, Series
-from shardplan.web.decisions import Shown, Values, link, listed, shown
+from shardplan.web.decisions import Shown, Values, link, listed, searches, shown
 from shardplan.web.panels import panel_figure
 from shardplan.web.state import PageQuestion, about_field, named
 
@@ -96,8 +96,8 @@ def _budget_of(
     question: PageQuestion, limits: budgets.Limits, operations: Operations, stop: Stop, progress: Progress
 ) -> budgets.ClusterBudget:
     put = question.put_search(stop)
-    searches = Searches(stack=put.stack, limit=question.restrictions(), stop=stop)
-    asked = budgets.RunQuestion(put.question, searches, put.assumptions, "global_batch_size" in question.job)
+    search = searches(question, put, stop)
+    asked = budgets.RunQuestion(put.question, search, put.assumptions, "global_batch_size" in question.job)
     return budgets.budget_of(asked, limits, operations, progress=progress)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import gcd
 from typing import Any, Final, cast, get_args
 
 from shardplan.answers.decisions.fit import SOUGHT, fit_document
@@ -32,7 +33,7 @@ from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import percent
 from shardplan.web.pages.rendering import markup_of
 from shardplan.web.panels import panel_figure
-from shardplan.web.state import FieldError, PageQuestion, about_field, named, plan_code, plan_in
+from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
 
 Values = Mapping[str, str]
 Shown = dict[str, Any]
@@ -121,11 +122,17 @@ def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: P
 
 
 def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PutQuestion]:
-    """The sizes that are asked for, and the question at the largest. Raises FieldError."""
+    """The sizes asked for, or those around the question's, and the question at the largest. Raises FieldError."""
+    text = values["sizes"] or ",".join(map(str, sizes_around(question.put().question.num_accelerators)))
     with about_field("sizes"):
-        text = values["sizes"]
         sizes = scales.checked_sizes(text if RANGE.search(text) else ",".join(listed(text)))
     return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
+
+
+def sizes_around(num_accelerators: int) -> list[int]:
+    """Five doublings, from an eighth of a number of accelerators where that is whole."""
+    smallest = num_accelerators // gcd(num_accelerators, 8)
+    return [size for size in (smallest * 2**doublings for doublings in range(5)) if size <= MOST_ACCELERATORS]
 
 
 def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
@@ -367,35 +374,3 @@ def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Pr
     put = question.put_search(stop)
     found = sensitivities.sensitivity_of(put.question, searches(question, put, stop), factor=factor, progress=progress)
     return shown(sensitivity_document(replace(found, assumptions=put.assumptions)))
-
-
-DECISIONS: Final = {
-    "scale": "How many accelerators pay",
-    "pareto_sizes": "Time, accelerators and money",
-    "fit": "What fits at most",
-    "vary": "Other sequences, batches or networks",
-    "whatif": "What if hardware or job change",
-    "pareto": "Time, memory and robustness",
-    "sensitivity": "Which hardware parameter pays",
-    "budget": "Budget of a whole run",
-}
-HINTS: Final = {
-    "scale": "Step time and efficiency at each size",
-    "pareto_sizes": "Sizes that no other beats",
-    "fit": "The longest sequence, the largest micro-batch or model, the fewest accelerators",
-    "vary": "One field at several values",
-    "whatif": "Another network, memory, precision or cluster: say which",
-    "pareto": "Plans that no other beats in time, memory and robustness",
-    "sensitivity": "What a faster part of the hardware would bring",
-    "budget": "Days, money, energy and failures",
-}
-"""What each would answer."""
-ANSWERS: Final[dict[str, Decide]] = {
-    "scale": scale,
-    "pareto_sizes": pareto_sizes,
-    "fit": fit,
-    "vary": vary,
-    "whatif": whatif,
-    "pareto": pareto,
-    "sensitivity": sensitivity,
-}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from shardplan.answers.document import NONE
-from shardplan.answers.layout import counted_elsewhere, first_group, layout_parts, numbering, span
+from shardplan.answers.sections import counted_elsewhere, first_group, layout_parts, numbering, span
 from shardplan.base.units import format_bytes, format_rate, format_time
 from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofline, RooflinePoint
 from shardplan.estimation.parts.terms import TERMS
@@ -72,16 +72,10 @@ def roofline_figure(roofline: LayerRoofline) -> Figure:
     at = [point.intensity for point in points]
     low, high = min(*at, roofline.ridge, 1e30) / 3, max(*at, roofline.ridge, 0.0) * 3
     bottom = min((point.rate for point in points), default=roofline.peak) / 5
-    roof = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"roof: {format_rate(roofline.memory_bandwidth)} and {format_rate(roofline.peak, 'FLOP')} "
-        f"{roofline.peak_format}",
-        "x": [low, roofline.ridge, high],
-        "y": [low * roofline.memory_bandwidth, roofline.peak, roofline.peak],
-        "line": {"color": "var(--edge)"},
-        "hoverinfo": "skip",
-    }
+    bandwidth, peak = format_rate(roofline.memory_bandwidth), format_rate(roofline.peak, "FLOP")
+    heights = [low * roofline.memory_bandwidth, roofline.peak, roofline.peak]
+    line = {"line": {"color": "var(--edge)"}, "hoverinfo": "skip"}
+    roof = _lines(f"roof: {bandwidth} and {peak} {roofline.peak_format}", [low, roofline.ridge, high], heights) | line
     sides = _sides_of_names([point for point in points if point.kind != STREAMED])
     marks = [_roofline_marks(kind, [point for point in points if point.kind == kind], sides) for kind in ROOFLINE_MARKS]
     return {
@@ -304,7 +298,7 @@ def _fits_axes(
     sizes, shares = [place[0] or 1 for place in places], [place[1] for place in places]
     first, last = min(sizes, default=1) / 1.5, max(sizes, default=1) * 1.5
     limit = {"color": "var(--bad)", "width": 1, "dash": "dash"}
-    full = {"type": "scatter", "mode": "lines", "name": "full", "x": [first, last], "y": [1, 1], "line": limit}
+    full = _lines("full", [first, last], [1, 1]) | {"line": limit}
     shown = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
     ends = min(shares, default=0.1) / 1.3, max(shares, default=1) * 1.3
     layout = {
@@ -320,21 +314,15 @@ def _fits_axes(
 def _bands(low: float, high: float, *, as_ratio: bool) -> list[dict[str, Any]]:
     """Areas around the diagonal (or around one), and that line."""
     left, right = (1.0, 1.0) if as_ratio else (low, high)
+    ends, area = [low, high, high, low, low], {"fill": "toself", "opacity": 0.5, "line": {"width": 0}}
     areas = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": [low, high, high, low, low],
-            "y": [left * factor, right * factor, right / factor, left / factor, left * factor],
-            "fill": "toself",
-            "fillcolor": shade,
-            "opacity": 0.5,
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-        }
+        _lines(name, ends, [left * factor, right * factor, right / factor, left / factor, left * factor])
+        | {**area, "fillcolor": shade, "hoverinfo": "skip"}
         for (factor, name), shade in zip(BANDS, SHADES, strict=True)
     ]
-    line = {"color": "var(--edge)", "width": 1}
-    exact = {"type": "scatter", "mode": "lines", "x": [low, high], "y": [left, right], "line": line}
-    return [*areas, {**exact, "name": "exact", "hoverinfo": "skip", "showlegend": False}]
+    exact = _lines("exact", [low, high], [left, right]) | {"line": {"color": "var(--edge)", "width": 1}}
+    return [*areas, {**exact, "hoverinfo": "skip", "showlegend": False}]
+
+
+def _lines(name: str, x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
+    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y}

@@ -259,7 +259,7 @@ class NeedsToken(Guard):
         rest = [(name, value) for name, value in _parameters(scope) if name != IN_ADDRESS]
         path = f"./{scope['path'].rpartition('/')[2]}"  # as seen from there: it holds under any path of a proxy
         where = path + (f"?{urlencode(rest)}" if rest else "")
-        response = Response(status_code=303, headers={"Location": _ascii(where)})
+        response = Response(status_code=303, headers={"Location": quote(where, safe="/?&=%+:,;@!$'()*~-._")})
         response.set_cookie(
             self.cookie,
             digest_of(token),
@@ -291,10 +291,6 @@ def _parameters(scope: Scope) -> list[tuple[str, str]]:
 
 def _in_address(scope: Scope) -> str:
     return next((value for name, value in _parameters(scope) if name == IN_ADDRESS), "")
-
-
-def _ascii(address: str) -> str:
-    return quote(address, safe="/?&=%+:,;@!$'()*~-._")
 
 
 def _unknown() -> RequestRefusedError:

@@ -49,23 +49,7 @@ def powers_of_two(low: float, high: float) -> dict[str, Any]:
 COLOURS: Final = dict(
     zip(
         (*PALETTE, *SECOND_PALETTE, GREY, IDLE),
-        (
-            "--c1",
-            "--c4",
-            "--c2",
-            "--c6",
-            "--c3",
-            "--c1-soft",
-            "--c5",
-            "--text",
-            "--c8",
-            "--c2-soft",
-            "--c5",
-            "--c4",
-            "--c3",
-            "--c7",
-            "--line",
-        ),
+        ["c1", "c4", "c2", "c6", "c3", "c1-soft", "c5", "text", "c8", "c2-soft", "c5", "c4", "c3", "c7", "line"],
         strict=True,
     )
 )
@@ -90,7 +74,7 @@ def panel_figure(panel: Panel) -> Figure:
 
 def tone(colour: str) -> str:
     """A colour of the page in place of one of the library's."""
-    return f"var({COLOURS[colour]})" if colour in COLOURS else colour
+    return f"var(--{COLOURS[colour]})" if colour in COLOURS else colour
 
 
 def _trace(panel: Panel, series: Series, heights: dict[float | str, float], *, is_named: bool) -> dict[str, Any]:

@@ -156,7 +156,10 @@ def run(settings: ServerSettings, *, ready: Callable[[str, str], None]) -> int:
     _when_started(server, lambda: ready(shown, address))
     with _signals_end_it(server):
         server.run(sockets=[listening])
-    _end_threads()
+    # Ends the process where a thread still works on a question: nobody waits for its answer
+    if any(each.name.startswith("shardplan-work") and each.is_alive() for each in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(0)
     return 0
 
 
@@ -258,10 +261,3 @@ def _signals_end_it(server: Server) -> Iterator[None]:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-
-
-def _end_threads() -> None:
-    """Ends the process where a thread still works on a question: nobody waits for its answer."""
-    if any(each.name.startswith("shardplan-work") and each.is_alive() for each in threading.enumerate()):
-        sys.stdout.flush()
-        os._exit(0)

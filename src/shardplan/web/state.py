@@ -61,7 +61,12 @@ def uploaded_in(text: str) -> Uploaded:
     """What the text holds. Raises InputError."""
     if not text:
         return Uploaded()
-    record = _object_in(text)
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _not_a_model(f"is not JSON: {str(error)[:120]}") from None
+    if not isinstance(record, dict):
+        raise _not_a_model("is not a JSON object")
     if not is_plan_file(record):
         return Uploaded(models={CONFIG: load_model(record)})
     from shardplan.reports.plan_file import inputs_from_record
@@ -82,16 +87,6 @@ def is_plan_file(record: Mapping[str, Any]) -> bool:
 def typed(name: str) -> str:
     """A name as a field of one line holds it."""
     return " ".join(name.split()) or "unnamed"
-
-
-def _object_in(text: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _not_a_model(f"is not JSON: {str(error)[:120]}") from None
-    if not isinstance(found, dict):
-        raise _not_a_model("is not a JSON object")
-    return found
 
 
 def _not_a_model(why: str) -> InputError:

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from shardplan.answers.document import Column, plain_text
-from shardplan.answers.parts.stages import stages_parts
 from shardplan.answers.plans import doubt_lines
+from shardplan.answers.sections import stages_parts
 from shardplan.ask.forms import LISTED
 from shardplan.base.errors import ShardplanError
 from shardplan.base.units import format_bytes, format_count, format_time

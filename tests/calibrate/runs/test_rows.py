@@ -8,7 +8,7 @@ import pytest
 from tests.calibrate.rows import CELLS, PUBLISHED, asked, run, write
 
 from shardplan.base.errors import InputError
-from shardplan.calibrate.runs.header import column_meant
+from shardplan.calibrate.runs.columns import column_meant
 from shardplan.calibrate.runs.rows import SHIPPED_RUNS, read_runs, read_table, shipped_runs
 from shardplan.estimation.charge import model_flops_per_token
 

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.commands import answer, run, unwrapped
 
 from shardplan.calibrate import defaults
-from shardplan.calibrate.constants import free_constants
+from shardplan.calibrate.fit import free_constants
 from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.inputs import profile as profiles
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import pytest
 import typer
@@ -12,7 +13,7 @@ import typer
 from shardplan.ask.forms import JobFields, Replaced, ReplacedFields
 from shardplan.base.errors import InputError
 from shardplan.base.fields import described
-from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags import with_flags
 from shardplan.cli.main import COMMANDS, app
 from shardplan.inputs import job, plan
 from shardplan.inputs.job import Job
@@ -88,7 +89,7 @@ def test_groups_and_records_become_options_and_come_back_filled() -> None:
         return 3
 
     run = with_flags(command)
-    assert {"name", "memory", "dropout"} <= get_type_hints(run, include_extras=True).keys()
+    assert {"name", "memory", "dropout"} <= inspect.signature(run).parameters.keys()
     names = [*described(Replaced), *described(Job)]
     assert run(**{**dict.fromkeys(names), "name": "x", "memory": "80GB", "tokens": "1T"}) == 3
     assert given == {"name": "x", "overrides": {"memory": "80GB"}, "job": {"tokens": "1T"}}

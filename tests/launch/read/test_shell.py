@@ -89,12 +89,6 @@ def test_documents_that_the_script_writes() -> None:
     assert document.values["world"].needs == ("env:W",)
 
 
-def test_text_given_to_a_command() -> None:
-    read = parse_script("N=2\nsbatch <<EOF\n#SBATCH --nodes=$N\nrun\nEOF\n", "a.sh")
-    given = read.commands[0].standard_input
-    assert given is not None and given.text == "#SBATCH --nodes=2\nrun\n"
-
-
 def test_files_next_to_the_script_are_read(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "common.sh").write_text("TP=${TP:-4}\nsize() { echo $((TP * $1)); }\n")

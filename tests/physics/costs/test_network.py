@@ -17,7 +17,7 @@ from tests.examples import cluster, ideal_profile, tier
 from tests.physics.costs.networks import KINDS, LATENCY, PODS, SIZE, network, nodes, of
 
 from shardplan.base.files import DATA
-from shardplan.calibrate.constants import Vector
+from shardplan.calibrate.fit import Vector
 from shardplan.inputs.cluster import NetworkTier
 from shardplan.inputs.plan_numbers import Digit
 from shardplan.inputs.profile import load_profile

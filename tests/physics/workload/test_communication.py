@@ -14,13 +14,13 @@ from tests.examples import GPT3_175B, LLAMA_70B, deepseek_v3, mixtral
 
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import CpComm, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.software import Software
+from shardplan.inputs.software import Fp8Scaling, Software, TpOverlaps
 from shardplan.physics.costs.collectives import Group, collective_bytes
 from shardplan.physics.workload.communication import Shard, domains_reached, summa_exchange, tensor_exchange
 from shardplan.physics.workload.layer import layer_block
-from shardplan.physics.workload.ops import Collective, Copies, Matmul
+from shardplan.physics.workload.ops import AttentionCore, Collective, Copies, Matmul
 
 LENGTH, MICRO = 2048, 2
 TOKENS = LENGTH * MICRO
@@ -81,6 +81,23 @@ def test_gathered_context_moves_as_many_bytes_as_the_ring(cp: int) -> None:
     assert sum(sent(item, cp) for item in gathered) == pytest.approx(
         sum(float(item.bytes * item.count) for item in ring), rel=1e-14
     )
+
+
+@pytest.mark.parametrize("cp_comm", ["p2p", "allgather"])
+def test_eager_rings_send_keys_of_every_head_and_gradients_in_fp32(cp_comm: CpComm) -> None:
+    """Eight ranks, 64 heads of 128: seven transfers each way in 16 bits, and eight of gradients in 32."""
+    software = Software(ring_kernels="eager")
+    job = Job(sequence_length=LENGTH, global_batch_size=8, routing="balanced", software=software)
+    numbers = PlanNumbers.of(Plan(cp=8, cp_comm=cp_comm), 8, job)
+    block = layer_block(LLAMA_70B.layers[0], Shard.of(8192, job, numbers))
+    local = LENGTH / 8 * 2 * 64 * 128
+    found = [
+        (item.kind, item.direction, item.bytes, item.count) for item in block.collectives if item.dimension == "cp"
+    ]
+    there, back = (("p2p", each, 2 * local, 7) for each in ("forward", "backward"))
+    assert found == [there, back, ("p2p", "backward", 4 * local, 8)]
+    core = next(each for each in block.operators if isinstance(each, AttentionCore))
+    assert (core.steps, core.rate_length, core.merged_elements) == (8, LENGTH / 8, 7 * 0.75 * LENGTH / 8 * 64 * 128)
 
 
 @pytest.mark.parametrize("cp", [2, 8])
@@ -196,6 +213,30 @@ def test_linear_inputs_are_gathered_in_fp8_and_sums_scattered_in_16_bits(sequenc
     gathers = {f"{part}_{name}" for part in ("attention", "mlp") for name in ("gather", "scatter_back", "gather_again")}
     assert halved == (gathers if sequence_parallel else set())
     assert all(size == sizes["bf16"][name] for name, size in sizes["fp8"].items() if name not in halved)
+
+
+@pytest.mark.parametrize("scaling", ["tensor", "row"])
+@pytest.mark.parametrize("overlaps", ["all", "one_product"])
+def test_asynchronous_tensor_parallelism_reaches_exchanges_of_one_product(
+    scaling: Fp8Scaling, overlaps: TpOverlaps
+) -> None:
+    """Gathers whose output products read, and scatterings of what one product makes (PyTorch, micro_pipeline_tp.py).
+
+    Not the sum of the gradients of query, key and value (or gate and up), and no gather of 16 bits to be scaled by row.
+    """
+    software = Software(fp8_scaling=scaling, tp_overlaps=overlaps, quantised_copies=False, gathered_inputs=True)
+    job = Job(sequence_length=LENGTH, global_batch_size=8, routing="balanced", precision="fp8", software=software)
+    numbers = PlanNumbers.of(Plan(tp=8, sequence_parallel=True), 8, job)
+    items = layer_block(LLAMA_70B.layers[0], Shard.of(8192, job, numbers)).collectives
+    found = {item.name.removeprefix("mlp_").removeprefix("attention_"): item for item in items if item.count != 0}
+    names = {"gather", "scatter", "scatter_back", "gather_back"}
+    assert set(found) - {"gather_again"} == names
+    left = {"gather_back", *(("gather", "scatter_back") if scaling == "row" else ())}
+    reached = names if overlaps == "all" else names - left
+    assert {name for name in names if found[name].pipelined} == reached
+    sizes = {name: found[name].bytes / (LENGTH * 8192) for name in names}
+    sent = 2 if scaling == "row" else 1
+    assert sizes == {"gather": sent, "scatter_back": sent, "scatter": 2, "gather_back": 2}
 
 
 def test_broadcasts_of_a_grid_by_hand() -> None:

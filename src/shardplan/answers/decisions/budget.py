@@ -248,7 +248,13 @@ def _parts(table: RowTable, options: Sequence[BudgetOption], *, states_assumptio
     yield Part("Time", [_time(options)], "what it is spent on, in the mean over failures")
     yield Part("Failures", [*_failures(options[0])], options[0].question.cluster.name)
     if states_assumptions:
-        yield from _assumptions(options)
+        # What was assumed: once where it is alike for all runs
+        shared = [text for text in options[0].assumptions if all(text in each.assumptions for each in options)]
+        yield Part("Assumptions", [Bullets(shared)])
+        for run in options:
+            own = [text for text in run.assumptions if text not in shared]
+            if own:
+                yield Part("Assumptions", [Bullets(own)], f"of {run.question.cluster.name} alone")
 
 
 def _estimate(budget: ClusterBudget) -> Estimate | None:
@@ -290,16 +296,6 @@ def _failures(run: BudgetOption) -> Iterator[Block]:
     )
     nodes = f"{run.spares_needed:,} spare accelerators are enough to replace failed ones at once 99 % of the time"
     yield Line(f"{nodes}; {run.spares:,} are paid for (--spares).")
-
-
-def _assumptions(options: Sequence[BudgetOption]) -> Iterator[Part]:
-    """What was assumed: once where it is alike for all runs."""
-    shared = [text for text in options[0].assumptions if all(text in each.assumptions for each in options)]
-    yield Part("Assumptions", [Bullets(shared)])
-    for run in options:
-        own = [text for text in run.assumptions if text not in shared]
-        if own:
-            yield Part("Assumptions", [Bullets(own)], f"of {run.question.cluster.name} alone")
 
 
 def budget_line(budget: ClusterBudget) -> str:

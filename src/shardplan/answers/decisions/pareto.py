@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from shardplan.answers.document import AnswerDocument, Column, Dot, Line, Part, Plot, RowTable, Tone
 from shardplan.answers.plans import (
+    EstimateOf,
     asked_record,
     doubt_lines,
     of_plan,
@@ -19,7 +21,6 @@ from shardplan.answers.plans import (
 )
 from shardplan.base.units import format_bytes, format_time
 from shardplan.decide.pareto import ParetoFront, ParetoPoint
-from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
 
@@ -29,9 +30,8 @@ SLOWEST: Final = 3.0
 """Plans slower than the fastest by more than this are not drawn."""
 
 
-def estimate(point: ParetoPoint) -> Estimate:
-    """The plan of a point."""
-    return point.estimate
+estimate: Final[EstimateOf] = attrgetter("estimate")
+"""The plan of a point."""
 
 
 def columns(front: ParetoFront) -> list[Column]:

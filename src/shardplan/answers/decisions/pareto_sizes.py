@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from shardplan.answers.document import (
@@ -20,6 +21,7 @@ from shardplan.answers.document import (
     Tone,
 )
 from shardplan.answers.plans import (
+    EstimateOf,
     asked_record,
     count_text,
     doubtful_sizes,
@@ -31,7 +33,6 @@ from shardplan.answers.plans import (
 from shardplan.base.units import format_count, format_time
 from shardplan.decide.goodput import DAY
 from shardplan.decide.pareto import PricedSize, SizesFront
-from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Marker, Panel, Series
 from shardplan.reports.texts.answer import sentence
 
@@ -40,9 +41,8 @@ CENTS: Final = 100
 MILLION: Final = 1e6
 
 
-def estimate(size: PricedSize) -> Estimate | None:
-    """The plan to take at a size."""
-    return size.answered.estimate
+estimate: Final[EstimateOf] = attrgetter("answered.estimate")
+"""The plan to take at a size."""
 
 
 def duration(name: str) -> Callable[[PricedSize], float | None]:

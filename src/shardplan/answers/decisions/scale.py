@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Bar, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.plans import (
+    EstimateOf,
     asked_record,
     count_text,
     doubtful_sizes,
@@ -20,15 +22,10 @@ from shardplan.answers.plans import (
     whole_plan,
 )
 from shardplan.decide.scale import ScalePoint, Scaling
-from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 
-
-def estimate(point: ScalePoint) -> Estimate | None:
-    """The plan to take at a size."""
-    return point.answered.estimate
-
-
+estimate: Final[EstimateOf] = attrgetter("answered.estimate")
+"""The plan to take at a size."""
 SIZES: Final = Axis(title="accelerators", scale="log2")
 SIZE: Final = Column("num_accelerators", "size", lambda point: point.num_accelerators, "{:,}".format)
 COLUMNS: Final = (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Final
 
 from shardplan.answers.document import AnswerDocument, Bar, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.plans import (
+    EstimateOf,
     asked_record,
     band_text,
     doubt_lines,
@@ -20,7 +22,6 @@ from shardplan.answers.plans import (
 from shardplan.base.fields import replace
 from shardplan.base.units import format_time
 from shardplan.decide.whatif import ChangeStep, WhatIf
-from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
@@ -38,9 +39,8 @@ SECONDS: Final = Axis(title="step time [s]")
 NAMES: Final = Axis(title="", scale="names")
 
 
-def estimate(step: ChangeStep) -> Estimate | None:
-    """The plan to take after a change."""
-    return step.answered.estimate
+estimate: Final[EstimateOf] = attrgetter("answered.estimate")
+"""The plan to take after a change."""
 
 
 def columns(found: WhatIf) -> list[Column]:

@@ -119,9 +119,14 @@ def _question(asked: CalculatorCase, cluster: Cluster) -> Question:
         global_batch_size=training.batch_size,
         precision=_precision(training.dtype_bytes),
     )
+    # Memory and node size of the calculator
+    values: Overrides = {"memory": asked.hardware.memory_per_gpu_gb * GB}
+    node = cluster.innermost
+    if asked.hardware.gpus_per_node != node.size and node.topology == "switch":
+        values["node_size"] = asked.hardware.gpus_per_node
     return Question(
         model=_model(asked.model, training.sequence_length),
-        cluster=override(cluster, _overrides(asked, cluster)),
+        cluster=override(cluster, values),
         num_accelerators=asked.hardware.num_gpus,
         job=job,
     )
@@ -129,15 +134,6 @@ def _question(asked: CalculatorCase, cluster: Cluster) -> Question:
 
 def _precision(dtype_bytes: int) -> Precision:
     return PRECISIONS.get(dtype_bytes, get_args(Precision)[0])
-
-
-def _overrides(asked: CalculatorCase, cluster: Cluster) -> Overrides:
-    """Memory and node size of the calculator."""
-    values: Overrides = {"memory": asked.hardware.memory_per_gpu_gb * GB}
-    node = cluster.innermost
-    if asked.hardware.gpus_per_node != node.size and node.topology == "switch":
-        values["node_size"] = asked.hardware.gpus_per_node
-    return values
 
 
 def _model(model: CalculatorModel, sequence_length: int) -> ModelConfig:

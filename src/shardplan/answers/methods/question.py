@@ -97,12 +97,19 @@ def ask_method(method: Method, question: Question, *, top: int) -> MethodReport:
     """Puts a question of ours to a method. Raises ``MethodError`` where it cannot speak of it."""
     q = question
     answer = asked_of(method, lambda: method.plan(q.model, q.cluster, q.num_accelerators, q.job, top=top))
+    # What our estimate takes where the method says nothing
+    degrees = {name for row in answer.rows for name in row.degrees}
+    open_degrees = [] if "micro_batch_size" in degrees else ["micro-batches of one sequence"]
+    others = (*open_degrees, "ZeRO-1", "sequence parallelism", "no recomputation", "Megatron's placement")
+    text = f"our estimates take the row's degrees with {', '.join(others)}"
+    if any(row.degrees.get("tp_rows") == 1 for row in answer.rows):
+        text += "; a grid of one row (tp_rows 1) as one-dimensional tensor parallelism"
     return MethodReport(
         question=question,
         entry=MethodEntry.of(method),
         answer=answer,
         ours=tuple(beside(question, row) for row in answer.rows),
-        assumptions=_assumptions(answer),
+        assumptions=(text,),
     )
 
 
@@ -144,17 +151,6 @@ def our_part(name: str, estimate: Estimate) -> float | None:
         "utilisation": estimate.mfu,
     }
     return others.get(name)
-
-
-def _assumptions(answer: MethodAnswer) -> tuple[str, ...]:
-    """What our estimate takes where the method says nothing."""
-    degrees = {name for row in answer.rows for name in row.degrees}
-    open_degrees = [] if "micro_batch_size" in degrees else ["micro-batches of one sequence"]
-    others = (*open_degrees, "ZeRO-1", "sequence parallelism", "no recomputation", "Megatron's placement")
-    text = f"our estimates take the row's degrees with {', '.join(others)}"
-    if any(row.degrees.get("tp_rows") == 1 for row in answer.rows):
-        text += "; a grid of one row (tp_rows 1) as one-dimensional tensor parallelism"
-    return (text,)
 
 
 def part_label(name: str) -> str:
@@ -225,7 +221,10 @@ def _verdict(report: MethodReport) -> Iterator[Block]:
         return
     best, ours = report.pairs[0]
     closest = (Span("Nothing fits by its own rule. ", "bad"), Span("Closest: "))
-    said = Span(", ".join(_said(best)), "strong")
+    # A row as text
+    time = [] if best.step_time is None else [f"{format_time(best.step_time)} a step"]
+    memory = [] if best.memory_bytes is None else [format_bytes(best.memory_bytes)]
+    said = Span(", ".join([degrees_text(best), *time, *memory]), "strong")
     yield Line((*(closest if best.fits is False else (Span("Its best: ", "good"),)), said))
     yield Line((Span("Our estimate of it: ", "strong"), Span(_ours_text(ours))))
 
@@ -233,13 +232,6 @@ def _verdict(report: MethodReport) -> Iterator[Block]:
 def degrees_text(row: MethodRow) -> str:
     """The degrees of a row in words."""
     return ", ".join(f"{WORDS.get(name, name)} {degree}" for name, degree in row.degrees.items())
-
-
-def _said(row: MethodRow) -> list[str]:
-    """A row as text."""
-    time = [] if row.step_time is None else [f"{format_time(row.step_time)} a step"]
-    memory = [] if row.memory_bytes is None else [format_bytes(row.memory_bytes)]
-    return [degrees_text(row), *time, *memory]
 
 
 def _ours_text(ours: Beside) -> str:

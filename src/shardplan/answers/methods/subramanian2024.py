@@ -21,7 +21,7 @@ from shardplan.answers.document import (
 )
 from shardplan.answers.methods.catalogue import answer_record
 from shardplan.base.units import format_bytes, format_count, format_time
-from shardplan.methods.subramanian2024 import STRATEGIES
+from shardplan.methods.subramanian2024.strategies import STRATEGIES
 from shardplan.plotting.subramanian2024 import MEMORY
 from shardplan.reports.texts.answer import percent
 
@@ -48,13 +48,20 @@ def subramanian2024_document(case: Mapping[str, Any], answer: Mapping[str, Any])
     """The best configuration, the next ones, and where its time and its memory go."""
     record = answer_record("subramanian2024", case, answer)
     found = record["configurations"]
+    best = found[0]
+    longest = max(best[name] for name in PARTS)
+    rows = [
+        BarRow((label, format_time(best[name]), percent(best[name] / best["t"])), best[name] / longest, colour)
+        for name, (label, colour) in sorted(PARTS.items(), key=lambda part: -best[part[0]])
+    ]
+    bars = BarTable(rows, LONGEST_BAR, least_widths=(0, 8, 7), margin=1)
     return AnswerDocument(
         name="published-answer",
         head=[*_asked(record)],
         verdict=[*_verdict(record)],
         parts=[
             _configurations(found),
-            _time(found[0]),
+            Part("Iteration", [bars], f"{format_time(best['t'])}, of the first configuration"),
             _memory(found[0]),
             *(_operators(record["operators"], each) for each in ("forward", "backward") if "operators" in record),
         ],
@@ -116,16 +123,6 @@ def _configurations(found: Sequence[Mapping[str, Any]]) -> Part:
 def _placed(name: str, configuration: Mapping[str, Any]) -> str:
     """A degree and how much of it lies inside a scale-up domain."""
     return f"{configuration[name]:,} ({configuration[f'nv_{name}']})"
-
-
-def _time(best: Mapping[str, Any]) -> Part:
-    longest = max(best[name] for name in PARTS)
-    rows = [
-        BarRow((label, format_time(best[name]), percent(best[name] / best["t"])), best[name] / longest, colour)
-        for name, (label, colour) in sorted(PARTS.items(), key=lambda part: -best[part[0]])
-    ]
-    bars = BarTable(rows, LONGEST_BAR, least_widths=(0, 8, 7), margin=1)
-    return Part("Iteration", [bars], f"{format_time(best['t'])}, of the first configuration")
 
 
 def _memory(best: Mapping[str, Any]) -> Part:

@@ -12,8 +12,7 @@ import numpy as np
 from shardplan.base.arrays import Numbers
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, Document, shipped_document
-from shardplan.calibrate.constants import Free, Vector
-from shardplan.calibrate.fit import Evidence, fit
+from shardplan.calibrate.fit import Evidence, Free, Vector, fit
 from shardplan.calibrate.microbench.records import (
     Exchange,
     Kernel,
@@ -22,6 +21,7 @@ from shardplan.calibrate.microbench.records import (
     Product,
     TimedAttention,
     Timing,
+    alike_of,
 )
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
 from shardplan.inputs.job import PRECISIONS, Recipe
@@ -103,8 +103,7 @@ class Fitted:
 @cache
 def rules() -> Document:
     """How far constants may move, and what training reaches of a kernel's rate."""
-    path = DATA / "microbenchmark.yaml"
-    return shipped_document(path)
+    return shipped_document(DATA / "microbenchmark.yaml")
 
 
 def fit_passes(measurements: Measurements, base: Profile, part: Accelerator) -> Fitted:
@@ -218,7 +217,8 @@ def solve(
     measured = np.log(np.asarray(times))
 
     def residuals(theta: Vector) -> Vector:
-        rows = [np.broadcast_to(np.log(time), len(theta)) for time in predict(_moved(base, frees, theta))]
+        moved = _with(base, {_place(one): one.at(theta[:, column])[0] for column, one in enumerate(frees)})
+        rows = [np.broadcast_to(np.log(time), len(theta)) for time in predict(moved)]
         return np.stack(rows) - measured[:, None]
 
     # Every sample is a family of its own: they err independently, unlike runs of one team.
@@ -226,7 +226,7 @@ def solve(
     best = fit(frees, Evidence(residuals=residuals, families=own, tier_weights=np.ones(len(times))))
     residual = float(np.median(np.abs(best.residuals[:, 0])))
     uncertain = best.sd * max(1.0, residual / USUAL_RESIDUAL)
-    places = _places(frees)
+    places = [_place(one) for one in frees]
     found = {
         place: Found(float(one.at(move)[0]), float(sd))
         for place, one, move, sd in zip(places, frees, best.theta[0], uncertain, strict=True)
@@ -241,15 +241,9 @@ def solve(
     )
 
 
-def _moved(base: Profile, frees: Sequence[Free], theta: Vector) -> Profile:
-    """``base`` with each constant an array over the rows of ``theta``."""
-    columns = zip(_places(frees), frees, strict=True)
-    return _with(base, {place: one.at(theta[:, column])[0] for column, (place, one) in enumerate(columns)})
-
-
-def _places(frees: Sequence[Free]) -> list[tuple[str, str]]:
-    """Name and key of the table (empty for a number) of each."""
-    return [(one.name, one.keys[0] if one.keys else "") for one in frees]
+def _place(one: Free) -> tuple[str, str]:
+    """Name and key of the table (empty for a number)."""
+    return one.name, one.keys[0] if one.keys else ""
 
 
 def _with(base: Profile, values: dict[tuple[str, str], Any]) -> Profile:
@@ -277,7 +271,7 @@ def growth(samples: Samples) -> float | None:
     """Slope of ln(time) over ln(work) within groups of like cases; None where they differ little in work."""
     groups: dict[Hashable, list[tuple[float, float]]] = {}
     for case, timing in samples:
-        groups.setdefault(case.kind, []).append((np.log(case.work), np.log(timing.time)))
+        groups.setdefault(alike_of(case), []).append((np.log(case.work), np.log(timing.time)))
     centred = [np.asarray(group) - np.mean(group, axis=0) for group in groups.values()]
     if not centred:
         return None

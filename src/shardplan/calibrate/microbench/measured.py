@@ -16,7 +16,7 @@ from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.base.files import read_document
 from shardplan.base.outputs import PROFILE, TIMINGS, JsonTarget
-from shardplan.calibrate.constants import rounded, with_part
+from shardplan.calibrate.fit import rounded, with_part
 from shardplan.calibrate.microbench.fits import (
     Fitted,
     Found,
@@ -29,7 +29,7 @@ from shardplan.calibrate.microbench.fits import (
     stand_in_cluster,
     stand_in_part,
 )
-from shardplan.calibrate.microbench.records import MOST_SPREAD, Exchange, Host, Measurements
+from shardplan.calibrate.microbench.records import MOST_SPREAD, Exchange, Host, Measurements, label_of
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.profile import FRACTION, MOST_OF_NOMINAL, Constant, Profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator
@@ -112,11 +112,11 @@ def outcome_of(measurements: Measurements, base_profile: Profile, *, cluster: Cl
         elif not key or key in getattr(base_profile, name):
             kept.append(_left(base_profile, name, key or None, str(reason)))
     host, left = _host(measurements, base_profile)
-    return Outcome(
-        constants=_described(constants, base_profile) | host,
-        kept=(*kept, *left),
-        warnings=_warnings(measurements, fits),
-    )
+    described = {name: replace(one, unit=_unit(base_profile, name)) for name, one in constants.items()}
+    doubts = [f"{each.kernels}: {each.doubt}; their constants stay as they were" for each in fits if each.doubt]
+    disturbed = busy(measurements)
+    warnings = (*([disturbed] if disturbed else []), *doubts)
+    return Outcome(constants=described | host, kept=(*kept, *left), warnings=warnings)
 
 
 def _fits(measurements: Measurements, base: Profile, part: Accelerator, network: Cluster | None) -> list[Fitted]:
@@ -135,31 +135,24 @@ def _usual_cluster(measurements: Measurements) -> Cluster | None:
         return None
 
 
-def _warnings(measurements: Measurements, fits: list[Fitted]) -> tuple[str, ...]:
-    told = [f"{fitted.kernels}: {fitted.doubt}; their constants stay as they were" for fitted in fits if fitted.doubt]
-    disturbed = busy(measurements)
-    return (*([disturbed] if disturbed else []), *told)
-
-
 def _beyond(name: str, found: Found | None, base: Profile) -> str | None:
     """Why a profile cannot state what was found; None where it can."""
     if found is None:
         return UNDETERMINED
-    is_fraction = name in base.constants and base.constants[name].unit.startswith(FRACTION)
-    if is_fraction and found.value > MOST_OF_NOMINAL:
+    if _unit(base, name).startswith(FRACTION) and found.value > MOST_OF_NOMINAL:
         return f"{found.value:.3g} of nominal cannot be: the part or the network is another one than is described"
     return None
 
 
+def _unit(base: Profile, name: str) -> str:
+    """Unit that the base profile states."""
+    return base.constants[name].unit if name in base.constants else ""
+
+
 def _left(base: Profile, name: str, key: str | None, reason: str) -> Kept:
     value = getattr(base, name)
-    return Kept(
-        name=name,
-        key=key,
-        value=float(value if key is None else value[key]),
-        unit=base.constants[name].unit if name in base.constants else "",
-        reason=reason,
-    )
+    value = float(value if key is None else value[key])
+    return Kept(name=name, key=key, value=value, unit=_unit(base, name), reason=reason)
 
 
 def _constant(
@@ -185,14 +178,6 @@ def _added(table: Constant | None, entry: Constant) -> Constant:
     clause = entry.source.partition("; ")[2]
     source = f"{table.source.partition(' (')[0]}, {clause}" if clause else table.source
     return replace(table, value=with_part(table.value, entry.value), sd=with_part(table.sd, entry.sd), source=source)
-
-
-def _described(constants: dict[str, Constant], base: Profile) -> dict[str, Constant]:
-    """The constants with the units that the base profile states."""
-    return {
-        name: replace(constant, unit=base.constants[name].unit if name in base.constants else "")
-        for name, constant in constants.items()
-    }
 
 
 def _host(measurements: Measurements, base: Profile) -> tuple[dict[str, Constant], tuple[Kept, ...]]:
@@ -226,7 +211,7 @@ def busy(measurements: Measurements) -> str | None:
     if not scattered:
         return None
     worst = sorted(scattered, key=lambda sample: -sample.timing.spread)[:SHOWN]
-    named = ", ".join(f"{sample.case.label} by {sample.timing.spread:.0%}" for sample in worst)
+    named = ", ".join(f"{label_of(sample.case)} by {sample.timing.spread:.0%}" for sample in worst)
     return (
         f"the machine was busy: {len(scattered)} of {len(measurements.samples)} cases vary by more than "
         f"{MOST_SPREAD:.0%} between series ({named})"
@@ -284,20 +269,16 @@ def profile_text(constants: Mapping[str, Constant], measurements: Measurements) 
         lines.append(f"# {disturbed[0].upper()}{disturbed[1:]}.")
     generation = load_accelerator(measurements.accelerator).generation if measurements.accelerator else "default"
     body: dict[str, Any] = {"generation": generation}
-    body |= {name: _entry(constant) for name, constant in constants.items()}
+    for name, one in constants.items():
+        body[name] = {"value": one.value, "unit": one.unit, "source": one.source}
+        body[name] |= {} if one.sd is None else {"sd": one.sd}
     return "\n".join(lines) + "\n" + yaml.safe_dump(body, sort_keys=False, width=WIDTH, allow_unicode=True)
-
-
-def _entry(constant: Constant) -> dict[str, Any]:
-    entry = {"value": constant.value, "unit": constant.unit, "source": constant.source}
-    return entry if constant.sd is None else entry | {"sd": constant.sd}
 
 
 def _measurements_text(measurements: Measurements) -> str:
     """JSON with one timing in a line."""
-    record = measurements.to_record()
     parts = []
-    for name, value in record.items():
+    for name, value in measurements.to_record().items():
         if name in ("samples", "skipped"):
             rows = ",\n".join(f"    {json.dumps(row)}" for row in value)
             text = f"[\n{rows}\n  ]" if rows else "[]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import field
-from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from shardplan.base.errors import InputError, shown
 from shardplan.base.fields import dataclass, in_files
@@ -34,19 +34,9 @@ class MemoryPass:
         return StreamPass(name=self.operation, modules=(), forward_bytes=self.bytes, backward_bytes=0)
 
     @property
-    def kind(self) -> Hashable:
-        """What it shares with cases that differ in their work alone."""
-        return self.operation
-
-    @property
     def work(self) -> float:
         """FLOP or bytes."""
         return float(self.bytes)
-
-    @property
-    def label(self) -> str:
-        """The case in a few words."""
-        return f"{self.operation} of {self.bytes} bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,19 +54,9 @@ class Product:
         return Matmul(name="product", modules=(), m=self.m, k=self.k, n=self.n, casts_input=False)
 
     @property
-    def kind(self) -> Hashable:
-        """What it shares with cases that differ in their work alone."""
-        return self.precision
-
-    @property
     def work(self) -> float:
         """FLOP or bytes."""
         return 2.0 * self.m * self.k * self.n
-
-    @property
-    def label(self) -> str:
-        """The case in a few words."""
-        return f"{self.precision} product {self.m}x{self.k}x{self.n}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,19 +87,9 @@ class TimedAttention:
         )
 
     @property
-    def kind(self) -> Hashable:
-        """What it shares with cases that differ in their work alone."""
-        return self.precision, self.direction
-
-    @property
     def work(self) -> float:
         """FLOP or bytes."""
         return float(self.operator.flops)
-
-    @property
-    def label(self) -> str:
-        """The case in a few words."""
-        return f"{self.direction} attention {self.sequence_length}x{self.head_dim}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +97,6 @@ class Host:
     """Work of the host: the ``launch`` of one tiny kernel, or forward and backward of one tiny, eager ``layer``."""
 
     operation: Literal["launch", "layer"]
-
-    @property
-    def label(self) -> str:
-        """The case in a few words."""
-        return f"host {self.operation}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,31 +110,50 @@ class Exchange:
     """The gathered, unscattered tensor; for all-to-all and p2p what one rank holds."""
 
     @property
-    def kind(self) -> Hashable:
-        """What it shares with cases that differ in their work alone."""
-        return self.operation, self.size, self.stride
-
-    @property
     def work(self) -> float:
         """FLOP or bytes."""
         return float(self.bytes)
-
-    @property
-    def label(self) -> str:
-        """The case in a few words."""
-        return f"{self.operation} of {self.bytes} bytes between {self.size}"
 
 
 Kernel: TypeAlias = MemoryPass | Product | TimedAttention
 Case: TypeAlias = Kernel | Host | Exchange
 
-CASES: Final[Mapping[str, type[Case]]] = {
-    "memory_pass": MemoryPass,
-    "product": Product,
-    "attention": TimedAttention,
-    "host": Host,
-    "exchange": Exchange,
+
+class CaseKind(NamedTuple):
+    """What is known of all cases of a class."""
+
+    of: type[Case]
+    label: str
+    """A case in a few words, with its fields."""
+    alike: tuple[str, ...]
+    """Fields that cases share which differ in their work alone."""
+
+
+CASES: Final[Mapping[str, CaseKind]] = {
+    "memory_pass": CaseKind(MemoryPass, "{operation} of {bytes} bytes", ("operation",)),
+    "product": CaseKind(Product, "{precision} product {m}x{k}x{n}", ("precision",)),
+    "attention": CaseKind(
+        TimedAttention, "{direction} attention {sequence_length}x{head_dim}", ("precision", "direction")
+    ),
+    "host": CaseKind(Host, "host {operation}", ("operation",)),
+    "exchange": CaseKind(Exchange, "{operation} of {bytes} bytes between {size}", ("operation", "size", "stride")),
 }
+"""By name in the record."""
+
+
+def name_of(case: Case) -> str:
+    """What the record calls its kind."""
+    return next(name for name, kind in CASES.items() if isinstance(case, kind.of))
+
+
+def label_of(case: Case) -> str:
+    """The case in a few words."""
+    return CASES[name_of(case)].label.format_map(vars(case))
+
+
+def alike_of(case: Case) -> Hashable:
+    """What it shares with cases that differ in their work alone."""
+    return tuple(getattr(case, name) for name in CASES[name_of(case)].alike)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +251,8 @@ class Measurements:
         return {
             "format": "shardplan microbenchmark 1",
             **plain(self),
-            "samples": [_case_record(sample.case) | plain(sample.timing) for sample in self.samples],
-            "skipped": [_case_record(skipped.case) | {"reason": skipped.reason} for skipped in self.skipped],
+            "samples": [_case_record(each.case) | plain(each.timing) for each in self.samples],
+            "skipped": [_case_record(each.case) | {"reason": each.reason} for each in self.skipped],
         }
 
     @classmethod
@@ -290,14 +274,14 @@ class Measurements:
 
 
 def _case_record(case: Case) -> Record:
-    return {"case": next(name for name, kind in CASES.items() if isinstance(case, kind))} | plain(case)
+    return {"case": name_of(case)} | plain(case)
 
 
 def _case(item: Mapping[str, Any]) -> Case:
     kind = CASES.get(str(item.get("case")))
     if kind is None:
         _refuse(f"case is {item.get('case')!r:.60}; it must be one of {', '.join(CASES)}")
-    return _checked(kind, item)
+    return _checked(kind.of, item)
 
 
 def _timing(item: Mapping[str, Any]) -> Timing:

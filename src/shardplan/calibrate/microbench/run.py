@@ -122,7 +122,8 @@ def measure_on(
                 samples.append(Sample(case, backend.time(case)))
             except (RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
                 # What a kernel's refusal raises depends on the library, and the other cases still have their worth.
-                skipped.append(SkippedCase(case, _first_line(error)))
+                lines = str(error).strip().splitlines()
+                skipped.append(SkippedCase(case, f"{lines[0]:.200}" if lines else type(error).__name__))
         if progress is not None:
             progress(len(waiting), len(waiting))
     except KeyboardInterrupt:
@@ -157,21 +158,16 @@ def _available(precisions: Sequence[str] | None, backend: Backend) -> Sequence[s
     return precisions or available
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{lines[0]:.200}" if lines else type(error).__name__
-
-
 def cases_of(
     device: TimedDevice, sizes: Sizes, precisions: Sequence[str], ranks: Ranks, *, available: Sequence[str] = ()
 ) -> list[Case]:
     """Cases to be timed, those that decide most first. ``available``: all formats that the device has."""
-    is_cpu = device.kind == "cpu"
-    full = sizes == "full"
+    is_cpu, full = device.kind == "cpu", sizes == "full"
+    of_attention: Precision = "fp32" if is_cpu else "bf16" if "bf16" in (available or precisions) else "fp16"
     cases: list[Case] = [
         *_passes(is_cpu=is_cpu, full=full),
         *_products(precisions, is_cpu=is_cpu, full=full),
-        *_attentions(_attention_precision(device, available or precisions), is_cpu=is_cpu, full=full),
+        *_attentions(of_attention, is_cpu=is_cpu, full=full),
         Host(operation="launch"),
         Host(operation="layer"),
         *_exchanges(ranks, is_cpu=is_cpu, full=full),
@@ -188,32 +184,27 @@ def _passes(*, is_cpu: bool, full: bool) -> list[Case]:
 
 
 def _products(precisions: Sequence[str], *, is_cpu: bool, full: bool) -> list[Case]:
-    known = [cast(Precision, name) for name in get_args(Precision) if name in precisions]
-    shapes = product(known, *_product_shapes(is_cpu=is_cpu, full=full))
-    return [Product(precision=name, m=m, k=k, n=n) for name, m, (k, n) in shapes]
-
-
-def _product_shapes(*, is_cpu: bool, full: bool) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
     """Rows, and inner dimensions with columns: shallow, square and wide."""
-    if is_cpu:
-        few = ((64, 512), (256, 256), (512, 512), (512, 1024))
-        return ((64, 256, 1024), (*few, (1024, 1024), (2048, 2048))) if full else ((64, 256), few)
-    wide = ((256, 256), (64, 8192), (256, 8192), (1024, 8192), (4096, 4096), (4096, 14336), (8192, 8192))
-    more = ((128, 8192), (512, 8192), (2048, 8192), (2048, 2048), (14336, 4096), (8192, 28672), (4096, 4608))
-    return ((256, 1024, 4096, 8192), (*wide, *more)) if full else ((256, 4096), wide)
-
-
-def _attention_precision(device: TimedDevice, available: Sequence[str]) -> Precision:
-    if device.kind == "cpu":
-        return "fp32"
-    return "bf16" if "bf16" in available else "fp16"
+    few: tuple[tuple[int, int], ...] = ((64, 512), (256, 256), (512, 512), (512, 1024))
+    more: tuple[tuple[int, int], ...] = ((1024, 1024), (2048, 2048))
+    rows: tuple[int, ...] = (64, 256, 1024) if full else (64, 256)
+    if not is_cpu:
+        few = ((256, 256), (64, 8192), (256, 8192), (1024, 8192), (4096, 4096), (4096, 14336), (8192, 8192))
+        more = ((128, 8192), (512, 8192), (2048, 8192), (2048, 2048), (14336, 4096), (8192, 28672), (4096, 4608))
+        rows = (256, 1024, 4096, 8192) if full else (256, 4096)
+    known = [cast(Precision, name) for name in get_args(Precision) if name in precisions]
+    shapes = product(known, rows, (*few, *more) if full else few)
+    return [Product(precision=name, m=m, k=k, n=n) for name, m, (k, n) in shapes]
 
 
 def _attentions(precision: Precision, *, is_cpu: bool, full: bool) -> list[Case]:
     """The same number of tokens at every length, as in training."""
     heads, tokens = (2, 512) if is_cpu else (16, 8192)
+    dims, lengths = [64, 128], [128, 256, 512] if is_cpu else [512, 2048, 8192]
     if full:
         tokens *= 2
+        lengths = [*lengths, 1024] if is_cpu else [512, 1024, 2048, 4096, 8192, 16384]
+        dims = dims if is_cpu else [64, 96, 128, 256]
     directions: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
     return [
         TimedAttention(
@@ -224,17 +215,8 @@ def _attentions(precision: Precision, *, is_cpu: bool, full: bool) -> list[Case]
             sequence_length=length,
             batch_size=tokens // length,
         )
-        for dim, length, way in product(*_attention_shapes(is_cpu=is_cpu, full=full), directions)
+        for dim, length, way in product(dims, lengths, directions)
     ]
-
-
-def _attention_shapes(*, is_cpu: bool, full: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Head dimensions and sequence lengths."""
-    if is_cpu:
-        return (64, 128), (128, 256, 512, 1024) if full else (128, 256, 512)
-    if full:
-        return (64, 96, 128, 256), (512, 1024, 2048, 4096, 8192, 16384)
-    return (64, 128), (512, 2048, 8192)
 
 
 def _exchanges(ranks: Ranks, *, is_cpu: bool, full: bool) -> list[Case]:
@@ -257,7 +239,8 @@ def accelerator_of(device: TimedDevice) -> str | None:
         for name in list_accelerators()
         if _models(words) & {name.split("-")[0]}
         and FORMS & set(name.split("-")) == FORMS & set(words)
-        and _fits(accelerator := load_accelerator(name), device)
+        and _memory_gap(accelerator := load_accelerator(name), device) <= MEMORY_TOLERANCE
+        and (not accelerator.num_cores or abs(device.num_cores / accelerator.num_cores - 1) <= CORES_TOLERANCE)
     )
     if not fitting or (len(fitting) > 1 and fitting[0][0] == fitting[1][0]):
         return None
@@ -307,12 +290,6 @@ def _words(name: str) -> list[str]:
 def _models(words: list[str]) -> set[str]:
     """Words, and neighbours written as one: RTX PRO 6000 is ``rtxpro6000``."""
     return {"".join(words[start : start + length]) for start in range(len(words)) for length in (1, 2, 3)}
-
-
-def _fits(accelerator: Accelerator, device: TimedDevice) -> bool:
-    cores = accelerator.num_cores
-    same_cores = cores is None or abs(device.num_cores / cores - 1) <= CORES_TOLERANCE
-    return same_cores and _memory_gap(accelerator, device) <= MEMORY_TOLERANCE
 
 
 def _memory_gap(accelerator: Accelerator, device: TimedDevice) -> float:

@@ -48,7 +48,8 @@ class Choices:
         for name, value in values.items():
             other, before = self.stated.setdefault((part, name), (key, value))
             if before != value:
-                raise self._contradiction(other, key, name)
+                pairs = " and ".join(f"{each}={self.run.options[each][:MOST_SHOWN]}" for each in (other, key))
+                raise self._contradiction(f"{pairs} both set {name}", f"leave out {other} or {key}")
             getattr(self, part)[name] = value
 
     def say_taken(self, text: str) -> None:
@@ -77,16 +78,9 @@ class Choices:
 
     def contradicts_itself(self, key: str, value: str, how: str) -> InputError:
         """What a user reads about an option of which one part excludes another."""
-        return InputError(
-            f"run '{self.run.id}' (line {self.run.line}): option {key} is '{value[:MOST_SHOWN]}', where {how}",
-            rule="options do not contradict each other",
-            hint=f"correct {key}, or leave it out where it is not stated",
-        )
+        hint = f"correct {key}, or leave it out where it is not stated"
+        return self._contradiction(f"option {key} is '{value[:MOST_SHOWN]}', where {how}", hint)
 
-    def _contradiction(self, one: str, other: str, name: str) -> InputError:
-        pairs = " and ".join(f"{key}={self.run.options[key][:MOST_SHOWN]}" for key in (one, other))
-        return InputError(
-            f"run '{self.run.id}' (line {self.run.line}): {pairs} both set {name}",
-            rule="options do not contradict each other",
-            hint=f"leave out {one} or {other}",
-        )
+    def _contradiction(self, what: str, hint: str) -> InputError:
+        where = f"run '{self.run.id}' (line {self.run.line})"
+        return InputError(f"{where}: {what}", rule="options do not contradict each other", hint=hint)

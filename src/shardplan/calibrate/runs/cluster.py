@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from shardplan.base.errors import InputError
 from shardplan.calibrate.runs.rows import MeasuredRun
-from shardplan.inputs.cluster import Cluster, LinkType, NetworkTier
+from shardplan.inputs.cluster import Cluster, LinkType
 from shardplan.inputs.readers.catalog import cluster_of_accelerator
 from shardplan.inputs.readers.hardware_files import hop_latency
 
@@ -46,18 +46,11 @@ def _with_domain(cluster: Cluster, size: int) -> Cluster:
             hint="leave scale_up_size empty",
         )
     outer = [tier for tier in cluster.tiers[1:] if tier.size is None or (tier.size > size and tier.size % size == 0)]
-    return replace(cluster, tiers=(_resized(inner, size), *outer))
-
-
-def _resized(tier: NetworkTier, size: int) -> NetworkTier:
-    """A torus keeps its number of axes; a larger mesh is joined by switches (DGX-2 against DGX-1)."""
-    if tier.topology == "torus":
-        shape = _torus(size, len(tier.torus_shape))
-        if not shape:
-            return replace(tier, size=size, topology="switch", torus_shape=())
-        return replace(tier, size=size, torus_shape=shape)
-    grown = tier.size is not None and size > tier.size
-    return replace(tier, size=size, topology="switch" if grown or size < 2 else tier.topology)
+    # A torus keeps its number of axes; a larger mesh is joined by switches (DGX-2 against DGX-1).
+    shape = _torus(size, len(inner.torus_shape)) if inner.topology == "torus" else ()
+    is_kept = bool(shape) if inner.topology == "torus" else 2 <= size <= inner.size
+    topology = inner.topology if is_kept else "switch"
+    return replace(cluster, tiers=(replace(inner, size=size, topology=topology, torus_shape=shape), *outer))
 
 
 def _torus(size: int, num_axes: int) -> tuple[int, ...]:

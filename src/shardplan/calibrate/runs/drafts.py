@@ -53,7 +53,11 @@ def draft_of(run: MeasuredRun) -> Draft:
     """What ``run`` asks for. Raises ``ShardplanError`` where that cannot be told."""
     run, named = _with_own_names(run)
     choices = Choices(run=run)
-    model = _placed(_model(run), choices)
+    read = _model(run)
+    model = with_positions(read, run.sequence_length)
+    if model is not read:
+        length = f"{run.sequence_length:,} tokens"
+        choices.assumed.append(f"{read.name} reads sequences of {length}, beyond its learned positions")
     _take_words(choices, named)
     stack = stack_of(run, choices)
     _take_job(choices, stack)
@@ -63,13 +67,8 @@ def draft_of(run: MeasuredRun) -> Draft:
     _settle_sharding(choices)
     _settle_recompute(choices, model)
     _settle_experts(choices, stack, model)
-    software = Software(**choices.software)
-    job = Job(
-        sequence_length=run.sequence_length,
-        global_batch_size=run.global_batch_size,
-        software=software,
-        **choices.job,
-    )
+    size: dict[str, Any] = {"sequence_length": run.sequence_length, "global_batch_size": run.global_batch_size}
+    job = Job(**size, software=Software(**choices.software), **choices.job)
     _settle_stages(choices, stack, model)
     return Draft(choices=choices, model=model, cluster=cluster, job=job, plan=Plan(**choices.plan))
 
@@ -134,10 +133,10 @@ def _stack_named(name: str, choices: Choices) -> Stack | None:
 def _stack_of_framework(choices: Choices) -> Stack | None:
     run = choices.run
     framework, stacks = _framework(run.framework)
-    fitting = [stack for stack in stacks if _meets(run, stack)]
+    stated: dict[str, Any] = vars(run) | {"model": Path(run.model).stem}
+    fitting = [stack for stack in stacks if all(stated.get(name) in known for name, known in stack.where.items())]
     if not fitting:
-        known = [load_stack(name) for name in list_stacks()]
-        choices.assumed.append(f"{_without_stack(run, known)}: the defaults of a job and a plan")
+        choices.assumed.append(f"{_without_stack(run)}: the defaults of a job and a plan")
         return None
     if framework != folded(run.framework):
         choices.say_taken(f"framework {run.framework} is taken as {fitting[0].frameworks[0]}")
@@ -153,11 +152,11 @@ def _framework(name: str) -> tuple[str, tuple[Stack, ...]]:
     return own, tuple(stack for stack in known if own in map(folded, stack.frameworks))
 
 
-def _without_stack(run: MeasuredRun, known: list[Stack]) -> str:
+def _without_stack(run: MeasuredRun) -> str:
     """Why a run has no stack, with the frameworks that it may have meant."""
     if not run.framework:
         return "no framework is stated"
-    nearest = nearest_names(run.framework, (name for stack in known for name in stack.frameworks))
+    nearest = nearest_names(run.framework, (name for each in list_stacks() for name in load_stack(each).frameworks))
     meant = f" (did you mean {' or '.join(nearest)}?)" if nearest else ""
     return f"framework '{run.framework}' has no stack{meant}"
 
@@ -165,11 +164,6 @@ def _without_stack(run: MeasuredRun, known: list[Stack]) -> str:
 def _beside(run: MeasuredRun, given: str, suffixes: tuple[str, ...]) -> str | Path:
     """A name, or the path of a file relative to the file of the run."""
     return run.folder / given if "/" in given or given.lower().endswith(suffixes) else given
-
-
-def _meets(run: MeasuredRun, stack: Stack) -> bool:
-    stated = {column: getattr(run, column, None) for column in stack.where} | {"model": Path(run.model).stem}
-    return all(stated[column] in allowed for column, allowed in stack.where.items())
 
 
 def _take_job(choices: Choices, stack: Stack | None) -> None:
@@ -268,13 +262,13 @@ def _settle_experts(choices: Choices, stack: Stack | None, model: ModelConfig) -
 
 def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:
     """Model chunks of a pipeline rank: stated, or the stack's usual number of layers in each."""
-    plan, run = choices.plan, choices.run
-    plan["vp"] = plan.get("vp") or run.vp or _implied_vp(plan) or _usual_vp(choices, stack, model)
+    plan, run, sizes = choices.plan, choices.run, choices.plan.get("stage_layers")
+    implied = len(sizes) // plan["pp"] if sizes is not None and len(sizes) % plan["pp"] == 0 else _chunks_of(plan)
+    plan["vp"] = plan.get("vp") or run.vp or implied or _usual_vp(choices, stack, model)
     if plan["pp"] == 1 and plan["vp"] > 1:
         choices.ignored.append(f"vp {plan['vp']}: there is no pipeline")
         plan["vp"] = 1
     _settle_schedule(choices)
-    sizes = plan.get("stage_layers")
     if sizes is not None and (len(sizes) != plan["pp"] * plan["vp"] or sum(sizes) != model.num_hidden_layers):
         del plan["stage_layers"]
         choices.ignored.append(f"pp_layout of {len(sizes)} chunks and {sum(sizes)} layers: it does not fit the plan")
@@ -282,14 +276,6 @@ def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) ->
     if stack is not None and by_cost is not None:
         plan["stage_layers"] = by_cost
         choices.assumed.append(f"stages closed by cost (as in {stack.name})")
-
-
-def _implied_vp(plan: dict[str, Any]) -> int | None:
-    """Model chunks that a stated layout or schedule leaves no choice of."""
-    sizes = plan.get("stage_layers")
-    if sizes is not None and len(sizes) % plan["pp"] == 0:
-        return len(sizes) // int(plan["pp"])
-    return _chunks_of(plan)
 
 
 def _settle_schedule(choices: Choices) -> None:
@@ -338,16 +324,6 @@ def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
         size = f"about {wanted} layers in each model chunk" if vp > 1 else "not interleaved"
         choices.assumed.append(f"vp {vp}: {size}")
     return vp
-
-
-def _placed(model: ModelConfig, choices: Choices) -> ModelConfig:
-    """The model with learned positions for the run's sequences, which it must have had."""
-    placed = with_positions(model, choices.run.sequence_length)
-    if placed is not model:
-        choices.assumed.append(
-            f"{model.name} reads sequences of {choices.run.sequence_length:,} tokens, beyond its learned positions"
-        )
-    return placed
 
 
 def _model(run: MeasuredRun) -> ModelConfig:

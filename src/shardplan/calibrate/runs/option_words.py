@@ -11,10 +11,12 @@ from shardplan.inputs.software import LossKernel
 from shardplan.inputs.words import (
     ATTENTION_GENERATIONS,
     DISPATCH_FORMATS,
+    FP8_SCALINGS,
     GRAPHS,
     KERNELS,
     NORM_KERNELS,
     SOFTMAX_KERNELS,
+    TP_OVERLAPS,
 )
 
 NOT_MODELLED: Final[Mapping[str, str]] = words(
@@ -65,6 +67,9 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "softmax_kernel": SOFTMAX_KERNELS,
     "loss_kernel": words({name: name for name in get_args(LossKernel)}),
     "moe_dispatch_format": DISPATCH_FORMATS,
+    "fp8_scaling": FP8_SCALINGS,
+    "tp_overlaps": TP_OVERLAPS,
+    "ring_kernels": KERNELS,
 }
 """Fields of ``Software`` that are words; the others are switches, but for the dispatcher."""
 
@@ -121,7 +126,6 @@ FEATURES: Final[Mapping[str, Mapping[str, object]]] = {
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "delay_wgrad": "part of the overlap of expert dispatch",
-    "fp8_recipe": "the constants speak of the precision, not of its scaling recipe",
     "fsdp_mixed_precision": "grad_dtype says what is reduced",
     "ici_fsdp_transpose_parallelism": "order of the mesh axes",
     **dict.fromkeys(("lora_alpha", "lora_dropout"), "of adapters, without effect on time and memory here"),

@@ -15,27 +15,8 @@ from typing import Final, cast
 
 from shardplan.base.errors import InputError
 from shardplan.base.words import FLAGS, folded, guess, one_of
+from shardplan.calibrate.runs import option_words as tables
 from shardplan.calibrate.runs.choices import MOST_SHOWN, Choices, Part
-from shardplan.calibrate.runs.option_words import (
-    COMPILED,
-    FEATURES,
-    GRAPH_MAKERS,
-    GRAPH_PARTS,
-    NETWORKS,
-    NOT_MODELLED,
-    OVERLAP_NAMES,
-    OVERLAP_WORDS,
-    OVERLAPS,
-    POLICIES,
-    POLICY_NAMES,
-    PROJECTIONS,
-    RESHARDED,
-    ROUTER_PARTS,
-    SHORT_TENSORS,
-    SOFTWARE_OVERLAPS,
-    SOFTWARE_WORDS,
-    WITHOUT_EFFECT,
-)
 from shardplan.inputs.cluster import LinkType
 from shardplan.inputs.job import MOST_RANK, qlora_in_full
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
@@ -47,6 +28,7 @@ from shardplan.inputs.words import (
     CP_COMMS,
     DISPATCHERS,
     DTYPES,
+    FP8_SCALINGS,
     GRAPHS,
     LORA_MATRICES,
     OPTIMIZERS,
@@ -65,8 +47,8 @@ def apply_options(choices: Choices) -> None:
     for key, value in stated.items():
         if key in choices.unclear:
             continue
-        if key in WITHOUT_EFFECT:
-            choices.ignored.append(f"option {key}={value}: {WITHOUT_EFFECT[key]}")
+        if key in tables.WITHOUT_EFFECT:
+            choices.ignored.append(f"option {key}={value}: {tables.WITHOUT_EFFECT[key]}")
         elif key not in OPTIONS:
             choices.say_unknown(f"option {key}={value}")
 
@@ -76,10 +58,10 @@ def _overlap(choices: Choices, key: str, value: str) -> None:
     words: dict[str, str] = {}
     chosen: dict[str, bool] = {}
     for word in (word.strip() for word in value.split(",") if word.strip()):
-        settings, runs = OVERLAP_WORDS.get(folded(word), {}), SOFTWARE_OVERLAPS.get(folded(word), {})
+        settings, runs = tables.OVERLAP_WORDS.get(folded(word), {}), tables.SOFTWARE_OVERLAPS.get(folded(word), {})
         choices.state(key, "software", **runs)
         if not (settings or runs):
-            choices.not_known(key, word, one_of(OVERLAPS), guess(word, OVERLAP_NAMES))
+            choices.not_known(key, word, one_of(tables.OVERLAPS), guess(word, tables.OVERLAP_NAMES))
         for name, flag in settings.items():
             if chosen.setdefault(name, flag) != flag:
                 raise choices.contradicts_itself(key, value, f"{words[name]} and {word} exclude each other")
@@ -108,17 +90,17 @@ def _cuda_graph(choices: Choices, key: str, value: str) -> None:
 def _captured(text: str) -> str | None:
     """Kind of the graphs of parts behind an implementation; None where a word is unknown."""
     implementation, parts = _scope(text)
-    if implementation not in {"", *GRAPH_MAKERS} or not parts <= GRAPH_PARTS:
+    if implementation not in {"", *tables.GRAPH_MAKERS} or not parts <= tables.GRAPH_PARTS:
         return None
     if "fulliteration" in parts:
         return "full"
-    return "router" if parts and parts <= ROUTER_PARTS else "partial"
+    return "router" if parts and parts <= tables.ROUTER_PARTS else "partial"
 
 
 def _captures_parts(text: str) -> bool:
     """Whether the implementation or one of the parts is known."""
     implementation, parts = _scope(text)
-    return implementation in GRAPH_MAKERS or bool(parts & GRAPH_PARTS)
+    return implementation in tables.GRAPH_MAKERS or bool(parts & tables.GRAPH_PARTS)
 
 
 def _scope(text: str) -> tuple[str, set[str]]:
@@ -127,23 +109,32 @@ def _scope(text: str) -> tuple[str, set[str]]:
     return folded(implementation), {folded(part) for part in re.split(r"[+,]", listed)}
 
 
+def _scaling(choices: Choices, key: str, value: str) -> None:
+    """How 8-bit products are scaled; blocks of other sizes are priced by the precision alone."""
+    scaling = FP8_SCALINGS.get(folded(value.partition("+")[0]))
+    if scaling is None:
+        choices.ignored.append(f"option {key}={value}: the constants speak of the precision, not of its blocks")
+    else:
+        choices.state(key, "software", fp8_scaling=scaling)
+
+
 def _reshard(choices: Choices, key: str, value: str) -> None:
     """Weights that stay gathered from forward to backward: only gradients and states are sharded, as in zero2."""
     sharding = choices.plan.get("sharding")
     over_ranks = (_count(value) or 0) > 1
-    if not over_ranks and folded(value) not in RESHARDED:
+    if not over_ranks and folded(value) not in tables.RESHARDED:
         choices.not_known(key, value, "always, never, default or a number of ranks")
     elif sharding not in ("zero3", "hsdp"):
         choices.ignored.append(f"option {key}={value}: {sharding} does not shard weights")
     elif over_ranks:
         choices.assumed.append(f"weights are resharded over {value} ranks after the forward pass: taken as {sharding}")
-    elif RESHARDED[folded(value)] is False and sharding == "zero3":
+    elif tables.RESHARDED[folded(value)] is False and sharding == "zero3":
         choices.plan["sharding"] = "zero2"
         choices.assumed.append("weights stay gathered after the forward pass: taken as zero2")
 
 
 def _network(choices: Choices, key: str, value: str) -> None:
-    choices.network = cast("LinkType | None", choices.meant(key, value, NETWORKS))
+    choices.network = cast("LinkType | None", choices.meant(key, value, tables.NETWORKS))
 
 
 def _memory_rank(choices: Choices, key: str, value: str) -> None:
@@ -162,7 +153,7 @@ METERED: Final[Mapping[str, int | None]] = {"fullest": None, "first": 0, "last":
 def _schedule(choices: Choices, key: str, value: str) -> None:
     """The schedule, or the nearest to one that is not modelled."""
     word = folded(value).removeprefix("schedule")  # classes of torch.distributed.pipelining
-    nearest = NOT_MODELLED.get(word)
+    nearest = tables.NOT_MODELLED.get(word)
     if word in SCHEDULES:
         choices.state(key, "plan", schedule=SCHEDULES[word])
     elif nearest is not None:
@@ -177,7 +168,7 @@ def _schedule(choices: Choices, key: str, value: str) -> None:
 
 def _features(choices: Choices, _key: str, value: str) -> None:
     """Free text: words that name kernels are understood, the rest is reported. Options of their own come later."""
-    for word, settings in FEATURES.items():
+    for word, settings in tables.FEATURES.items():
         if re.search(word, value, flags=re.IGNORECASE):
             choices.software.update(settings)
     choices.ignored.append(f"features: {value}")
@@ -219,6 +210,11 @@ def _sets(part: Part, read: Callable[[str], Settings | None], allowed: str, name
     return apply
 
 
+def _value(part: Part, field: str, read: Callable[[str], object], allowed: str) -> Apply:
+    """An option that sets one field to what ``read`` gives; None: it does not understand the value."""
+    return _sets(part, lambda text: None if (found := read(text)) is None else {field: found}, allowed)
+
+
 def _word(part: Part, field: str, table: Mapping[str, object], values: Mapping[object, object] = {}) -> Apply:
     """An option that sets one field to one of the words of a table; ``values``: what the field calls some of them."""
 
@@ -243,76 +239,40 @@ def _count(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
-def _capacity(value: str) -> Settings | None:
+def _capacity(value: str) -> bool | None:
     """Experts take a fixed number of tokens where a factor is given; MaxText writes -1 where none is."""
     none = folded(value) in ("no", "none", "false", "off") or _number(value) == -1
-    return {"moe_capacity": not none} if none or 0 < _number(value) < math.inf else None
+    return not none if none or 0 < _number(value) < math.inf else None
 
 
-def _routing(value: str) -> Settings | None:
-    """How tokens are shared among experts."""
-    said = {"no": BALANCED, "none": BALANCED, "forced": BALANCED, "natural": "learned"}.get(folded(value), value)
-    try:
-        routing_of(said)
-    except InputError:
-        return None
-    return {"routing": said}
-
-
-def _primary_weights(value: str) -> Settings | None:
-    """Number format of the weights between steps; formats of 8 bits or fewer leave no 16-bit copy."""
-    name = PRECISIONS.get(folded(value)) or re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
-    return {"quantised_weights": name not in ("fp32", "bf16", "fp16")} if name in WEIGHTS else None
-
-
+ROUTINGS: Final = {"no": BALANCED, "none": BALANCED, "forced": BALANCED, "natural": "learned"}
 WEIGHTS: Final = (*PRECISIONS.values(), "fp4")
 
 
-def _dropout(value: str) -> Settings | None:
+def _quantised(value: str) -> bool | None:
+    """Number format of the weights between steps; formats of 8 bits or fewer leave no 16-bit copy."""
+    name = PRECISIONS.get(folded(value)) or re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
+    return name not in ("fp32", "bf16", "fp16") if name in WEIGHTS else None
+
+
+def _dropout(value: str) -> bool | None:
     """A switch, or the probability."""
     flag = FLAGS.get(folded(value), _number(value) > 0)
-    return {"dropout": flag} if folded(value) in FLAGS or 0 <= _number(value) < 1 else None
+    return flag if folded(value) in FLAGS or 0 <= _number(value) < 1 else None
 
 
-def _lora_rank(value: str) -> Settings | None:
-    rank = _count(value) or 0
-    return {"lora_rank": rank} if 0 < rank <= MOST_RANK else None
-
-
-def _lora_targets(value: str) -> Settings | None:
+def _lora_targets(value: str) -> str | None:
     """Names of matrices as frameworks give them."""
-    named = ",".join(LORA_MATRICES.get(folded(word), "") for word in value.split(","))
-    return {"lora_targets": named} if _is_accepted(lora_targets, named) else None
+    return _accepted(lora_targets, ",".join(LORA_MATRICES.get(folded(word), "") for word in value.split(",")))
 
 
-def _placement(value: str) -> Settings | None:
-    return {"placement": value.lower()} if _is_accepted(placement_tokens, value.lower()) else None
-
-
-def _is_accepted(read: Callable[[str], object], text: str) -> bool:
+def _accepted(read: Callable[[str], object], text: str) -> str | None:
+    """The text, if it can be read."""
     try:
         read(text)
     except InputError:
-        return False
-    return True
-
-
-def _vocabulary_tiling(value: str) -> Settings | None:
-    """Pieces in which the loss is computed; one is the whole."""
-    pieces = _count(value)
-    return {"fused_loss": pieces > 1} if pieces else None
-
-
-def _layout(value: str) -> Settings | None:
-    """Megatron's pipeline layout: layers of every model chunk."""
-    sizes = layers_of_layout(value)
-    return None if sizes is None else {"stage_layers": sizes}
-
-
-def _recompute_layers(value: str) -> Settings | None:
-    """Layers of each stage that recompute."""
-    layers = _count(value)
-    return None if layers is None else {"recompute_num_layers": layers}
+        return None
+    return text
 
 
 def _offloaded_layers(value: str) -> Settings | None:
@@ -328,7 +288,7 @@ def _remat_policy(value: str) -> Settings | None:
     name, _, listed = value.partition(":")
     if folded(name) == "custom" and listed:
         return _listed_tensors(listed)
-    policy = POLICIES.get(folded(value))
+    policy = tables.POLICIES.get(folded(value))
     return {} if folded(value) == "custom" else None if policy is None else {"recompute": policy}
 
 
@@ -338,7 +298,7 @@ def _listed_tensors(text: str) -> Settings | None:
     if found is None:
         return None
     names = [name.strip() for name in re.split(r"[,&]", found[1])]
-    return _remat_tensors(",".join(f"{SHORT_TENSORS.get(name, name)}:{found[2]}" for name in names))
+    return _remat_tensors(",".join(f"{tables.SHORT_TENSORS.get(name, name)}:{found[2]}" for name in names))
 
 
 def _remat_tensors(value: str) -> Settings | None:
@@ -349,7 +309,7 @@ def _remat_tensors(value: str) -> Settings | None:
     if not items or len(places) < len(items):
         return None
     kept = {name for name, place in places.items() if place != "remat"}
-    if not (kept >= PROJECTIONS or "qkv_proj" in kept):
+    if not (kept >= tables.PROJECTIONS or "qkv_proj" in kept):
         return {"recompute": "full"}
     modules = ["layernorm", "activation"]
     modules += [] if "context" in kept else ["core_attn"]
@@ -369,46 +329,71 @@ def _trained(choices: Choices, key: str, value: str) -> None:
 
 
 LAYERS: Final = "a whole number of layers of each stage"
-COMPILES: Final = _word("software", "kernels", COMPILED, {True: "fused", False: "eager"})
-RECOMPUTES: Final = _sets("plan", _recompute_layers, LAYERS)
+COMPILES: Final = _word("software", "kernels", tables.COMPILED, {True: "fused", False: "eager"})
+RECOMPUTES: Final = _value("plan", "recompute_num_layers", _count, LAYERS)
 OFFLOADS: Final = _sets("plan", _offloaded_layers, LAYERS)
-ROUTES: Final = _sets("job", _routing, f"{', '.join(WORDS)}, a ratio from 1, or shares of all experts")
+ROUTES: Final = _value(
+    "job",
+    "routing",
+    lambda text: _accepted(routing_of, ROUTINGS.get(folded(text), text)),
+    f"{', '.join(WORDS)}, a ratio from 1, or shares of all experts",
+)
 OPTIONS: Final[Mapping[str, Apply]] = {
     "features": _features,
     "overlap": _overlap,
     "moe_a2a_1f1b": _word("plan", "overlap_ep", FLAGS),
     "cuda_graph": _cuda_graph,
+    "fp8_recipe": _scaling,
     "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
-    "moe_capacity_factor": _sets("software", _capacity, "a number above zero, or no"),
+    "moe_capacity_factor": _value("software", "moe_capacity", _capacity, "a number above zero, or no"),
     "routing": ROUTES,
     "moe_imbalance": ROUTES,
     "optimizer_moments": _word("job", "moment_dtype", DTYPES),
     "optimizer": _word("job", "optimizer", OPTIMIZERS),
-    "primary_weights": _sets("software", _primary_weights, one_of(WEIGHTS)),
+    "primary_weights": _value("software", "quantised_weights", _quantised, one_of(WEIGHTS)),
     "reshard_after_forward": _reshard,
     "compile": COMPILES,
     "torch_compile": COMPILES,
-    "num_vocab_tiling": _sets("software", _vocabulary_tiling, "a whole number from 1"),
+    "num_vocab_tiling": _value(  # pieces in which the loss is computed; one is the whole
+        "software", "fused_loss", lambda text: pieces > 1 if (pieces := _count(text)) else None, "a whole number from 1"
+    ),
     "schedule": _schedule,
     "cp_comm_type": _word("plan", "cp_comm", CP_COMMS),
     "recompute_layers": RECOMPUTES,
     "recompute_num_layers": RECOMPUTES,
     "cpu_activation_offload_layers": OFFLOADS,
     "offload_num_layers": OFFLOADS,
-    "remat_policy": _sets("plan", _remat_policy, one_of((*POLICY_NAMES.values(), "custom")), POLICY_NAMES),
+    "remat_policy": _sets(
+        "plan", _remat_policy, one_of((*tables.POLICY_NAMES.values(), "custom")), tables.POLICY_NAMES
+    ),
     "remat_tensors": _sets(
         "plan", _remat_tensors, "a comma list of name:device, name:offload or name:remat, each name once"
     ),
-    "pp_layout": _sets("plan", _layout, "stages between '|' of t (layer), E, m, L, with *n and (...)*n"),
-    "dropout": _sets("job", _dropout, "yes, no or a probability below 1"),
-    "placement": _sets("plan", _placement, f"an order such as {DEFAULT_PLACEMENT}"),
+    "pp_layout": _value(
+        "plan", "stage_layers", layers_of_layout, "stages between '|' of t (layer), E, m, L, with *n and (...)*n"
+    ),
+    "dropout": _value("job", "dropout", _dropout, "yes, no or a probability below 1"),
+    "placement": _value(
+        "plan",
+        "placement",
+        lambda text: _accepted(placement_tokens, text.lower()),
+        f"an order such as {DEFAULT_PLACEMENT}",
+    ),
     "network": _network,
     "memory_rank": _memory_rank,
     "train": _trained,
-    "lora_rank": _sets("job", _lora_rank, f"a whole number from 1 to {MOST_RANK:,}"),
-    "lora_targets": _sets("job", _lora_targets, f"names among {', '.join(LORA_TARGETS)}"),
+    "lora_rank": _value(
+        "job",
+        "lora_rank",
+        lambda text: rank if (rank := _count(text) or 0) and rank <= MOST_RANK else None,
+        f"a whole number from 1 to {MOST_RANK:,}",
+    ),
+    "lora_targets": _value("job", "lora_targets", _lora_targets, f"names among {', '.join(LORA_TARGETS)}"),
     "base_weights": _word("job", "base_weights", BASE_WEIGHTS),
-    **{field.name: _word("software", field.name, SOFTWARE_WORDS.get(field.name, FLAGS)) for field in fields(Software)},
+    **{
+        field.name: _word("software", field.name, tables.SOFTWARE_WORDS.get(field.name, FLAGS))
+        for field in fields(Software)
+    },
     "moe_dispatcher": _word("software", "moe_dispatcher", DISPATCHERS),
 }
 """What each key does, in the order in which they apply."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardplan.base.errors import InputError, ShardplanError
@@ -46,29 +46,19 @@ def question_of(run: MeasuredRun) -> AskedRun:
 
 def questions_of(runs: Iterable[MeasuredRun]) -> list[AskedRun | ShardplanError]:
     """The question that each run answers, or why it cannot be predicted. Runs of one question share the object."""
-    drafts = dict(enumerate(_draft_of(run) for run in runs))
-    asked: dict[int, AskedRun | ShardplanError] = {
-        place: each for place, each in drafts.items() if isinstance(each, ShardplanError)
-    }
-    for alike in _of_one_question({place: each for place, each in drafts.items() if isinstance(each, Draft)}):
-        asked.update(zip((place for place, _ in alike), _posed([each for _, each in alike]), strict=True))
-    return [asked[place] for place in range(len(drafts))]
-
-
-def _draft_of(run: MeasuredRun) -> Draft | ShardplanError:
-    try:
-        return draft_of(run)
-    except ShardplanError as error:
-        return error
-
-
-def _of_one_question(drafts: Mapping[int, Draft]) -> Iterable[list[tuple[int, Draft]]]:
-    """Runs, with their positions, that differ in their plans; models and clusters are objects that rows share."""
-    groups: dict[tuple[object, ...], list[tuple[int, Draft]]] = {}
-    for place, one in drafts.items():
-        key = (id(one.model), id(one.cluster), one.run.num_accelerators, one.job)
-        groups.setdefault(key, []).append((place, one))
-    return groups.values()
+    asked: dict[int, AskedRun | ShardplanError] = {}
+    groups: dict[tuple[object, ...], dict[int, Draft]] = {}
+    for place, run in enumerate(runs):
+        try:
+            one = draft_of(run)
+        except ShardplanError as error:
+            asked[place] = error
+        else:  # models and clusters are objects that rows share
+            key = (id(one.model), id(one.cluster), one.run.num_accelerators, one.job)
+            groups.setdefault(key, {})[place] = one
+    for alike in groups.values():
+        asked.update(zip(alike, _posed([*alike.values()]), strict=True))
+    return [asked[place] for place in range(len(asked))]
 
 
 def _posed(drafts: Sequence[Draft]) -> Iterator[AskedRun | ShardplanError]:
@@ -83,24 +73,11 @@ def _posed(drafts: Sequence[Draft]) -> Iterator[AskedRun | ShardplanError]:
                 raise rule.broken_by(draft.plan, setting)
             _check_dp(draft.run, draft.plan)
             question = question or Question(model=first.model, cluster=first.cluster, num_accelerators=n, job=first.job)
-            yield _asked(draft, question)
+            choices, run = draft.choices, _timed(draft.run, draft.choices, question)
+            said = {name: tuple(getattr(choices, name)) for name in ("assumed", "taken", "ignored", "unknown")}
+            yield AskedRun(run=run, question=question, plan=draft.plan, metered_rank=choices.metered_rank, **said)
         except ShardplanError as error:
             yield error
-
-
-def _asked(draft: Draft, question: Question) -> AskedRun:
-    choices = draft.choices
-    run = _timed(draft.run, choices, question)
-    return AskedRun(
-        run=run,
-        question=question,
-        plan=draft.plan,
-        assumed=tuple(choices.assumed),
-        taken=tuple(choices.taken),
-        ignored=tuple(choices.ignored),
-        unknown=tuple(choices.unknown),
-        metered_rank=choices.metered_rank,
-    )
 
 
 def _check_dp(run: MeasuredRun, plan: Plan) -> None:

@@ -2,6 +2,10 @@
 
 An empty cell means that the source does not say. What cells hold is in :mod:`shardplan.calibrate.runs.columns`; what
 they mean for a plan is the business of :mod:`shardplan.calibrate.runs.questions`.
+
+A team is everything that one group published, across families, releases and models. Its runs share machines, software
+and habits, so only constants that have seen none of a team show what a stranger may expect. A family that is not in the
+table, such as one of a user's own file, is a team of its own.
 """
 
 from __future__ import annotations
@@ -17,10 +21,9 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass, given_fields
-from shardplan.base.files import DATA, FileKind, read_text
+from shardplan.base.files import DATA, FileKind, read_document, read_text
 from shardplan.calibrate.runs.cells import RowCell, Taken
-from shardplan.calibrate.runs.columns import COLUMNS, MEMORIES, TIMES
-from shardplan.calibrate.runs.header import SEPARATORS, header_of, separator_of
+from shardplan.calibrate.runs.columns import COLUMNS, MEMORIES, SEPARATORS, TIMES, header_of, separator_of
 
 SHIPPED_RUNS: Final = DATA / "measured_runs" / "runs.csv"
 RUNS: Final = FileKind(
@@ -41,44 +44,32 @@ LONGEST_STEM: Final = 40
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """One measured training run; None or an empty text: not stated."""
+    """One measured training run: what the columns say of it (``COLUMNS`` tells what each means), in SI units.
+
+    None or an empty text: not stated.
+    """
 
     id: str
-    """Unique name of the row."""
     line: int
     """Line of the file on which the row ends."""
     folder: Path = field(repr=False)
     """Folder of the file: ``model`` is relative to it."""
     family: str
-    """Runs of one origin (one team, one line of software)."""
     source: str = field(repr=False)
-    """Where it was published."""
     tier: str
-    """``A``: all that matters is stated; ``A-``: one minor field inferred; ``B``: one that matters is missing."""
     framework: str
-    """Training framework."""
     model: str
-    """Name of a built-in model, or path of a ``config.json``."""
     accelerator: str
-    """Accelerator of the catalogue."""
     num_accelerators: int
-    """World size."""
     scale_up_size: int | None
-    """Accelerators of one scale-up domain."""
     inter_node_bandwidth: float | None
-    """Between domains, per accelerator and direction. [bytes/s]"""
+    """[bytes/s]"""
     precision: str | None
-    """Number format of the matrix products."""
     grad_dtype: str | None
-    """Number format of accumulated gradients."""
     attention: str | None
-    """Attention kernel."""
     sequence_length: int
-    """Tokens of a sequence."""
     global_batch_size: int
-    """Sequences of a step."""
     micro_batch_size: int | None
-    """Sequences of a micro-batch, per model replica."""
     tp: int | None
     pp: int | None
     cp: int | None
@@ -86,35 +77,22 @@ class MeasuredRun:
     etp: int | None
     vp: int | None
     sharding: str | None
-    """What data parallelism shards."""
     sharding_degree: int | None
-    """Ranks over which it shards."""
     sequence_parallel: bool | None
-    """Whether passes between matrix products are split over tensor-parallel ranks."""
     recompute: str
-    """Policy or comma list of modules."""
     offload: str
-    """What lives in host memory."""
     options: Mapping[str, str]
-    """Everything else that was stated."""
     step_time: float | None
-    """Measured time of one optimizer step. [s]"""
+    """[s]"""
     step_time_from: str
-    """Figure from which it was computed: ``step``, ``tokens`` or ``flops``."""
     peak_memory_bytes: float | None
-    """Measured peak of one accelerator. [bytes]"""
     memory_kind: str
-    """What that counts: ``allocated``, ``reserved`` or ``process``."""
     notes: str = field(repr=False)
-    """Remarks."""
     software_date: str = ""
-    """Month of the software; empty: not stated, today's is taken."""
     result: str = ""
-    """``oom``: it ended because memory was full, so that it has neither time nor memory; ``ran``, or empty: it ran."""
     dp: int | None = None
-    """Data-parallel degree, which follows from the others: stated to be checked."""
     flop_rate: float | None = None
-    """Measured rate of one accelerator in FLOP of the model, where no time is stated. [FLOP/s]"""
+    """Where no time is stated. [FLOP/s]"""
     unknown: tuple[str, ...] = ()
     """Columns of the file that the format does not know and in which the row has a value."""
     taken: Mapping[str, Taken] = field(default_factory=dict)
@@ -187,7 +165,10 @@ def read_table(path: str | os.PathLike[str]) -> RunTable:
     rows = [_row_of(header.columns, cells, line, place) for line, cells in table[1:] if any(map(str.strip, cells))]
     if not rows:
         raise _bad_file(label, "has a header and no rows")
-    rows = _with_ids_once(rows, label)
+    first: dict[str, int] = {}  # of rows with one id the first; the others cannot be distinguished from it
+    rows = [
+        row if first.setdefault(row.id, row.line) == row.line else _repeated(row, first[row.id], label) for row in rows
+    ]
     separated = () if sign == "," else (f"columns are separated by {SEPARATORS[sign]}",)
     named = () if "id" in header.columns else ("rows are named by their lines: there is no column id",)
     return RunTable(
@@ -216,14 +197,6 @@ def _numbered(text: str, sign: str) -> Iterable[tuple[int, list[str]]]:
         yield reader.line_num, cells
 
 
-def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[MeasuredRun | UnreadableRun]:
-    """Of rows with one id the first; the others cannot be distinguished from it."""
-    first: dict[str, int] = {}
-    return [
-        row if first.setdefault(row.id, row.line) == row.line else _repeated(row, first[row.id], label) for row in rows
-    ]
-
-
 def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> UnreadableRun:
     error = InputError(
         f"{label}, line {row.line}: id '{row.id:.80}' is in line {first} already",
@@ -250,7 +223,12 @@ def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> M
         return found
 
     if len(cells) > len(header):
-        return _unreadable(stated, line, path, [_too_wide(f"{path}, line {line}", len(cells), len(header))])
+        error = InputError(
+            f"{path}, line {line}: {len(cells)} cells for {len(header)} columns",
+            rule="a row has a cell for each column",
+            hint="quote cells that contain commas",
+        )
+        return _unreadable(stated, line, path, [error])
     read: dict[str, Any] = {}
     wrong: list[InputError] = []
     for name, column in COLUMNS.items():
@@ -269,14 +247,6 @@ def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> M
     fields = {column.field: values[name] for name, column in COLUMNS.items() if column.field}
     unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
     return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **fields)
-
-
-def _too_wide(where: str, num_cells: int, num_columns: int) -> InputError:
-    return InputError(
-        f"{where}: {num_cells} cells for {num_columns} columns",
-        rule="a row has a cell for each column",
-        hint="quote cells that contain commas",
-    )
 
 
 def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: Sequence[InputError]) -> UnreadableRun:
@@ -344,3 +314,58 @@ def _one_of(found: Mapping[str, float | None], cell: Callable[[str], RowCell]) -
         if abs(stated[other] / stated[first] - 1) > MOST_APART:
             raise cell(other).wrong(f"what {first} says: {stated[other]:.4g} against {stated[first]:.4g} in its unit")
     return stated[first], first
+
+
+FAMILIES: Final = SHIPPED_RUNS.parent / "families.yaml"
+FIRST_SIGHT: Final = SHIPPED_RUNS.parent / "first_sight.csv"
+"""Errors of published runs when they were first predicted, by the version before that saw them."""
+QUANTITIES: Final = ("step_time", "peak_memory_bytes")
+"""What a run measures."""
+
+
+def team_of(family: str) -> str:
+    """The team that published a family; the family itself where the table does not have it."""
+    return _teams().get(family, family)
+
+
+@cache
+def compared_only() -> Mapping[str, tuple[str, ...]]:
+    """Families with measurements that the shipped constants are only compared with, and which these are."""
+    rows = ((family, row) for families in _table().values() for family, row in families.items())
+    return {family: tuple(row["compared"]) for family, row in rows if "compared" in row}
+
+
+def is_fitted(run: MeasuredRun) -> bool:
+    """Whether the shipped constants are fitted to all that a published run measured."""
+    return run.family not in compared_only()
+
+
+def is_only_compared(family: str) -> bool:
+    """Whether the shipped constants are fitted to nothing that a published family measured."""
+    return set(compared_only().get(family, ())) == set(QUANTITIES)
+
+
+def first_errors(run: str) -> dict[str, float | None]:
+    """Errors (logarithm) of a published run at first sight, where on record: ``first_time`` and ``first_memory``."""
+    return dict(_first().get(run, {}))
+
+
+@cache
+def _first() -> Mapping[str, Mapping[str, float | None]]:
+    names = {"first_time": "log_time_ratio", "first_memory": "log_memory_ratio"}
+    with FIRST_SIGHT.open(encoding="utf-8", newline="") as file:
+        return {
+            row["id"]: {name: float(row[column]) if row[column] else None for name, column in names.items()}
+            for row in csv.DictReader(file)
+        }
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = read_document(FAMILIES)["teams"]
+    return found
+
+
+@cache
+def _teams() -> Mapping[str, str]:
+    return {family: team for team, families in _table().items() for family in families}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,25 +12,26 @@ import typer
 
 from shardplan.base.errors import InputError, UnknownNameError
 from shardplan.base.outputs import SEARCHED
-from shardplan.cli.figure_files import FigureFiles
-from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.cli.flags import OutputFlags, with_flags
 from shardplan.cli.groups import SETTINGS, CommandGroup, CorrectedCommand, PlainCommand, examples
-from shardplan.cli.progress import MOST_WORKERS, workers_of
-from shardplan.cli.published.case import CaseFlags, merged, read_case, section, show_answer
-from shardplan.cli.published.flags import (
+from shardplan.cli.output import FigureFiles, show_document
+from shardplan.cli.progress import workers_of
+from shardplan.cli.published.cases import (
     CalculatorFlags,
+    Case,
+    CaseFlags,
     DegreeFlags,
     LayerFlags,
     LimitsFlags,
     SearchedFlags,
     SearcherFlags,
+    case_of,
+    merged,
+    read_case,
+    section,
 )
-from shardplan.cli.published.methods import methods
 from shardplan.cli.published.study import study
-from shardplan.inputs.readers.typed import number, whole
 
-MOST: Final = 2**31
-MOST_DEVICES: Final = 10**12
 OTHER: Final = "METHOD"
 """Command of a method of another package."""
 KEY: Final = "shardplan.methods.method"
@@ -74,14 +75,19 @@ def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) 
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.calculator import calculator_document, calculator_report
+    from shardplan.base.units import parse_quantity
     from shardplan.methods.catalogue import load_method
 
     if flags.num_experts is not None and not flags.moe:
         raise InputError("--num-experts is given without --moe", rule="experts belong to a mixture", hint="add --moe")
     read = read_case(case, load_method("calculator"))
     base = PAGE_EXAMPLE if case.input is None else read
-    report = calculator_report(merged(base, _calculator_case(flags)), cluster=flags.cluster)
-    return show_answer(calculator_document(report), target)
+    memory = None if flags.memory is None else parse_quantity(flags.memory, "bytes", field="--memory") / 1e9
+    experts = (flags.num_experts or DEFAULT_EXPERTS) if flags.moe else None
+    given: Case = {name: {} for name in PAGE_EXAMPLE} | case_of(flags, memory=memory, num_experts=experts)
+    del given["cluster"]
+    report = calculator_report(merged(base, given), cluster=flags.cluster)
+    return show_document(calculator_document(report), target)
 
 
 PAGE_EXAMPLE: Final = {
@@ -91,33 +97,6 @@ PAGE_EXAMPLE: Final = {
 }
 """Defaults of the calculator's own command line."""
 DEFAULT_EXPERTS: Final = 64
-
-
-def _calculator_case(flags: CalculatorFlags) -> dict[str, Any]:
-    from shardplan.base.units import parse_bytes
-
-    memory = None if flags.memory is None else parse_bytes(flags.memory, field="--memory") / 1e9
-    experts = (_whole(flags.num_experts, "--num-experts") or DEFAULT_EXPERTS) if flags.moe else None
-    return {
-        "model": _given(
-            params_billions=_number(flags.params, "--params"),
-            hidden_size=_whole(flags.hidden_size, "--hidden-size"),
-            num_layers=_whole(flags.num_layers, "--num-layers"),
-            vocab_size=_whole(flags.vocab_size, "--vocab-size"),
-            is_moe=flags.moe,
-            num_experts=experts,
-        ),
-        "hardware": _given(
-            num_gpus=_whole(flags.gpus, "--gpus"),
-            memory_per_gpu_gb=memory,
-            gpus_per_node=_whole(flags.gpus_per_node, "--gpus-per-node"),
-        ),
-        "training": _given(
-            batch_size=_whole(flags.batch_size, "--batch-size"),
-            sequence_length=_whole(flags.seq_len, "--seq-len"),
-            num_microbatches=_whole(flags.num_microbatches, "--num-microbatches"),
-        ),
-    }
 
 
 @with_flags
@@ -131,15 +110,8 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
     from shardplan.methods.catalogue import load_method
 
     method = load_method("subramanian2024")
-    numbers = {name: _whole(value, _flag(name)) for name, value in asdict(degrees).items()}
-    asked = merged(read_case(case, method), _searched_case(flags) | _given(**numbers))
-    return show_answer(subramanian2024_document(asked, method.answer(asked)), target)
-
-
-def _searched_case(flags: SearchedFlags) -> dict[str, Any]:
-    texts = {name: getattr(flags, name) for name in ("model", "system", "strategy", "corrected", "explain")}
-    counts = {name: _whole(getattr(flags, name), _flag(name)) for name in ("nvs", "gpus", "global_batch_size", "top")}
-    return _given(**texts, **counts)
+    asked = merged(read_case(case, method), case_of(flags) | case_of(degrees))
+    return show_document(subramanian2024_document(asked, method.answer(asked)), target)
 
 
 @with_flags
@@ -154,29 +126,23 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
 
     method = load_method("data-movement")
     base = read_case(case, method)
-    asked = merged(base, _limits_case(layer, limits) if limits.limits or "limits" in base else _layer_case(layer))
-    _check_limits(limits, asked)
+    is_curve = limits.limits or "limits" in base
+    asked = merged(base, _limits_case(layer, limits) if is_curve else {"layer": {}} | case_of(layer))
+    given = next((name for name, value in asdict(limits).items() if value is not None), None)
+    if given is not None and "limits" not in asked:
+        raise InputError(
+            f"{_flag(given)} is given without --limits", rule="it is a flag of the limits curve", hint="add --limits"
+        )
     files = None if limits.out is None else FigureFiles(limits.out, ("limits",), target)
     answer = method.answer(asked)
     target.check_content(b"")
     written = "" if files is None else files.write([files.drawn(limits_chart(answer), answer["points"])])[0]
-    return show_answer(data_movement_document(asked, answer, written), target)
+    return show_document(data_movement_document(asked, answer, written), target)
 
 
-def _layer_case(flags: LayerFlags) -> dict[str, Any]:
-    names = ("d_in", "d_out", "tp_in", "tp_out", "dp")
-    layer = {name: _whole(getattr(flags, name), _flag(name)) for name in names}
-    return _given(
-        device=flags.device,
-        layer=_given(**layer, bytewidth=_number(flags.bytewidth, "--bytewidth")),
-        b=_number(flags.batch, "--batch"),
-        num_devices=_whole(flags.num_devices, "--num-devices", most=MOST_DEVICES),
-        num_microbatches=_whole(flags.num_microbatches, "--num-microbatches"),
-    )
-
-
-def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> dict[str, Any]:
-    from shardplan.base.units import parse_time
+def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> Case:
+    """The curve, whose layers have a device and a width of numbers alone. Raises InputError."""
+    from shardplan.base.units import parse_quantity
 
     for name, value in asdict(layer).items():
         if value is not None and name not in ("device", "bytewidth"):
@@ -185,29 +151,14 @@ def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> dict[str, Any]:
                 rule="the limits curve searches layers of its own",
                 hint=f"leave out {_flag(name)}, or --limits",
             )
-    time = None if flags.training_time is None else parse_time(flags.training_time, field="--training-time")
-    curve = _given(
-        min_flop=_number(flags.min_flop, "--min-flop", most=MOST_FLOP),
-        max_flop=_number(flags.max_flop, "--max-flop", most=MOST_FLOP),
-        points_per_decade=_whole(flags.points_per_decade, "--points-per-decade", most=50),
-        training_time_s=time,
-        variants=flags.variants,
-        bytewidth=_number(layer.bytewidth, "--bytewidth"),
-    )
-    return _given(device=layer.device, limits=curve)
+    time = None if flags.training_time is None else parse_quantity(flags.training_time, "time", field="--training-time")
+    of_layer = case_of(layer)
+    curve = case_of(replace(flags, limits=None, out=None), training_time=time) | of_layer.pop("layer", {})
+    return of_layer | {"limits": curve}
 
 
-MOST_FLOP: Final = 1e40
-
-
-def _check_limits(flags: LimitsFlags, asked: Mapping[str, Any]) -> None:
-    given = [name for name, value in asdict(flags).items() if value is not None]
-    if given and "limits" not in asked:
-        raise InputError(
-            f"{_flag(given[0])} is given without --limits",
-            rule="it is a flag of the limits curve",
-            hint="add --limits",
-        )
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 @with_flags
@@ -220,7 +171,6 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
         raise InputError(
             "both --json and --output are -", rule="one answer goes to standard output", hint="give one of them a file"
         )
-    top, workers = whole(flags.top, "--top", most=MOST), whole(flags.workers, "--workers", most=MOST_WORKERS)
     from shardplan.answers.methods.catalogue import searcher_document
     from shardplan.methods.catalogue import load_method
     from shardplan.methods.searcher.method import Searcher
@@ -230,12 +180,31 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
     files = {"cluster": flags.cluster, "model": flags.model}
     parts = {name: section(path, name) for name, path in files.items() if path is not None}
     asked = merged({name: part for name, part in read_case(case, method).items() if name not in parts}, parts)
-    with workers_of(workers) as executor:
-        document = searcher_document(asked, method.answer(asked, executor=executor), top=top)
+    with workers_of(flags.workers) as executor:
+        document = searcher_document(asked, method.answer(asked, executor=executor), top=flags.top)
     target.check_content(b"")
     if result.where is not None:
         result.write_text(method.result_file(asked))
-    return show_answer(document, target, is_silent=result.is_stdout)
+    return show_document(document, target, is_silent=result.is_stdout)
+
+
+NameArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, to show all of it.")
+]
+
+
+@with_flags
+def methods(*, output: OutputFlags, name: NameArgument = None) -> int:
+    """List the methods of estimating a training run: ours, the published ones, and those of other packages.
+
+    Each with what it counts, what it leaves out or has wrong, and where it was published.
+    """
+    target = output.checked_target()
+    from shardplan.answers.methods import catalogue
+
+    if name is None:
+        return show_document(catalogue.methods_document(catalogue.method_entries()), target)
+    return show_document(catalogue.entry_document(catalogue.method_entry(name)), target)
 
 
 FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Reference files, of any method.")]
@@ -252,7 +221,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
     from shardplan.answers.methods.catalogue import check_document
     from shardplan.methods.check import check_files
 
-    return show_answer(check_document(check_files(files)), target)
+    return show_document(check_document(check_files(files)), target)
 
 
 @with_flags
@@ -264,24 +233,7 @@ def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> in
 
     method = load_method(context.meta[KEY])
     asked = read_case(case, method)
-    return show_answer(other_document(method.name, asked, asked_of(method, lambda: method.answer(asked))), target)
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    """Fields that have a value."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _whole(text: str | None, flag: str, *, most: int = MOST) -> int | None:
-    return None if text is None else whole(text, flag, most=most)
-
-
-def _number(text: str | None, flag: str, *, most: float = 1e30) -> float | None:
-    return None if text is None else number(text, flag, most=most)
+    return show_document(other_document(method.name, asked, asked_of(method, lambda: method.answer(asked))), target)
 
 
 EXAMPLES: Final[dict[Callable[..., int], tuple[str, ...]]] = {

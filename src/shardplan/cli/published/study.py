@@ -9,65 +9,51 @@ from typing import Annotated, Final
 import typer
 
 from shardplan.base.errors import InputError, UnknownNameError
-from shardplan.cli.figure_files import FigureFiles
-from shardplan.cli.flags.flag import flag
-from shardplan.cli.flags.option_groups import OutputFlags, with_flags
+from shardplan.base.fields import asked, dataclass
+from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.output import FigureFiles, show_document
 from shardplan.cli.progress import MOST_WORKERS, workers_of
-from shardplan.cli.published.case import show_answer
-from shardplan.inputs.readers.typed import whole
 
 MOST_DOMAIN: Final = 100_000
 ALL: Final = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose study: subramanian2024, of arXiv 2410.00273.")]
-FigureFlag = Annotated[
-    list[str] | None,
-    flag(
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFlags:
+    """What is shown of it, and who works it out."""
+
+    PANEL = "Study"
+
+    figure: list[str] | None = asked(
         "Show the table of this figure: F1, ..., F8, several as F1,F3 or F1..F3, or all. Can be repeated.",
-        panel="Study",
         metavar="F1..F8",
-    ),
-]
-OutFlag = Annotated[
-    Path | None,
-    flag(
+    )
+    corrected: str | None = asked(
+        "Correct Q1, Q2, Q3, Q5 and Q11 of its known errors, or those named: Q2,Q11.", metavar="[NAMES]"
+    )
+    system: str = asked("System whose configurations F3 shows.", default="B200", metavar="NAME")
+    nvs: int = asked("Its scale-up domain: 4, 8 or 64.", default=8, least=1, most=MOST_DOMAIN, metavar="N")
+    workers: int = asked("Number of worker processes.", default=1, least=1, most=MOST_WORKERS, metavar="N")
+    out: Path | None = asked(
         "Write each figure there as a page (HTML), a picture (PNG) and a table (CSV); all of them where none is "
         "named. Needs the extra 'plots'.",
         panel="Output",
         metavar="DIR",
-    ),
-]
-CorrectedFlag = Annotated[
-    str | None,
-    flag(
-        "Correct Q1, Q2, Q3, Q5 and Q11 of its known errors, or those named: Q2,Q11.", panel="Study", metavar="[NAMES]"
-    ),
-]
-SystemFlag = Annotated[str, flag("System whose configurations F3 shows.", panel="Study", metavar="NAME")]
-DomainFlag = Annotated[str, flag("Its scale-up domain: 4, 8 or 64.", panel="Study", metavar="N")]
-WorkersFlag = Annotated[str, flag("Number of worker processes.", panel="Study", metavar="N")]
+    )
 
 
 @with_flags
-def study(
-    *,
-    name: NameArgument,
-    output: OutputFlags,
-    figure: FigureFlag = None,
-    corrected: CorrectedFlag = None,
-    system: SystemFlag = "B200",
-    nvs: DomainFlag = "8",
-    workers: WorkersFlag = "1",
-    out: OutFlag = None,
-) -> int:
+def study(*, name: NameArgument, output: OutputFlags, wanted: StudyFlags) -> int:
     """Repeat the whole study of a paper: every search of it, its tables and figures.
 
     Of arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, every
     candidate enumerated, priced and ranked.
     """
     target = output.checked_target()
-    figures = _figures(figure, everything=out is not None)
-    num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
+    out, num_workers = wanted.out, wanted.workers
+    figures = _figures(wanted.figure, everything=out is not None)
     files = None if out is None else FigureFiles(out, figures, target)
     from shardplan.answers.methods.study import STUDIES, run_study, study_document
     from shardplan.methods.subramanian2024.inputs import corrections_of
@@ -75,8 +61,8 @@ def study(
 
     if name not in STUDIES:
         raise UnknownNameError("study", f"{name:.60}", STUDIES, hint=f"one of {', '.join(STUDIES)}")
-    shown = _system(system, domain)
-    chosen = corrections_of(corrected)
+    shown = _system(wanted.system, wanted.nvs)
+    chosen = corrections_of(wanted.corrected)
     with workers_of(num_workers) as executor:
         report = run_study(figures, corrected=chosen, executor=executor, num_workers=num_workers)
     drawn = (
@@ -86,7 +72,7 @@ def study(
     )
     target.check_content(b"")
     written = [] if files is None else files.write(drawn)
-    return show_answer(study_document(report, system=shown, written=written, asked=bool(figure)), target)
+    return show_document(study_document(report, system=shown, written=written, asked=bool(wanted.figure)), target)
 
 
 def _figures(given: Sequence[str] | None, *, everything: bool) -> tuple[str, ...]:

@@ -57,11 +57,14 @@ def field_of(name: object) -> GridField:
     group, dot, rest = text.partition(".")
     if dot and group in CHOICES:
         field = _known(rest, tuple(described(Plan)), f"field of the plan after '{group}.'")
-        return GridField(f"{group}.{field}", f"{group}_{field}", _listed if group != "fix" else _same)
+        return GridField(f"{group}.{field}", f"{group}_{field}", _listed if group != "fix" else lambda value: value)
     if dot and group == "software":
         field = _known(rest, tuple(described(Software)), "field of the software")
         return GridField(f"software.{field}", f"software_{field}", _reader_of(Software, field))
-    own = _own_name(text)
+    own = text.removeprefix("--").replace("-", "_").lower()
+    meant = field_meant(own)
+    if meant and own not in _all():
+        own = "stack" if meant == "framework" else meant
     if own in described(Plan) and own not in _all():
         raise InputError(
             f"the grid varies {shown(text)}, a field of the plan",
@@ -75,20 +78,8 @@ def field_of(name: object) -> GridField:
 
 def _all() -> tuple[str, ...]:
     """Fields that are written without a group before them."""
-    return (
-        *NAMES,
-        "num_accelerators",
-        "nodes",
-        *REPLACED,
-        WHICH_PLAN,
-        *(name for name in described(Job) if name != "software"),
-    )
-
-
-def _own_name(text: str) -> str:
-    name = text.removeprefix("--").replace("-", "_").lower()
-    meant = field_meant(name)
-    return {"framework": "stack"}.get(meant or "", meant or "") if meant and name not in _all() else name
+    of_job = (name for name in described(Job) if name != "software")
+    return (*NAMES, "num_accelerators", "nodes", *REPLACED, WHICH_PLAN, *of_job)
 
 
 def _known(name: str, known: tuple[str, ...], kind: str) -> str:
@@ -108,10 +99,6 @@ def _reader(name: str) -> Callable[[object], Any]:
     if name in COUNTS:
         return lambda value: _count(name, value)
     return _peaks if name == "peak_flops" else _reader_of(Job, name)
-
-
-def _same(value: object) -> Any:
-    return value
 
 
 def _listed(value: object) -> tuple[Any, ...]:
@@ -245,11 +232,8 @@ def _numbers(name: str, key: str, first: float, last: float, given: Mapping[str,
 
 
 def _points(name: str, points: float, first: float, last: float, *, is_log: bool) -> list[float]:
-    _check(
-        name,
-        2 <= points <= MOST_VALUES and points == int(points),
-        f"points is a whole number from 2 to {MOST_VALUES:,}",
-    )
+    is_count = 2 <= points <= MOST_VALUES and points == int(points)
+    _check(name, is_count, f"points is a whole number from 2 to {MOST_VALUES:,}")
     shares = [place / (int(points) - 1) for place in range(int(points))]
     if not is_log:
         return [first + share * (last - first) for share in shares]
@@ -272,9 +256,8 @@ def _plain(number: float) -> float:
 
 def _number(name: str, key: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _wrong(
-            name, f"'{key}' of its range is {shown(value)}", f"set {key} to a number; its unit goes into 'unit'"
-        )
+        hint = f"set {key} to a number; its unit goes into 'unit'"
+        raise _wrong(name, f"'{key}' of its range is {shown(value)}", hint)
     return float(value)
 
 

@@ -14,7 +14,7 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -226,14 +226,19 @@ def versions() -> dict[str, str]:
 
 def inputs_of(grid: SweepGrid) -> dict[str, str]:
     """A checksum of every model, cluster and profile that the grid names, as they were read."""
-    named = {
-        name: [*dict.fromkeys(values[place] for axis in grid.axes if name in axis.fields
-                              for place in [axis.fields.index(name)] for values in axis.values)]
-        for name in ("model", "cluster", "profile")
-    }  # fmt: skip
-    found = {f"model {name}": _digest(model_named(name)) for name in named["model"]}
-    found |= {f"cluster {name}": _digest(cluster_named(name, None)) for name in named["cluster"] if name}
-    found |= {f"profile {name}": _digest(profile_named(name)) for name in named["profile"] if name}
+    readers: dict[str, Callable[[str], object]] = {
+        "model": model_named,
+        "cluster": lambda name: cluster_named(name, None),
+        "profile": profile_named,
+    }
+    found = {
+        f"{field} {name}": _digest(read(name))
+        for field, read in readers.items()
+        for axis in grid.axes
+        if field in axis.fields
+        for name in dict.fromkeys(values[axis.fields.index(field)] for values in axis.values)
+        if name
+    }
     return found | {f"profile {name}": _digest(load_profile(name)) for name in ("default", *generations())}
 
 
@@ -301,7 +306,11 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         holder = _holder(path)
         if not _taken(file) or not _is_here(holder):
-            raise _held(path, holder)
+            raise InputError(
+                f"another sweep writes into '{folder}': {holder or 'a process that has not said which'}",
+                rule="one sweep at a time writes into a folder",
+                hint=f"wait for it, or give --out another folder; if that process has ended, delete {LOCK} there",
+            )
         os.ftruncate(file, 0)
         os.write(file, f"{me}\n".encode())
         try:
@@ -345,14 +354,3 @@ def _holder(path: Path) -> str:
 def _is_here(holder: str) -> bool:
     """Whether a holder, if there is one, is a process of this host."""
     return not holder or holder.endswith(f" on {socket.gethostname()}")
-
-
-RULE: Final = "one sweep at a time writes into a folder"
-
-
-def _held(path: Path, holder: str) -> InputError:
-    return InputError(
-        f"another sweep writes into '{path.parent}': {holder or 'a process that has not said which'}",
-        rule=RULE,
-        hint=f"wait for it, or give --out another folder; if that process has ended, delete {path.name} there",
-    )

@@ -21,7 +21,6 @@ from shardplan.base.fields import dataclass
 from shardplan.base.files import FileKind, read_document
 from shardplan.decide.sweeps.fields import RECOMMENDED, REPLACED, WHICH_PLAN, GridField, field_of, values_of
 from shardplan.estimation.question import Question
-from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.readers.catalog import load_accelerator
 from shardplan.inputs.readers.overrides import override
 from shardplan.physics.frameworks.stack import Stack
@@ -71,11 +70,9 @@ class SweepGrid:
         if {*WORLD} <= {*names}:
             raise _wrong("the grid has gpus and nodes", "a grid has gpus or nodes", "keep one of the two")
         if self.num_questions > MOST_QUESTIONS:
-            sizes = " x ".join(
-                f"{len(axis.values):,} {'+'.join(axis.fields)}" for axis in self.axes if len(axis.values) > 1
-            )
+            axes = [f"{len(axis.values):,} {'+'.join(axis.fields)}" for axis in self.axes if len(axis.values) > 1]
             raise _wrong(
-                f"the grid has {self.num_questions:,} questions: {sizes}",
+                f"the grid has {self.num_questions:,} questions: {' x '.join(axes)}",
                 f"a grid has at most {MOST_QUESTIONS:,} questions",
                 "give fewer values, or put fields that change together under zip",
             )
@@ -128,15 +125,10 @@ class SweepGrid:
     @classmethod
     def from_record(cls, record: Sequence[Mapping[str, Any]]) -> SweepGrid:
         """The grid of a manifest. Raises InputError."""
-        axes = [
-            GridAxis(
-                fields=tuple(each["fields"]),
-                values=tuple(
-                    tuple(tuple(v) if isinstance(v, list) else v for v in values) for values in each["values"]
-                ),
-            )
-            for each in record
-        ]
+        axes = []
+        for each in record:
+            values = [[tuple(v) if isinstance(v, list) else v for v in values] for values in each["values"]]
+            axes.append(GridAxis(fields=tuple(each["fields"]), values=tuple(map(tuple, values))))
         return cls(axes=tuple(axes))
 
 
@@ -218,16 +210,12 @@ def put(point: Point) -> PutPoint:
     own = {name: value for name, value in point.items() if "." not in name and name not in (*NAMED, *REPLACED)}
     own.pop(WHICH_PLAN, None)
     profile = None if point.get("profile") is None else profile_named(point["profile"])
-    record = {"model": model_named(point["model"]), "cluster": _cluster(point), "profile": profile, **own}
+    model, cluster = model_named(point["model"]), cluster_named(point.get("cluster"), point.get("accelerator"))
+    values: Any = {name: point[name] for name in REPLACED if name in point}
+    cluster = override(cluster, values) if values else cluster
+    record = {"model": model, "cluster": cluster, "profile": profile, **own}
     asked = ask_search({**record, "software": _grouped(point, "software"), **choices})
     return PutPoint(asked.question, asked.stack, Restrictions(**choices), point.get(WHICH_PLAN) == RECOMMENDED)
-
-
-def _cluster(point: Point) -> Cluster:
-    """The cluster with what is replaced; those that are named are read once."""
-    named = cluster_named(point.get("cluster"), point.get("accelerator"))
-    values: Any = {name: point[name] for name in REPLACED if name in point}
-    return override(named, values) if values else named
 
 
 def _grouped(point: Point, group: str) -> dict[str, Any]:

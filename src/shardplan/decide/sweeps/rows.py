@@ -1,24 +1,29 @@
 """Answers as rows of a table: one for each question, with the same columns and types in every chunk.
 
+A worker answers one chunk of questions.
 Polars writes them as Parquet: an optional extra, looked for when a sweep begins.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
+from itertools import groupby
 from typing import Any, Final, Literal, get_args, get_type_hints
 
-from shardplan.base.errors import InputError
+from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import described
 from shardplan.base.records import keys, plain
-from shardplan.decide.sweeps.grid import PutPoint, SweepGrid
+from shardplan.decide.sweeps.grid import TOGETHER, PutPoint, SweepGrid, put
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import IN_FILES
+from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.alike import best_of_alike, estimates_of
 
 Cell = Literal["int", "float", "bool", "text"]
 Row = dict[str, Any]
@@ -28,8 +33,10 @@ Outcome = Literal["fits", "nothing fits", "refused", "failed"]
 FAILED: Final[Outcome] = "failed"
 NUMBER: Final = "question"
 """The column with the number of a question, from 0, in the grid's order."""
-COUNTS_OF_QUESTION: Final = ("num_accelerators", "sequence_length", "global_batch_size")
-NAMES_OF_QUESTION: Final = ("precision", "accelerator_name")
+OF_QUESTION: Final[Mapping[str, Cell]] = {
+    **dict.fromkeys(("num_accelerators", "sequence_length", "global_batch_size"), "int"),
+    **dict.fromkeys(("precision", "accelerator_name"), "text"),
+}
 """What a question has where the grid leaves it open."""
 LEFT_OUT: Final = ("assumptions", "evidence", "refusals", "reason", "feasible", "flops_convention", "stage_layers")
 CELLS: Final[Mapping[type, Cell]] = {bool: "bool", int: "int", float: "float", str: "text"}
@@ -52,25 +59,19 @@ def plan_columns() -> dict[str, Cell]:
 
 def schema_of(grid: SweepGrid) -> dict[str, Cell]:
     """Every column with its type, in order."""
-    number: dict[str, Cell] = {NUMBER: "int"}
-    asked = number | _grid_columns(grid)
-    counts: dict[str, Cell] = dict.fromkeys(COUNTS_OF_QUESTION, "int")
-    names: dict[str, Cell] = dict.fromkeys(NAMES_OF_QUESTION, "text")
-    asked |= {name: cell for name, cell in (counts | names).items() if name not in asked}
+    values = {
+        name: [each[place] for each in axis.values] for axis in grid.axes for place, name in enumerate(axis.fields)
+    }
+    asked: dict[str, Cell] = {NUMBER: "int"}
+    asked |= {each.column: _type_of(values[each.name]) for each in grid.fields}
+    asked |= {name: cell for name, cell in OF_QUESTION.items() if name not in asked}
     answered: dict[str, Cell] = {"outcome": "text", "reason": "text", "num_plans_evaluated": "int"}
     terms: dict[str, Cell] = {f"{term.key}_s": "float" for term in IN_FILES}
     return asked | answered | estimate_columns() | terms | plan_columns()
 
 
-def _grid_columns(grid: SweepGrid) -> dict[str, Cell]:
-    """Columns of the fields of a grid; a field whose values are of several types is text."""
-    values = {
-        name: [each[place] for each in axis.values] for axis in grid.axes for place, name in enumerate(axis.fields)
-    }
-    return {field.column: _type_of(values[field.name]) for field in grid.fields}
-
-
 def _type_of(values: Sequence[Any]) -> Cell:
+    """Of a column of the grid; values of several types are text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         return "float"
@@ -124,13 +125,11 @@ def as_cell(value: object) -> Any:
 def as_columns(grid: SweepGrid, rows: Sequence[Row]) -> dict[str, list[Any]]:
     """Rows as columns, each value of its column's type."""
     schema = schema_of(grid)
-    return {name: [_typed(row.get(name), cell) for row in rows] for name, cell in schema.items()}
-
-
-def _typed(value: Any, cell: Cell) -> Any:
-    if value is None:
-        return None
-    return {"int": int, "float": float, "bool": bool, "text": str}[cell](value)
+    kinds: dict[Cell, type] = {cell: kind for kind, cell in CELLS.items()}
+    return {
+        name: [None if (value := row.get(name)) is None else kinds[cell](value) for row in rows]
+        for name, cell in schema.items()
+    }
 
 
 ROW_GROUP: Final = 65_536
@@ -172,3 +171,55 @@ def joined(contents: Sequence[bytes]) -> Any:
 def frame_in(content: bytes) -> Any:
     """The frame in the content of a Parquet file that is as it was written."""
     return polars().read_parquet(io.BytesIO(content), use_pyarrow=False)
+
+
+KNOWN = KnownPipelines()
+"""Pipelines of the models that this worker has been asked about lately."""
+
+
+def rows_of(grid: SweepGrid, numbers: Sequence[int]) -> list[Row]:
+    """A row for each of these questions, in their order. A question without an answer is a row with its reason."""
+    points = [(number, grid.point(number)) for number in numbers]
+    rows: list[Row] = []
+    for _, group in groupby(points, key=lambda each: [pair for pair in each[1].items() if pair[0] not in TOGETHER]):
+        rows += _answered(grid, [*group])
+    return rows
+
+
+def _answered(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
+    """Rows of questions that differ in memory and rates alone, which are answered together."""
+    rows = {number: asked_row(grid, number, point) for number, point in points}
+    puts: dict[int, PutPoint] = {}
+    for number, point in points:
+        try:
+            puts[number] = put(point)
+        except Exception as error:  # noqa: BLE001  # one question must not end a sweep
+            rows[number] |= _failed(error)
+    by_job: dict[Job, list[int]] = {}  # peaks of other number formats can change the usual precision
+    for number, each in puts.items():
+        by_job.setdefault(each.question.job, []).append(number)
+    for numbers in by_job.values():
+        for number, answer in zip(numbers, _answers([puts[each] for each in numbers]), strict=True):
+            rows[number] |= answer
+    return iter(rows.values())
+
+
+def _answers(puts: Sequence[PutPoint]) -> Iterable[Row]:
+    first, questions = puts[0], [each.question for each in puts]
+    wanted = first.is_recommended
+    try:
+        found = best_of_alike(
+            questions, restrictions=first.restrictions, stack=first.stack, known=KNOWN, to_take=wanted
+        )
+        plans = [each.to_take if wanted else each.fastest for each in found]
+        answers = estimates_of(questions, plans, first.stack)
+    except Exception as error:  # noqa: BLE001  # as above
+        return [_failed(error)] * len(puts)
+    rows = zip(puts, answers, found, strict=True)
+    return [answered_row(each, answer, known.num_plans) for each, answer, known in rows]
+
+
+def _failed(error: Exception) -> Row:
+    if isinstance(error, ShardplanError):
+        return failed_row("refused", f"{error.message} ({error.hint})" if error.hint else error.message)
+    return failed_row(FAILED, f"{type(error).__name__}: {error}"[:500])

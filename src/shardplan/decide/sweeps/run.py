@@ -1,28 +1,124 @@
-"""A sweep from start to end: chunks go to an executor, rows come back and are kept."""
+"""A sweep from start to end: chunks go to an executor, rows come back and are kept.
+
+This process asks the questions, or other processes, a Dask cluster, or an executor that is handed in.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from shardplan.base.errors import InputError
-from shardplan.decide.sweeps.executors import InProcess, WorkerProcesses, dask_executor, rows_of
-from shardplan.decide.sweeps.folder import (
-    SweepFolder,
-    check_free,
-    check_inputs,
-    locked,
-    new_folder,
-    open_folder,
-)
+from shardplan.base.errors import InputError, shown
+from shardplan.decide.sweeps.folder import SweepFolder, check_free, check_inputs, locked, new_folder, open_folder
 from shardplan.decide.sweeps.grid import SweepGrid, check_names, grid_of, read_grid
-from shardplan.decide.sweeps.rows import FAILED, Row, asked_row, failed_row, polars
+from shardplan.decide.sweeps.rows import FAILED, Row, asked_row, failed_row, polars, rows_of
+
+PATIENCE: Final = 5
+"""Seconds after which a scheduler that does not answer is not there."""
+
+
+class InProcess(Executor):
+    """Runs each piece of work when it is submitted, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The finished work."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001  # a future hands it on
+            future.set_exception(error)
+        return future
+
+
+class WorkerProcesses:
+    """Worker processes, which are replaced when one dies."""
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers = num_workers
+        self.executor = self._new()
+
+    def replaced(self) -> Executor:
+        """New workers in place of those that broke."""
+        self.end(now=True)
+        self.executor = self._new()
+        return self.executor
+
+    def end(self, *, now: bool) -> None:
+        """Ends the workers; ``now``: in the middle of their work."""
+        processes = [*(getattr(self.executor, "_processes", None) or {}).values()]
+        self.executor.shutdown(wait=not now, cancel_futures=True)
+        for process in processes if now else ():
+            process.terminate()
+
+    def _new(self) -> ProcessPoolExecutor:
+        """An executor whose workers all start at once.
+
+        Left to itself it starts one when work comes. If another dies at that moment, its thread trips over the
+        new one or waits for it for ever (CPython 3.11 to 3.14), and the interpreter waits for the thread.
+        """
+        spawned = multiprocessing.get_context("spawn")  # a forked worker would hold the files of the driver open
+        executor = ProcessPoolExecutor(self.num_workers, mp_context=spawned, initializer=start_worker)
+        for _ in range(self.num_workers):  # none is idle before it has imported the package
+            executor.submit(os.getpid)
+        return executor
+
+
+def start_worker() -> None:
+    """Leaves Ctrl-C to the driver, and ends with it: a driver that was killed leaves no workers behind."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[tuple[Executor, str]]:
+    """The executor of a Dask scheduler, and the address of its dashboard. Raises InputError where it is not there."""
+    try:
+        distributed = import_module("distributed")
+    except ImportError:
+        raise InputError(
+            "distributed is not installed, which talks to a Dask scheduler",
+            rule="--scheduler needs the extra 'cluster'",
+            hint="pip install 'shardplan[cluster]'",
+        ) from None
+    try:
+        client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TimeoutError, TypeError) as error:
+        raise InputError(
+            f"no Dask scheduler answers at {shown(address)}: {str(error).partition(chr(10))[0][:200]}",
+            rule="--scheduler is the address of a scheduler that runs",
+            hint="start one with `dask scheduler`, and give its address: tcp://host:8786",
+        ) from None
+    try:
+        yield client.get_executor(pure=False, retries=2), str(client.dashboard_link)
+    finally:
+        client.close(timeout=PATIENCE)
+
 
 CHUNK: Final = 16
 """Questions of a chunk in a small grid: what a crash loses of each worker."""
@@ -65,19 +161,25 @@ def sweep(
     that number of ``workers``. ``resume`` goes on with the sweep in ``out``, and asks again what failed or is damaged.
     Raises InputError; what was asked is kept.
     """
-    path, asked = Path(out), _grid(grid)
+    if not isinstance(grid, SweepGrid):
+        grid = grid_of(grid) if isinstance(grid, Mapping) else read_grid(Path(grid))
+    path, asked = Path(out), grid
     polars()
-    _check_one(executor, workers, scheduler)
+    if sum((executor is not None, scheduler is not None, workers > 1)) > 1:
+        raise InputError(
+            "workers, a scheduler and an executor are given",
+            rule="questions go to worker processes, to a scheduler or to an executor",
+            hint="keep one of them",
+        )
     with ExitStack() as stack:
-        if not resume:
-            check_names(asked)
-            check_free(path)
-        folder = None if not resume else open_folder(path, asked)
+        cluster, folder = None, open_folder(path, asked) if resume else None
         if folder is not None:
             stack.enter_context(locked(path))
             check_inputs(folder)
             folder.reopen()
-        cluster = None
+        else:
+            check_names(asked)
+            check_free(path)
         if scheduler is not None and (folder is None or folder.missing()):  # before anything is begun in the folder
             cluster = stack.enter_context(dask_executor(scheduler))
         if folder is None:
@@ -105,22 +207,6 @@ def expected_time(grid: SweepGrid, num_workers: int) -> float:
     for start in starts:
         rows_of(grid, [int(number) for number in order[start : start + size]])
     return (time.perf_counter() - started) / (SAMPLES * size) * grid.num_questions / num_workers
-
-
-def _grid(grid: SweepGrid | Mapping[str, Any] | str | os.PathLike[str]) -> SweepGrid:
-    if isinstance(grid, SweepGrid):
-        return grid
-    return grid_of(grid) if isinstance(grid, Mapping) else read_grid(Path(grid))
-
-
-def _check_one(executor: Executor | None, workers: int, scheduler: str | None) -> None:
-    """Finds out whether at most one way to ask is given. Raises InputError."""
-    if sum((executor is not None, scheduler is not None, workers > 1)) > 1:
-        raise InputError(
-            "workers, a scheduler and an executor are given",
-            rule="questions go to worker processes, to a scheduler or to an executor",
-            hint="keep one of them",
-        )
 
 
 def _ask(

@@ -198,6 +198,33 @@ def _relatives() -> Mapping[str, Relative]:
     return found
 
 
+def shape_within(name: str) -> str | None:
+    """The name of a known model within that of weights made from it; None where something else may differ.
+
+    >>> shape_within("someone/Llama-3-8B-My-SFT-v0.1"), shape_within("Llama-3-8B-MoE"), shape_within("my-7b")
+    ('llama-3-8b', None, None)
+    """
+    parts = [each for each in name.rstrip("/").split("/") if not _CHECKPOINT.fullmatch(each)][-1:]
+    words = [each for each in re.split(r"[-_\s]+", parts[0].lower()) if each not in ("hf", "meta")] if parts else []
+    pairs = ((i, j) for i in range(len(words)) for j in range(i + 2, min(len(words), i + MOST_WORDS) + 1))
+    for i, j in sorted(pairs, key=lambda pair: pair[0] - pair[1]) if len(words) <= LONGEST else ():
+        within, rest = "-".join(words[i:j]), (*words[:i], *words[j:])
+        if any(map(_SIZE.fullmatch, words[i:j])) and _shape_of(within) is not None:
+            return None if any(map(_OTHER_SHAPE.search, rest)) else within
+    return None
+
+
+MOST_WORDS: Final = 6
+"""Words of the name of a model."""
+_SIZE: Final = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm]")
+_CHECKPOINT: Final = re.compile(r"(?i)(?:checkpoint|(?:global_?)?step|epoch|iter)[-_]?\d+|final|latest|best|merged|hf")
+"""Names of folders within that of a model."""
+_OTHER_SHAPE: Final = re.compile(
+    r"^(?:\d+x)?\d+(?:\.\d+)?[bm]$|moe|expert|mixture|select|prun|shear|draft|eagle|medusa|mamba|rwkv|linear|hybrid|^vl|vision"
+    r"|image|video|audio|speech|omni|llava|multimodal|depth|width|scale|layer|vocab|token|gptq|awq|int[48]|bnb|fp8|[48]bit"
+    r"|quant|chinese|japanese|korean|swallow|^(?:zh|ja|jp|ko|vi)$|embed"
+)
+"""Words beside the name of a model by which layers, vocabulary or stored weights may differ from it."""
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
 
 

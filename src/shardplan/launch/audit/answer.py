@@ -18,7 +18,7 @@ from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Break, Reading
 
 if TYPE_CHECKING:
-    from shardplan.launch.audit.improve import Improvement, Read
+    from shardplan.launch.audit.improve import Improvement
     from shardplan.launch.audit.observed import GapExplanation, Observed
     from shardplan.planner.stopping import Stop
 
@@ -59,8 +59,7 @@ def audit_launch(
 
     ``stop`` is asked between pieces of work; raises ``SearchStopped`` where it says yes.
     """
-    measured = _measured(observed)
-    kept = _kept(keep)
+    measured, kept = _arguments(observed, keep)
     ask.places.check(ask.path)
     reading = read_launch(ask if cluster is None else replace(ask, node=cluster.accelerators_per_node))
     asked = put(reading, model, cluster)
@@ -74,49 +73,37 @@ def audit_launch(
         except ShardplanError:
             return None
 
-    better = _better(asked, reading, now if runs else None, kept, read=read_again, stop=stop)
-    explained = () if now is None else tuple(_explained(asked, now, each) for each in measured)
-    return Audit(reading=reading, put=asked, violations=found, estimate=now, improvements=better, observed=explained)
-
-
-def _kept(keep: Sequence[str]) -> tuple[str, ...]:
-    """The fields that stay. The search is imported where it is needed: that takes time. Raises InputError."""
-    if not keep:
-        return ()
-    from shardplan.launch.audit.improve import check_keep
-
-    return check_keep(keep)
-
-
-def _measured(observed: Sequence[str]) -> list[Observed]:
-    """Measurements. Raises InputError."""
-    if not observed:
-        return []
-    from shardplan.launch.audit.observed import parse_observed
-
-    return [parse_observed(text) for text in observed]
-
-
-def _better(
-    asked: Put, reading: Reading, now: Estimate | None, kept: Sequence[str], *, read: Read, stop: Stop | None
-) -> tuple[Improvement, ...]:
-    """What would be better than the plan as it is."""
-    if asked.question is None or asked.plan is None:
-        return ()
+    audit = Audit(reading=reading, put=asked, violations=found, estimate=now)
+    question, plan = asked.question, asked.plan
+    if question is None or plan is None:
+        return audit
     from shardplan.launch.audit.improve import improvements
+    from shardplan.launch.audit.observed import explain
     from shardplan.launch.audit.wording import wording_of
 
-    wording = wording_of(reading)
-    return improvements(asked.question, asked.plan, now, asked.stack, kept, wording=wording, read=read, stop=stop)
+    better = improvements(
+        question, plan, now if runs else None, asked.stack, kept,
+        wording=wording_of(reading), read=read_again, stop=stop,
+    )  # fmt: skip
+    explained = () if now is None else tuple(explain(question, plan, now, each) for each in measured)
+    return replace(audit, improvements=better, observed=explained)
 
 
-def _explained(asked: Put, now: Estimate, measured: Observed) -> GapExplanation:
-    """What bridges the gap to one measurement."""
-    from shardplan.launch.audit.observed import explain
+def _arguments(observed: Sequence[str], keep: Sequence[str]) -> tuple[list[Observed], Sequence[str]]:
+    """Measurements, and the fields that stay. What reads them is imported where it is needed: that takes time.
 
-    assert asked.question is not None
-    assert asked.plan is not None
-    return explain(asked.question, asked.plan, now, measured)
+    Raises InputError.
+    """
+    measured: list[Observed] = []
+    if observed:
+        from shardplan.launch.audit.observed import parse_observed
+
+        measured = [parse_observed(text) for text in observed]
+    if keep:
+        from shardplan.launch.audit.improve import check_keep
+
+        check_keep(keep)
+    return measured, keep
 
 
 def _estimate(asked: Put) -> Estimate | None:

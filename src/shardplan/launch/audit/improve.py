@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Final, NamedTuple
@@ -32,8 +33,8 @@ from shardplan.launch.audit.wording import (
 from shardplan.launch.dialects.edits import Edits
 from shardplan.launch.dialects.reading import PLAN_KEYS
 from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.related.software import OtherSoftware, other_software
 from shardplan.planner.robustness import complexity_of
+from shardplan.planner.software import other_software
 from shardplan.planner.stopping import Stop, check
 
 Read = Callable[[Edits], Put | None]
@@ -83,8 +84,8 @@ class Improvement:
         return f"{gain} % less time ({low} to {high} %)"
 
 
-def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
-    """The fields that stay. Raises InputError for a name that no plan has."""
+def check_keep(keep: Sequence[str]) -> None:
+    """Raises InputError for a name that is no field of a plan."""
     for name in keep:
         if name not in KEEPABLE:
             raise InputError(
@@ -92,7 +93,6 @@ def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
                 rule="--keep names fields of a plan",
                 hint="such as --keep tp,pp,micro_batch_size",
             )
-    return tuple(keep)
 
 
 class _Change(NamedTuple):
@@ -150,19 +150,20 @@ def improvements(
     every = () if stack is None or now is None else other_software(question, now, stack)
     others = [each for each in every if field_of(each.key) not in kept]
     most = _most_memory(question, now)
-    worth = [each for each in (*priced, *(each.priced for each in others)) if _is_worth(each, base)]
+    longest = math.inf if base is None else base * (1 - LEAST_GAIN)
+    fitting = (each for each in (*priced, *(each.priced for each in others)) if each.fits)
+    worth = [each for each in fitting if each.step_time < longest]
     roomy = {id(each) for each in worth if each.peak_memory_bytes <= most} or set(map(id, worth))
     found = [
         *(_change(question, plan, each) for each in priced if id(each) in roomy),
-        *(_software_change(each) for each in others if id(each.priced) in roomy),
+        *(
+            _Change({field_of(each.key): (each.old, each.new)}, each.priced, makes_uneven=False)
+            for each in others
+            if id(each.priced) in roomy
+        ),
     ]
     before = stated_options(question, plan, stack)
-
-    def word(each: _Change) -> WordedChange | None:
-        check(stop)
-        return _word(each, question, before, stack, wording=wording, read=read)
-
-    best = _best_worded(found, word)
+    best = _best_worded(found, lambda each: _word(each, question, before, stack, wording=wording, read=read), stop)
     return tuple(_improvement(each, difference, base, stack) for each, difference in best)
 
 
@@ -190,15 +191,6 @@ def _change(question: Question, plan: Plan, priced: PricedPlan) -> _Change:
     return _Change(fields, priced, is_uneven and not was_uneven)
 
 
-def _software_change(other: OtherSoftware) -> _Change:
-    fields: Change = {field_of(other.key): (other.old, other.new)}
-    return _Change(fields, other.priced, makes_uneven=False)
-
-
-def _is_worth(priced: PricedPlan, base: float | None) -> bool:
-    return priced.fits and (base is None or priced.step_time < base * (1 - LEAST_GAIN))
-
-
 def _most_memory(question: Question, now: Estimate | None) -> float:
     """What a plan may need: it fits at the upper end of its band too, or it needs no more than now. [bytes]"""
     surely = float(question.usable_memory) / band_of(question, "memory").high
@@ -216,16 +208,16 @@ def _best(candidates: Sequence[_Change]) -> list[_Change]:
     return [each for each in found if each is found[0] or each in simple]
 
 
-Worded = tuple[_Change, WordedChange]
-
-
-def _best_worded(candidates: Sequence[_Change], word: Callable[[_Change], WordedChange | None]) -> list[Worded]:
+def _best_worded(
+    candidates: Sequence[_Change], word: Callable[[_Change], WordedChange | None], stop: Stop | None
+) -> list[tuple[_Change, WordedChange]]:
     """The best of those that the file can state; at most so many are tried."""
     left, known = [*candidates], dict[int, WordedChange | None]()
     while True:
         best = _best(left)
         for each in best:
             if id(each) not in known:
+                check(stop)
                 known[id(each)] = word(each) if len(known) < MOST_TRIED else None
         if all(known[id(each)] is not None for each in best):
             return [(each, difference) for each in best if (difference := known[id(each)]) is not None]

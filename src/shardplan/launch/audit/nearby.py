@@ -143,7 +143,9 @@ def _surveys(
         wanted = [Listing(MOST), _ListingWith(MOST, wanted=degrees)]
         survey = _survey(question, all_kept, wanted, stop)
         if survey is not None:
-            yield from ((all_kept, survey), (near, _only(survey, degrees)))
+            yield all_kept, survey
+            pruned = tuple(each.only(cells_with(each.tables.family, degrees)) for each in survey.pruned)
+            yield near, replace(survey, tables=tuple(tables_of_pruned(pruned)), pruned=pruned)
         return
     for space in (all_kept, near):
         survey = None if space is None else _survey(question, space, [Listing(MOST)], stop)
@@ -191,19 +193,10 @@ class _ListingWith(Listing):
 
     def limit(self, tables: Sequence[Table]) -> float:
         """As of a search for these alone."""
-        return super().limit([_only_best(each, self.wanted) for each in tables])
+        wanted = [cells_with(each.family, self.wanted) for each in tables]
+        best = [np.where(cells, each.best, np.inf) for each, cells in zip(tables, wanted, strict=True)]
+        return super().limit([replace(each, best=left) for each, left in zip(tables, best, strict=True)])
 
     def cells(self, family: Family) -> NDArray[np.bool_]:
         """Plans with these degrees."""
         return cells_with(family, self.wanted)
-
-
-def _only_best(table: Table, wanted: Mapping[str, int]) -> Table:
-    """The plans of a table that have these degrees; infinite elsewhere."""
-    return replace(table, best=np.where(cells_with(table.family, wanted), table.best, np.inf))
-
-
-def _only(survey: Survey, wanted: Mapping[str, int]) -> Survey:
-    """The plans of a survey that have these degrees."""
-    pruned = tuple(each.only(cells_with(each.tables.family, wanted)) for each in survey.pruned)
-    return replace(survey, tables=tuple(tables_of_pruned(pruned)), pruned=pruned)

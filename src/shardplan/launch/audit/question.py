@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -63,7 +63,7 @@ class Put:
     """The plan, complete; None where something is missing."""
     question: Question | None = None
     """None where something is missing, or where the question itself is not valid."""
-    assumed: dict[str, tuple[object, str]]
+    assumed: dict[str, tuple[object, str]] = field(default_factory=dict)
     """Further defaults, by key."""
     breaks: tuple[Break, ...] = ()
     """Why there is no question though nothing is missing."""
@@ -80,13 +80,13 @@ def put(reading: Reading, model: ModelConfig | None, cluster: Cluster | None, ot
     job, plan = reading.of(JOB_KEYS), reading.of(PLAN_KEYS)
     missing = _missing(reading, found, cluster)
     stack = _stack(reading)
-    known = Put(model=found, job=job, fields=plan, stack=stack, missing=missing, assumed={}, breaks=(*others, *broken))
+    known = Put(model=found, job=job, fields=plan, stack=stack, missing=missing, breaks=(*others, *broken))
     if missing or broken or found is None or cluster is None:
         return known
     try:
         return _complete(known, reading, found, cluster)
     except ShardplanError as error:
-        return _with_break(known, error)
+        return replace(known, breaks=(*known.breaks, _break_of(error)))
 
 
 def _stack(reading: Reading) -> Stack | None:
@@ -99,9 +99,8 @@ def _stack(reading: Reading) -> Stack | None:
     return None if name is None else load_stack(name)
 
 
-def _with_break(known: Put, error: ShardplanError) -> Put:
-    wrong = Break(rule=error.rule, values=str(error), knob=error.hint)
-    return Put(**{each.name: getattr(known, each.name) for each in fields(Put)} | {"breaks": (*known.breaks, wrong)})
+def _break_of(error: ShardplanError) -> Break:
+    return Break(rule=error.rule, values=str(error), knob=error.hint)
 
 
 def _model(reading: Reading, given: ModelConfig | None) -> tuple[ModelConfig | None, tuple[Break, ...]]:
@@ -111,7 +110,7 @@ def _model(reading: Reading, given: ModelConfig | None) -> tuple[ModelConfig | N
     try:
         return model_of(reading), ()
     except ShardplanError as error:
-        return None, (Break(rule=error.rule, values=str(error), knob=error.hint),)
+        return None, (_break_of(error),)
 
 
 def _differences(reading: Reading, model: ModelConfig) -> tuple[Break, ...]:
@@ -139,7 +138,10 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
         name = reading.value("model")
         open_parts = (*parts, *(need.removesuffix(": --model") for need in needs))
         what = f"{name} is not in the catalogue" if name else ", ".join(dict.fromkeys(open_parts)) or "its dimensions"
-        found["model"] = f"{what} ({_how_given(parts)}{_namesake(reading)})"
+        how = f"--given {parts[0]}=VALUE, or --model" if len(parts) == 1 else "--model"
+        alike = names_meant("model", str(reading.value("model_name") or "").replace(" ", "-"))
+        same = f"; {' or '.join(alike)} may be the same" if alike else ""  # its dimensions may differ all the same
+        found["model"] = f"{what} ({how}{same})"
     if reading.value("num_accelerators") is None:
         found["num_accelerators"] = f"{_text(reading, 'num_accelerators', 'the launch line')} (--gpus)"
     if cluster is None:
@@ -151,17 +153,6 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
         if key in JOB_KEYS | PLAN_KEYS:
             found.setdefault(key, ", ".join(needs))
     return found
-
-
-def _namesake(reading: Reading) -> str:
-    """The model of the catalogue that is called like the one of the file, whose dimensions may differ."""
-    named = names_meant("model", str(reading.value("model_name") or "").replace(" ", "-"))
-    return f"; {' or '.join(named)} may be the same" if named else ""
-
-
-def _how_given(parts: Sequence[str]) -> str:
-    """How the model is given: one dimension by itself too."""
-    return f"--given {parts[0]}=VALUE, or --model" if len(parts) == 1 else "--model"
 
 
 def _text(reading: Reading, key: str, otherwise: str) -> str:
@@ -182,18 +173,8 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
     plan, of_plan = plan_in_stack(
         plan, known.stack, model=model, job=job, num_accelerators=total, given={*known.fields, "vp"}
     )
-    return Put(
-        model=model,
-        job=known.job,
-        fields=known.fields,
-        stack=known.stack,
-        missing={},
-        plan=plan,
-        question=question,
-        assumed=_assumed(reading, plan, job, known.stack),
-        breaks=known.breaks,
-        assumptions=(*of_job, *of_stack, *of_plan),
-    )
+    assumed = _assumed(reading, plan, job, known.stack)
+    return replace(known, plan=plan, question=question, assumed=assumed, assumptions=(*of_job, *of_stack, *of_plan))
 
 
 def _cut_stages(reading: Reading, model: ModelConfig) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class Ask:
     """Values of keys that the file leaves open, or that count in place of what it says."""
     edits: Edits = NONE
     """What is changed in the files before they are read."""
+    started: str = ""
+    """How the repository starts the file, where its line gives arguments or variables."""
 
     def changed(self, document: Document) -> Document:
         """A configuration with what is changed in it."""
@@ -108,6 +110,8 @@ def begin(ask: Ask, framework: str, version: str) -> Facts:
     """Facts of a framework, with what the user says first."""
     facts = Facts(framework, version, str(ask.path))
     facts.unset_is_open = ask.unset_is_open
+    if ask.started:
+        facts.note(ask.started)
     take_given(facts, ask)
     if ask.world is not None:
         ask.world(facts)

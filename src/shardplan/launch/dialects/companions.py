@@ -10,6 +10,7 @@ from typing import Final
 
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.files import printable, read_text
+from shardplan.inputs.readers.names import shape_within
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import ONE_NODE, Fact, Facts
@@ -153,11 +154,17 @@ def model_file(facts: Facts, ask: Ask) -> Path | None:
         )
     name = facts.value("model")
     known = named_model(name)
+    found = None
+    if known is None and not given and isinstance(name, str):
+        found = ask.places.find(f"{name.rstrip('/')}/{CONFIG}", ask.path.parent, is_exact=True)
+        within = shape_within(name) if found is None else None
+        if within is not None:
+            why = f"{name} is not in the catalogue, and its name holds {within}"
+            facts.replace("model", Fact(value=within, origin="assumed", why=why))
+            facts.note(f"the model is taken as {within}: {why}; --model says otherwise")
+            name, known = within, named_model(within)
     if known is not None and _WITH_IMAGES.search(f"{name} {known.name}"):
         facts.doubt(f"{name}: its text model alone is priced, without what reads images, videos or sound")
-    if given or not isinstance(name, str) or known is not None:
-        return given[0] if given else None
-    found = ask.places.find(f"{name.rstrip('/')}/{CONFIG}", ask.path.parent, is_exact=True)
     if found is not None:
         facts.note(f"the model is that of {printable(str(found))}")
-    return found
+    return given[0] if given else found

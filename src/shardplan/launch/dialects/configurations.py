@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -213,33 +214,40 @@ def accelerate_with_files(
         deepspeed.deepspeed_facts(facts, Settings({new: settings[old] for old, new in own.items() if old in settings}))
 
 
-def _shipped(framework: str, name: str) -> Settings | None:
-    """The configuration of DeepSpeed that a trainer ships under that name, where the file itself is not at hand."""
+def shipped(facts: Facts, framework: str, named: NamedSetting) -> Settings | None:
+    """The configuration that a framework's record has under that name, where the file itself is not at hand."""
     own = Dialect(name=framework).record.get("shipped") if framework in SHIPPING else None
-    folder, _, last = name.rpartition("/")
+    folder, _, last = str(named.value or "").rpartition("/")
     if own is None or last not in own["files"] or folder.rpartition("/")[2] not in own["folders"]:
         return None
-    place = f"{last} as {framework} ships it"
+    whose = own.get("of", framework)
+    facts.note(f"{named.place}: {named.value} is taken as {whose} ships it")
+    place = f"{last} {AS_SHIPPED.format(whose)}"
     return Settings(
         {key: NamedSetting(name=key, value=value, place=place) for key, value in own["files"][last].items()}
     )
 
 
-SHIPPING: Final = ("llama-factory", "axolotl")
-"""Trainers that ship configurations of DeepSpeed."""
+SHIPPING: Final = ("llama-factory", "axolotl", "accelerate")
+"""Frameworks whose records have configurations that lie beside launch files as they were shipped."""
+AS_SHIPPED: Final = "as {} ships it"
+
+
+def are_assumed(facts: Facts) -> None:
+    """What a shipped configuration states is assumed: the file at hand may differ."""
+    for key, fact in facts.facts.items():
+        if re.search(AS_SHIPPED.format(".*"), fact.why):
+            facts.facts[key] = dataclasses.replace(fact, origin="assumed")
 
 
 def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping[str, Document]) -> None:
     """The JSON that ``named`` names; all that it may state is open where it is not read."""
     document = named_document(facts, ask, named, written)
-    shipped = None if document is not None else _shipped(facts.framework, str(named.value or ""))
-    if shipped is not None:
+    known = None if document is not None else shipped(facts, facts.framework, named)
+    if known is not None:
         facts.asked_places.add(named.place)
-        facts.note(f"{named.place}: {named.value} is taken as {facts.framework} ships it")
-        known = set(facts.facts)
-        deepspeed.file_facts(facts, shipped)
-        for key in set(facts.facts) - known:
-            facts.facts[key] = dataclasses.replace(facts.facts[key], origin="assumed")
+        deepspeed.file_facts(facts, known)
+        are_assumed(facts)
     elif document is None:
         facts.asked_places.add(named.place)
         for key in OF_DEEPSPEED:

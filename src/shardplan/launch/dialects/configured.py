@@ -12,7 +12,7 @@ from typing import Final
 
 from shardplan.launch.dialects import accelerate
 from shardplan.launch.dialects.ask import Ask, named_document, take_notes, unread
-from shardplan.launch.dialects.configurations import accelerate_with_files, settings_facts
+from shardplan.launch.dialects.configurations import accelerate_with_files, are_assumed, settings_facts, shipped
 from shardplan.launch.dialects.launches import CONFIGURED, Launch
 from shardplan.launch.dialects.reading import ONE_NODE, Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
@@ -89,7 +89,8 @@ def _options(launch: Launch, settings: Settings) -> Settings:
     """Options of a line that stand over its configuration: ``--train.micro_batch_size 4``, or keys that it has too."""
     takes_all = not {"trl", "axolotl"}.isdisjoint(launch.launchers)
     given = {name.replace("-", "_"): each for name, each in launch.parsed().given.items() if name not in _OF_FILE}
-    return Settings.of_options({n: each for n, each in given.items() if takes_all or "." in n or settings.has(n)})
+    kept = {n: e for n, e in given.items() if takes_all or "." in n or n == "deepspeed" or settings.has(n)}
+    return Settings.of_options(kept)
 
 
 _OF_FILE: Final = ("config", "c", "config-file", "config_file", "config-path")
@@ -126,10 +127,12 @@ def accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, pro
     """Options of ``accelerate launch``, over the file that they may name."""
     settings, config = accelerate.line_settings(front), front.first("config_file", "config-file")
     document = None if config is None else named_document(facts, ask, config, script.documents)
-    if config is not None and document is None:
+    below = None if config is None or document is not None else shipped(facts, accelerate.NAME, config)
+    if config is not None and document is None and below is None:
         own = {"precision": "mixed_precision", "sharding": "distributed_type", "num_accelerators": "num_processes"}
         for key, name in own.items():
             if name not in settings:
                 facts.miss(key, (f"file:{config.value or config.shown}",))
-    settings = settings if document is None else settings.over(Settings.of(document))
-    accelerate_with_files(facts, ask, settings, script.documents, program)
+    below = below if document is None else Settings.of(document)
+    accelerate_with_files(facts, ask, settings if below is None else settings.over(below), script.documents, program)
+    are_assumed(facts)

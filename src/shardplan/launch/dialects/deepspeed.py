@@ -52,6 +52,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
     """Options of a training script in the manner of Hugging Face's Trainer."""
     Dialect(name="mcore-adapter").state(facts, options)
     RECORD.state(facts, options)
+    _both_lengths(facts, options)
     _model(facts, options)
     for name, word in (("bf16", "bf16"), ("fp16", "fp16")):
         setting = options.first(name)
@@ -76,6 +77,15 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
         if facts.value("sharding") == "zero3":
             facts.doubt(f"{offload.place}: weights in host memory are not priced")
     _adapters(facts, options)
+
+
+def _both_lengths(facts: Facts, options: Settings) -> None:
+    """Programs in the manner of QLoRA's pad source and target to a length of their own."""
+    source, target = options.first("source_max_len"), options.first("target_max_len")
+    lengths = [degree(each.value) for each in (source, target) if each is not None]
+    if source is not None and len(lengths) == 2 and all(lengths):
+        total = sum(each for each in lengths if each is not None)
+        facts.derive("sequence_length", total, f"{source.said} + target_max_len", source.name)
 
 
 def _model(facts: Facts, options: Settings) -> None:
@@ -128,6 +138,7 @@ def _adapters(facts: Facts, options: Settings) -> None:
     on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
     if on is not None:
         facts.state("train", "lora", on.place, on.name)
+    state(facts, "train", options.first("full_finetune"), on_off("full", "lora"))
     parts = next((each for name, each in options.items() if re.fullmatch(PARTS, name) and whole(each.value)), None)
     if parts is not None:
         options.seen.add(parts.name.replace("-", "_"))

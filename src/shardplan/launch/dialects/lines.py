@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.files import read_text
 from shardplan.launch.dialects import accelerate, deepspeed, torchtitan
 from shardplan.launch.dialects.ask import Ask, Environment, begin, listed, named_document, unread
 from shardplan.launch.dialects.configurations import deepspeed_file, finish_batch
@@ -35,6 +36,7 @@ from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import slices, world
 from shardplan.launch.read import Document, Script, read_document
 from shardplan.launch.read.places import is_inside
+from shardplan.launch.read.trees import LONG_FILE
 
 KNOWN_TRAINER: Final = (
     "model_name_or_path",
@@ -63,7 +65,7 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         facts = _recipe(ask, script, launch, options)
     elif name == "run_train.py" and options.first("config-file", "config_file") is not None:
         facts = _nanotron(ask, script, launch, options)
-    elif "swift" in launch.launchers:
+    elif "swift" in launch.launchers or re.search(OF_SWIFT, launch.program):
         facts = _swift(ask, script, launch)
     elif "torchtitan" in launch.program or options.first("job.config_file", "module") is not None:
         facts = _torchtitan(ask, script, launch, options)
@@ -156,12 +158,18 @@ OF_NEMO: Final = r"megatron_\w+_(pretraining|finetuning|tuning|continue_training
 """Programs of NeMo 1."""
 
 
+OF_SWIFT: Final = r"(?:^|[/.])swift[/.]cli[/.](?:sft|pt|rlhf)(?:\.py)?$"
+"""Programs behind ``swift sft`` and its kind, which a launcher may start too."""
+
+
 def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
     task = next((word.text for word in launch.words if word.text), "")
     if task in {"infer", "deploy", "eval", "export", "app", "sample", "web-ui", "merge-lora"}:
         raise unread(ask.path, f"a line of ms-swift that does not train: {task}")
     on_megatron = launch.program.rpartition("/")[2] == "megatron"
     facts = begin(ask, swift.NAME, swift.VERSION if on_megatron else swift.TRAINER)
+    if "torchrun" in launch.launchers:
+        world(facts, launch, script)
     _swift_world(facts, script, launch)
     parsed = launch.parsed(fold=True)
     take_open(facts, parsed)
@@ -416,6 +424,21 @@ def _takes_one_node(facts: Facts) -> None:
         facts.miss("num_accelerators", (ONE_NODE,))
 
 
+def _hosts(facts: Facts, ask: Ask, named: NamedSetting | None) -> None:
+    """Slots of all hosts in DeepSpeed's file of them; the machine alone where none is named."""
+    if named is None:
+        _takes_one_node(facts)
+        return
+    path = ask.places.find(str(named.value or ""), ask.path.parent)
+    slots = [] if path is None else _SLOTS.findall(read_text(path, LONG_FILE))
+    if slots:
+        facts.derive("num_accelerators", sum(map(int, slots)), f"{named.said}: slots of {len(slots)} hosts", named.name)
+
+
+_SLOTS: Final = re.compile(r"^\s*[^\s#]\S*\s+slots\s*=\s*(\d{1,4})\b", re.MULTILINE)
+"""A line of a file of hosts."""
+
+
 def _ulysses(facts: Facts, script: Script, launch: Launch) -> None:
     """The variables by which Accelerate turns Ulysses on for a program of DeepSpeed."""
     variables = {**script.environment, **launch.command.assignments}
@@ -453,6 +476,20 @@ def _check_trains(ask: Ask, launch: Launch, options: Settings) -> None:
         raise unread(ask.path, f"a script that evaluates, and trains nothing: {launch.program} with {trains.said}")
 
 
+def _over_file(facts: Facts, ask: Ask, script: Script, launch: Launch, options: Settings) -> Settings:
+    """Options over the file of arguments that a line names beside them (``run_sft.py config.yaml --bf16=true``)."""
+    word = configuration_of(launch)
+    if word is None or not re.search(r"\.ya?ml$", word.shown):
+        return options
+    place = f"{word.file.rpartition('/')[2]}:{word.line}"
+    named = NamedSetting(name="config", value=word.text, place=place, needs=word.needs, shown=word.shown)
+    document = named_document(facts, ask, named, script.documents)
+    settings = Settings() if document is None else Settings.of(document)
+    if document is None:
+        facts.open = (*facts.open, f"file:{word.shown}")
+    return options.over(settings) if sum(map(settings.has, KNOWN_TRAINER)) >= FEWEST_KNOWN else options
+
+
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
     parsed = launch.parsed(fold=True)
@@ -467,6 +504,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
     take_open(facts, parsed)
+    options = _over_file(facts, ask, script, launch, options)
     world(facts, launch, script)
     front = Settings.of_options(launch.options)
     _loose_pairs(facts, parsed)
@@ -487,9 +525,11 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         if key != "sharding" or key not in facts:
             facts.miss(key, (f"the program {launch.program}",))
     _visible(facts, script, launch)
-    starts_all = not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not HOSTS & launch.options.keys()
-    if starts_all and not {"nodes", "per_node"} & {*facts.facts}:
-        _takes_one_node(facts)
+    hosts = next((front[name] for name in HOSTS if name in front), None)
+    if not {"deepspeed", "accelerate"}.isdisjoint(launch.launchers) and not {"nodes", "per_node"} & {*facts.facts}:
+        _hosts(facts, ask, hosts)
+    if not launch.launchers and not {"nodes", "per_node"} & {*facts.missing}:
+        facts.miss("num_accelerators", ("no launcher starts more than one process: --gpus",))
     deepspeed.finish(facts)
     if "train" not in facts and re.search(OF_ADAPTERS, launch.program.lower()):
         facts.miss("train", (f"the program {launch.program}: full or lora",))

@@ -75,19 +75,25 @@ def take_defaults(facts: Facts, ask: Ask, launch: Launch, options: Settings) -> 
     own_batch(facts, options)
     wanted = {key for key in wanted if _is_open(facts, key)}
     for key, (argument, value) in OF_ARGUMENTS.items() if program.of_trainer else ():
-        if key in wanted and argument not in program.names:
+        own = program.defaults.get(argument)
+        if key in wanted and (argument not in program.names or (own is not None and degree(own[0]))):
             facts.missing.pop(key, None)
-            facts.assume_because(key, value, f"{argument} of TrainingArguments is {value}")
+            why = f"{argument} of TrainingArguments is {value}" if own is None else f"{own[1]} of the program"
+            facts.assume_because(key, value if own is None else degree(own[0]), why)
+    whole = program.defaults.get("full_finetune")
+    if whole is not None and switch(whole[0]) is False and program.adapters and _asks_what_trains(facts):
+        facts.missing.pop("train")
+        facts.assume_because("train", "lora", f"{whole[1]} of the program is off")
     if facts.value("train") == "lora":
         _adapters(facts, program, wanted)
     if "sharding" in wanted and "torchrun" in launch.launchers and program.of_trainer and _leaves(program, SHARD):
         facts.assume_because("sharding", "ddp", f"neither deepspeed nor fsdp, and {path.name} chooses none")
-    own = program.defaults.get("gradient_checkpointing")
-    is_on = None if own is None else switch(own[0])
+    checkpoints = program.defaults.get("gradient_checkpointing")
+    is_on = None if checkpoints is None else switch(checkpoints[0])
     if "recompute" not in wanted or options.first(*CHECKPOINTING) is not None:
         return
-    if own is not None and is_on is not None:
-        facts.assume_because("recompute", "full" if is_on else "none", f"{own[1]} of the program")
+    if checkpoints is not None and is_on is not None:
+        facts.assume_because("recompute", "full" if is_on else "none", f"{checkpoints[1]} of the program")
     elif _leaves(program, TURN_ON) and not any(re.fullmatch(OF_TRL, word) for word in program.words):
         why = f"gradient_checkpointing of TrainingArguments is off, and {path.name} does not turn it on"
         facts.assume_because("recompute", "none", why)
@@ -104,6 +110,11 @@ WANTED: Final = ("sequence_length", "recompute", "sharding", "lora_rank", "lora_
 def _is_open(facts: Facts, key: str) -> bool:
     """Whether nothing is known of ``key``, or no more than that the program decides it."""
     return key not in facts or all(need.endswith(SCRIPT) for need in facts.missing.get(key, ("known",)))
+
+
+def _asks_what_trains(facts: Facts) -> bool:
+    """Whether a rank of adapters alone leaves open what trains."""
+    return "train" in facts.missing and all(need.endswith(": full or lora") for need in facts.missing["train"])
 
 
 def _leaves(program: Program, words: Collection[str]) -> bool:

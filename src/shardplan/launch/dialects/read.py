@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from shardplan.launch.dialects.ask import (
     unread,
     unread_variables,
 )
+from shardplan.launch.dialects.callers import launches_with
 from shardplan.launch.dialects.companions import (
     join_companions,
     model_file,
@@ -43,7 +45,7 @@ from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
 from shardplan.launch.dialects.megatron_core.megatron_options import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.megatron_core.recipes import is_recipe, recipe_facts
-from shardplan.launch.dialects.reading import Facts, Reading, plain_name
+from shardplan.launch.dialects.reading import ONE_NODE, Facts, Reading, plain_name
 from shardplan.launch.dialects.settings import Options, Settings, options_of
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Script, Word, read_document, read_script
@@ -304,7 +306,19 @@ def _document(ask: Ask) -> Facts:
     facts = settings_facts(ask, Settings.of(document))
     facts.asked |= asked
     take_notes(facts, document)
-    return facts
+    is_open = any(needs != (ONE_NODE,) for key, needs in facts.missing.items() if key != "global_batch_size")
+    return (_started(ask) or facts) if is_open and ask.places.starts else facts
+
+
+def _started(ask: Ask) -> Facts | None:
+    """A configuration under the first line of its repository that starts a training with it; None without one."""
+    for start, launch in launches_with(ask):
+        with contextlib.suppress(InputError):
+            facts = _of_launch(start.asked(ask), start.script, launch)
+            facts.file = str(ask.path)
+            facts.note(f"taken as {start.place} starts it: {start.said}")
+            return facts
+    return None
 
 
 def _python(ask: Ask) -> Facts:

@@ -330,6 +330,11 @@ def _precision(facts: Facts, settings: Settings) -> None:
     state(facts, "precision", settings.first("precision of converters"), precision)
     state(facts, "precision", settings.first("training.mixed_precision_param", "training.dtype"), precision)
     facts.assume("precision", "bf16", "mixed_precision_param")
+    if facts.value("precision") == "fp8":
+        recipe = settings.first("quantize.linear.float8.recipe_name", "float8.recipe_name")
+        state(facts, "software.fp8_scaling", recipe, SCALINGS)
+        if recipe is None and facts.version == TOML:
+            facts.derive("software.fp8_scaling", "tensor", "float8 without recipe_name scales whole tensors")
 
 
 def _recompute(facts: Facts, settings: Settings) -> None:
@@ -377,6 +382,8 @@ def _optimizer(facts: Facts, settings: Settings) -> None:
 
 _GROUP: Final = r"optimizer\.param_groups\.\d+\.optimizer_name"
 _ADAM: Final = r"(?i)adamw|OptimizersContainer"
+SCALINGS: Final = words_of({"tensorwise": "tensor", "rowwise": "row"})
+"""Scales of 8-bit products."""
 EXCHANGES: Final = words_of({"standard": "alltoall", "deepep": "deepep", "hybridep": "hybridep"})
 """How tokens reach their experts."""
 

@@ -149,7 +149,7 @@ ROLLOUTS: Final = frozenset(
 HEADS: Final = frozenset({"embedding", "reranker", "seq_cls", "prm"})
 """Values, by what training needs besides one pass over single sequences."""
 _PROGRAM: Final = (
-    r"(?i)(?:^|[/_.-])(dpo|rm|ipo|kto|orpo|simpo|cpo|ppo|grpo|rloo|gkd|reward\w*|distill\w*|rlhf)(?:[/_.-]|$)"
+    r"(?i)(?:^|[/_.-])(dpo|rm|prm|ipo|kto|orpo|simpo|cpo|ppo|grpo|rloo|gkd|reward\w*|distill\w*|rlhf)(?:[/_.-]|$)"
 )
 """Programs that are named by it: ``trl/scripts/dpo.py``."""
 
@@ -289,12 +289,7 @@ def _optimizer(facts: Facts, config: Settings) -> None:
         facts.state("optimizer", "adam", setting.place, setting.name)
         facts.doubt(f"{setting.place} = {setting.value}: moments of few bits are priced as fp32")
     else:
-        state(
-            facts,
-            "optimizer",
-            setting,
-            lambda value: optimizer(str(value).removeprefix("paged_").replace("_32bit", "")),
-        )
+        state(facts, "optimizer", setting, optimizer)
 
 
 def fsdp_facts(facts: Facts, config: Settings) -> None:

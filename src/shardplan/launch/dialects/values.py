@@ -74,8 +74,13 @@ def precision(value: object) -> str | None:
 
 
 def optimizer(value: object) -> str | None:
-    """An optimizer under any of its names; the last part of a path such as ``torch.optim.AdamW``."""
-    return OPTIMIZERS.get(folded(str(value).rsplit(".", 1)[-1]))
+    """An optimizer under any of its names; the last part of a path such as ``torch.optim.AdamW``.
+
+    >>> optimizer("paged_adamw_32bit"), optimizer("rmsprop")  # pages of bitsandbytes move under pressure alone
+    ('adam', None)
+    """
+    name = str(value).rsplit(".", 1)[-1].lower().removeprefix("paged_").replace("_32bit", "")
+    return OPTIMIZERS.get(folded(name))
 
 
 ATTENTION: Final = ("attn_implementation", "attn_impl", "attn-impl")

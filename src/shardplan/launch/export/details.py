@@ -53,7 +53,7 @@ def needed(case: LaunchCase) -> tuple[Detail, ...]:
 def detail_placeholders(case: LaunchCase) -> list[Placeholder]:
     """Those of ``needed`` that are not known."""
     return [
-        Placeholder(name=each.placeholder, value=FILL_IN, about=each.about)
+        Placeholder(each.placeholder, FILL_IN, each.about)
         for each in needed(case)
         if getattr(case.model.details, each.field) is None
     ]
@@ -93,8 +93,9 @@ def unlike_details(case: LaunchCase, said: Sequence[str]) -> tuple[str, ...]:
     """Known details that a framework's files do not state; ``said``: fields of ``ModelDetails`` that they do."""
     details, found = case.model.details, []
     if any(case.decoder.rotary) and details.scaling_kind and "rope_scaling" not in said:
-        numbers = ", ".join(f"{name} {_text(value)}" for name, value in details.rope_scaling if name != "rope_type")
-        found.append(f"scaling of rotary positions: {details.scaling_kind} ({numbers})")
+        known = ((name, value) for name, value in details.rope_scaling if name != "rope_type")
+        texts = (f"{name} {value if isinstance(value, str) else number_text(value)}" for name, value in known)
+        found.append(f"scaling of rotary positions: {details.scaling_kind} ({', '.join(texts)})")
     if details.partial_rotary_factor not in (None, 1) and "partial_rotary_factor" not in said:
         found.append(f"rotary positions of {details.partial_rotary_factor:g} of every head's channels")
     if details.hidden_act is not None and "hidden_act" not in said:
@@ -106,10 +107,6 @@ def unlike_details(case: LaunchCase, said: Sequence[str]) -> tuple[str, ...]:
     if case.decoder.experts is not None and details.routed_scaling_factor not in (None, 1) and "router" not in said:
         found.append(f"routed experts' outputs times {details.routed_scaling_factor:g}")
     return tuple(found)
-
-
-def _text(value: float | str) -> str:
-    return value if isinstance(value, str) else number_text(value)
 
 
 def unknown_details(case: LaunchCase, activation: str) -> tuple[str, ...]:

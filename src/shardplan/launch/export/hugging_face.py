@@ -16,11 +16,12 @@ from typing import Any, Final
 import yaml
 
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, blocking, exported, quoted
-from shardplan.launch.export.written import Export, LaunchCase, Placeholder, head, keys, losses, nested, pairs
+from shardplan.launch.export.shell import Given, Launcher, Word, blocking, exported, quoted
+from shardplan.launch.export.written import Export, LaunchCase, Placeholder, comment_of, keys, losses, nested, pairs
 
 MODEL_FEATURES: Final = ("mtp",)
 """Features that the models of transformers lack; all others follow from the named configuration."""
+_PROGRAM: Final = (Given("TRANSFORMERS", after="/examples/pytorch/language-modeling/run_clm.py"),)
 
 
 def training_options(values: Mapping[str, Any]) -> dict[str, Sequence[Sequence[Word]]]:
@@ -47,11 +48,11 @@ def placeholders(case: LaunchCase) -> list[Placeholder]:
     size = f"{model.num_hidden_layers} layers of hidden size {model.hidden_size}"
     training = [each for each in training_placeholders(case) if each.name != "MIN_LEARNING_RATE"]
     return [
-        Placeholder(name="TRANSFORMERS", value="/path/to/transformers", about="checkout with examples/pytorch"),
-        Placeholder(name="MODEL", value="/path/to/model", about=f"Hugging Face configuration with {size}"),
-        Placeholder(name="TOKENIZER", value="/path/to/tokenizer", about="folder or name of a Hugging Face tokenizer"),
-        Placeholder(name="DATASET", value="/path/to/dataset", about="name of a data set on the hub, or a folder"),
-        Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where checkpoints are written"),
+        Placeholder("TRANSFORMERS", "/path/to/transformers", "checkout with examples/pytorch"),
+        Placeholder("MODEL", "/path/to/model", f"Hugging Face configuration with {size}"),
+        Placeholder("TOKENIZER", "/path/to/tokenizer", "folder or name of a Hugging Face tokenizer"),
+        Placeholder("DATASET", "/path/to/dataset", "name of a data set on the hub, or a folder"),
+        Placeholder("CHECKPOINTS", "/path/to/checkpoints", "where checkpoints are written"),
         *training,
     ]
 
@@ -66,26 +67,30 @@ def relies_on(case: LaunchCase) -> tuple[str, ...]:
     )
 
 
-SAID_BY_DEEPSPEED: Final = ("blocking_launches", "sequence_length", "fused_loss")
 _OF_SCRIPT: Final = ("use_liger_kernel", "gradient_checkpointing")
 """Arguments of the Trainer of transformers."""
 
 
 def export_deepspeed(case: LaunchCase) -> Export:
     """The JSON file with its launch script, and what they do not express."""
-    features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
-    lost, relied = losses(case, said=SAID_BY_DEEPSPEED, features=features), relies_on(case)
-    name, known = f"{case.stem}.json", keys(case.options.options)
-    script = LaunchText(
+    lost, name = _lost(case, "blocking_launches", "sequence_length", "fused_loss"), f"{case.stem}.json"
+    known = keys(case.options.options)
+    document = _deepspeed_document(case, {key: value for key, value in known.items() if key not in _OF_SCRIPT})
+    return exported(
+        case,
+        _PROGRAM,
         lost=lost,
-        relies_on=relied,
+        relies_on=relies_on(case),
         placeholders=placeholders(case),
         environment={**blocking(case), **_variables(case)},
         options={"DeepSpeed": [["--deepspeed", name]], **training_options(_script_values(case, known))},
-        program=[Given("TRANSFORMERS", after="/examples/pytorch/language-modeling/run_clm.py")],
+        beside={name: json.dumps(document, indent=2) + "\n"},
     )
-    values = {key: value for key, value in known.items() if key not in _OF_SCRIPT}
-    return exported(case, script, beside={name: json.dumps(_deepspeed_document(case, values), indent=2) + "\n"})
+
+
+def _lost(case: LaunchCase, *said: str) -> tuple[str, ...]:
+    features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
+    return losses(case, said=said, features=features)
 
 
 def _variables(case: LaunchCase) -> dict[str, str]:
@@ -116,26 +121,22 @@ def _script_values(case: LaunchCase, known: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-SAID_BY_ACCELERATE: Final = ("blocking_launches",)
-
-
 def export_accelerate(case: LaunchCase) -> Export:
     """The YAML file with its launch script, and what they do not express."""
-    features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
-    lost, relied = losses(case, said=SAID_BY_ACCELERATE, features=features), relies_on(case)
-    values = nested(keys(case.options.options))
+    lost, values = _lost(case, "blocking_launches"), nested(keys(case.options.options))
     of_script = values.pop("script")
-    script = LaunchText(
+    document = yaml.safe_dump(_accelerate_document(case, values), sort_keys=False)
+    return exported(
+        case,
+        _PROGRAM,
         lost=lost,
-        relies_on=relied,
+        relies_on=relies_on(case),
         placeholders=placeholders(case),
         environment=blocking(case),
         options=training_options(of_script),
-        program=[Given("TRANSFORMERS", after="/examples/pytorch/language-modeling/run_clm.py")],
+        launcher=_accelerate_launcher(case),
+        beside={f"{case.stem}.yaml": comment_of(case, lost) + document},
     )
-    comment = "".join(f"# {line}\n" for line in head(case, lost, ()))
-    document = yaml.safe_dump(_accelerate_document(case, values), sort_keys=False)
-    return exported(case, script, launcher=_accelerate_launcher(case), beside={f"{case.stem}.yaml": comment + document})
 
 
 def _accelerate_document(case: LaunchCase, values: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from shardplan.launch.export.details import (
     yarn_of,
 )
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, blocking, exported
+from shardplan.launch.export.shell import Given, Launcher, Word, blocking, exported
 from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 SAID: Final = ("attention", "dropout", "blocking_launches", "fused_loss")
@@ -49,10 +49,11 @@ def export(case: LaunchCase) -> Export:
         *losses(case, said=SAID, features=FEATURES[_block(case)]),
         *unlike_details(case, _details_said(case)),
     )
-    relied = unknown_details(case, "SiLU")
-    script = LaunchText(
+    return exported(
+        case,
+        ["python3", "-m", "maxtext.trainers.pre_train.train", Given("MAXTEXT", after="/configs/base.yml")],
         lost=lost,
-        relies_on=relied,
+        relies_on=unknown_details(case, "SiLU"),
         placeholders=_placeholders(case),
         environment=_environment(case),
         options={
@@ -60,9 +61,8 @@ def export(case: LaunchCase) -> Export:
             "Plan": [[f"{key}={value}"] for key, value in pairs(case.options.options).items()],
             "Training": _training(case),
         },
-        program=["python3", "-m", "maxtext.trainers.pre_train.train", Given("MAXTEXT", after="/configs/base.yml")],
+        launcher=_launcher(case),
     )
-    return exported(case, script, launcher=_launcher(case))
 
 
 def _block(case: LaunchCase) -> str:
@@ -227,11 +227,11 @@ def _training(case: LaunchCase) -> list[Sequence[Word]]:
 def _placeholders(case: LaunchCase) -> list[Placeholder]:
     training = [each for each in training_placeholders(case) if each.name in ("TRAIN_STEPS", "LEARNING_RATE")]
     return [
-        Placeholder(name="MAXTEXT", value="/path/to/maxtext/src/maxtext", about="folder of the package maxtext"),
-        Placeholder(name="TOKENIZER", value="/path/to/tokenizer", about="folder or name of a Hugging Face tokenizer"),
-        Placeholder(name="DATASET", value="/path/to/dataset", about="name of a data set on the Hugging Face hub"),
-        Placeholder(name="OUTPUT", value="/path/to/output", about="folder or bucket of checkpoints and logs"),
-        Placeholder(name="RUN_NAME", value="run", about="name of the run"),
+        Placeholder("MAXTEXT", "/path/to/maxtext/src/maxtext", "folder of the package maxtext"),
+        Placeholder("TOKENIZER", "/path/to/tokenizer", "folder or name of a Hugging Face tokenizer"),
+        Placeholder("DATASET", "/path/to/dataset", "name of a data set on the Hugging Face hub"),
+        Placeholder("OUTPUT", "/path/to/output", "folder or bucket of checkpoints and logs"),
+        Placeholder("RUN_NAME", "run", "name of the run"),
         *detail_placeholders(case),
         *training,
     ]

@@ -15,14 +15,12 @@ from shardplan.launch.export import megatron_lm
 from shardplan.launch.export.details import (
     NORM_EPSILON,
     ROTARY_BASE,
-    detail_placeholders,
     detail_word,
     scaling_of_bridge,
     unknown_details,
 )
-from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, LaunchText, Word, exported
-from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
+from shardplan.launch.export.shell import Given, Word, exported
+from shardplan.launch.export.written import Export, LaunchCase, losses, pairs
 
 RECIPE: Final = "vanilla_gpt_pretrain_1gpu_h100_bf16_config"
 """Has the defaults of Megatron-LM and no model of its own."""
@@ -47,13 +45,16 @@ def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
     lost = (
         *losses(case, said=megatron_lm.said(case), features=megatron_lm.features(case.decoder)),
-        *megatron_lm.lost_details(case, _activation(case), states_scaling=scaling_of_bridge(case) is not None),
+        *megatron_lm.lost_details(case, activation_of_gate(case), states_scaling=scaling_of_bridge(case) is not None),
     )
-    relied = _relies_on(case)
-    script = LaunchText(
+    return exported(
+        case,
+        [Given("MEGATRON_BRIDGE", after="/scripts/training/run_recipe.py")],
         lost=lost,
-        relies_on=relied,
-        placeholders=_placeholders(case),
+        relies_on=(f"the rest is that of the recipe {RECIPE}", *unknown_details(case, activation_of_gate(case))),
+        placeholders=megatron_lm.core_placeholders(
+            case, "MEGATRON_BRIDGE", "/path/to/Megatron-Bridge", "checkout of Megatron-Bridge"
+        ),
         environment={"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", **megatron_lm.environment(case)},
         options={
             "Recipe": [["--recipe", RECIPE], ["--mode", "pretrain"]],
@@ -61,9 +62,7 @@ def export(case: LaunchCase) -> Export:
             "Plan": [[f"{key}={value}"] for key, value in _plan(case).items()],
             "Training": _training(),
         },
-        program=[Given("MEGATRON_BRIDGE", after="/scripts/training/run_recipe.py")],
     )
-    return exported(case, script)
 
 
 def text(value: Any) -> str:
@@ -93,13 +92,14 @@ def _model(case: LaunchCase) -> list[Sequence[Word]]:
     return [
         *([[f"++model._target_={LATENT}"]] if is_latent else []),
         *([f"{'++' if name in _OF_LATENT else ''}model.{name}={text(value)}"] for name, value in values.items()),
-        [f"model.activation_func={_activation(case)}"],
+        [f"model.activation_func={activation_of_gate(case)}"],
         *([[detail_word(case, ROTARY_BASE, "model.rotary_base=")]] if any(case.decoder.rotary) else []),
         [detail_word(case, NORM_EPSILON, "model.layernorm_epsilon=")],
     ]
 
 
-def _activation(case: LaunchCase) -> str:
+def activation_of_gate(case: LaunchCase) -> str:
+    """The function of a recipe's model, which depends on the gate alone."""
     return "silu" if case.decoder.gated else "gelu"
 
 
@@ -159,18 +159,3 @@ def _training() -> list[Sequence[Word]]:
         [Given("CHECKPOINTS", "checkpoint.save=")],
         [Given("CHECKPOINTS", "checkpoint.load=")],
     ]
-
-
-def _placeholders(case: LaunchCase) -> list[Placeholder]:
-    return [
-        Placeholder(name="MEGATRON_BRIDGE", value="/path/to/Megatron-Bridge", about="checkout of Megatron-Bridge"),
-        Placeholder(name="TOKENIZER", value="/path/to/tokenizer", about="folder or name of a Hugging Face tokenizer"),
-        Placeholder(name="DATA_PATH", value="/path/to/data", about="prefix of a preprocessed data set"),
-        Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where checkpoints are written and read"),
-        *detail_placeholders(case),
-        *training_placeholders(case),
-    ]
-
-
-def _relies_on(case: LaunchCase) -> tuple[str, ...]:
-    return (f"the rest is that of the recipe {RECIPE}", *unknown_details(case, _activation(case)))

@@ -27,7 +27,7 @@ from shardplan.launch.export.details import (
     unknown_details,
     unlike_details,
 )
-from shardplan.launch.export.shell import Given, LaunchText, Word, blocking, exported
+from shardplan.launch.export.shell import Given, Word, blocking, exported
 from shardplan.launch.export.written import Export, LaunchCase, Placeholder, flags, losses
 
 FEATURES: Final = (
@@ -214,11 +214,12 @@ def export(case: LaunchCase) -> Export:
         *losses(case, said=said(case), features=features(case.decoder)),
         *lost_details(case, _activation(case), states_scaling=scaling_of_megatron_lm(case) is not None),
     )
-    relied = _relies_on(case)
-    script = LaunchText(
+    return exported(
+        case,
+        [Given("MEGATRON_LM", after="/pretrain_gpt.py")],
         lost=lost,
-        relies_on=relied,
-        placeholders=_placeholders(case),
+        relies_on=_relies_on(case),
+        placeholders=core_placeholders(case, "MEGATRON_LM", "/path/to/Megatron-LM", "checkout with pretrain_gpt.py"),
         environment=environment(case),
         options={
             "Model": model_options(case),
@@ -226,9 +227,7 @@ def export(case: LaunchCase) -> Export:
             "Precision, optimizer and kernels": _numbers(case),
             "Training": _training(),
         },
-        program=[Given("MEGATRON_LM", after="/pretrain_gpt.py")],
     )
-    return exported(case, script)
 
 
 def options_of_fields(fields: Mapping[str, Any]) -> list[Sequence[Word]]:
@@ -337,12 +336,13 @@ def _training() -> list[Sequence[Word]]:
     ]
 
 
-def _placeholders(case: LaunchCase) -> list[Placeholder]:
+def core_placeholders(case: LaunchCase, *checkout: str) -> list[Placeholder]:
+    """Those of a framework on Megatron Core; ``checkout``: name, value and meaning of the one for its folder."""
     return [
-        Placeholder(name="MEGATRON_LM", value="/path/to/Megatron-LM", about="checkout with pretrain_gpt.py"),
-        Placeholder(name="TOKENIZER", value="/path/to/tokenizer", about="folder or name of a Hugging Face tokenizer"),
-        Placeholder(name="DATA_PATH", value="/path/to/data", about="prefix of a preprocessed data set"),
-        Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where checkpoints are written and read"),
+        Placeholder(*checkout),
+        Placeholder("TOKENIZER", "/path/to/tokenizer", "folder or name of a Hugging Face tokenizer"),
+        Placeholder("DATA_PATH", "/path/to/data", "prefix of a preprocessed data set"),
+        Placeholder("CHECKPOINTS", "/path/to/checkpoints", "where checkpoints are written and read"),
         *detail_placeholders(case),
         *training_placeholders(case),
     ]
@@ -352,10 +352,10 @@ def training_placeholders(case: LaunchCase) -> list[Placeholder]:
     """Steps and learning rates, which a plan does not depend on."""
     steps = str(case.num_steps or 1000)
     return [
-        Placeholder(name="TRAIN_STEPS", value=steps, about="optimizer steps"),
-        Placeholder(name="LEARNING_RATE", value="3e-4", about="yours to choose"),
-        Placeholder(name="MIN_LEARNING_RATE", value="3e-5", about="yours to choose"),
-        Placeholder(name="WARMUP_STEPS", value="100", about="yours to choose"),
+        Placeholder("TRAIN_STEPS", steps, "optimizer steps"),
+        Placeholder("LEARNING_RATE", "3e-4", "yours to choose"),
+        Placeholder("MIN_LEARNING_RATE", "3e-5", "yours to choose"),
+        Placeholder("WARMUP_STEPS", "100", "yours to choose"),
     ]
 
 

@@ -12,8 +12,18 @@ import yaml
 
 from shardplan.inputs.layers import Attention
 from shardplan.launch.export.details import FILL_IN, unknown_details, unlike_details
-from shardplan.launch.export.shell import Given, LaunchText, blocking, exported
-from shardplan.launch.export.written import END, START, Export, LaunchCase, Placeholder, head, keys, losses, nested
+from shardplan.launch.export.shell import Given, blocking, exported
+from shardplan.launch.export.written import (
+    END,
+    START,
+    Export,
+    LaunchCase,
+    Placeholder,
+    comment_of,
+    keys,
+    losses,
+    nested,
+)
 
 SAID: Final = ("grad_dtype", "blocking_launches")
 FEATURES: Final = ("tied_embeddings", "qkv_bias", "experts", "some_dense", "shared_experts", "windows")
@@ -31,17 +41,18 @@ def export(case: LaunchCase) -> Export:
     """The YAML file with its launch script, and what they do not express."""
     details = ("hidden_act", "initializer_range")
     lost = (*_head_size(case), *losses(case, said=SAID, features=_features(case)), *unlike_details(case, details))
-    relied = unknown_details(case, "SiLU")
     name = f"{case.stem}.yaml"
-    script = LaunchText(
+    return exported(
+        case,
+        [Given("NANOTRON", after="/run_train.py")],
         lost=lost,
-        relies_on=relied,
-        placeholders=[Placeholder(name="NANOTRON", value="/path/to/nanotron", about="checkout with run_train.py")],
+        relies_on=unknown_details(case, "SiLU"),
+        placeholders=[Placeholder("NANOTRON", "/path/to/nanotron", "checkout with run_train.py")],
         environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", **blocking(case)},
         options={"Configuration": [["--config-file", name]]},
-        program=[Given("NANOTRON", after="/run_train.py")],
+        beside={name: _yaml(case, lost)},
+        to_fill=(*PLACES.values(), *_unknown(case)),
     )
-    return exported(case, script, beside={name: _yaml(case, lost)}, to_fill=(*PLACES.values(), *_unknown(case)))
 
 
 def _unknown(case: LaunchCase) -> tuple[str, ...]:
@@ -73,11 +84,10 @@ def _head_size(case: LaunchCase) -> tuple[str, ...]:
 
 
 def _yaml(case: LaunchCase, lost: tuple[str, ...]) -> str:
-    comment = "".join(f"# {line}\n" for line in head(case, lost, ()))
     *first, last = ("tokens.train_steps", "learning_rate_scheduler", *_unknown(case))
     below = f"{', '.join(first)} and {last} are yours too"
     block = f"# {START} ({below}).\n{_dump(_yours())}# {END}\n"
-    return comment + block + _dump(_document(case))
+    return comment_of(case, lost) + block + _dump(_document(case))
 
 
 def _dump(document: dict[str, Any]) -> str:

@@ -20,9 +20,9 @@ from shardplan.launch.export.details import (
     llama3_factor,
     unknown_details,
 )
-from shardplan.launch.export.megatron_bridge import model_values, text
+from shardplan.launch.export.megatron_bridge import activation_of_gate, model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, exported
+from shardplan.launch.export.shell import Given, Launcher, Word, exported
 from shardplan.launch.export.written import Export, LaunchCase, Placeholder, losses, pairs
 
 SAID: Final = ("dropout", "grad_dtype", "quantised_weights", "blocking_launches", "loss_kernel")
@@ -52,30 +52,28 @@ _LLAMA31: Final = 8
 def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
     features = [name for name in megatron_lm.features(case.decoder) if name not in _UNSAID_FEATURES]
-    unsaid = megatron_lm.lost_details(case, _activation(case), states_scaling=_kind(case) == "llama3.1")
-    lost = (*_vocabulary(case), *losses(case, said=SAID, features=features), *unsaid)
-    relied = _relies_on(case)
-    script = LaunchText(
+    unsaid = megatron_lm.lost_details(case, activation_of_gate(case), states_scaling=_kind(case) == "llama3.1")
+    vocabulary = f"the vocabulary of {case.model.vocab_size} tokens: the tokenizer of the recipe's data decides it"
+    nodes = f"num_nodes={case.num_nodes}, num_gpus_per_node={case.processes_per_node}"
+    lost = (vocabulary, *losses(case, said=SAID, features=features), *unsaid)
+    return exported(
+        case,
+        ["nemo", "llm", "pretrain", "--yes", "--factory", f"{_recipe(case)}({nodes})"],
         lost=lost,
-        relies_on=relied,
-        placeholders=_placeholders(case),
+        relies_on=_relies_on(case),
+        placeholders=[
+            Placeholder("CHECKPOINTS", "/path/to/checkpoints", "where logs and checkpoints are written"),
+            *detail_placeholders(case),
+            *training_placeholders(case),
+        ],
         environment=megatron_lm.environment(case),
         options={
             "Model": _model(case),
             "Plan": [["trainer.callbacks=[]"], *([f"{key}={value}"] for key, value in _plan(case).items())],
             "Training": _training(),
         },
-        program=["nemo", "llm", "pretrain", "--yes", "--factory", f"{_recipe(case)}({_nodes(case)})"],
+        launcher=Launcher(words=["srun"], tasks_per_node=case.processes_per_node),
     )
-    return exported(case, script, launcher=Launcher(words=["srun"], tasks_per_node=case.processes_per_node))
-
-
-def _vocabulary(case: LaunchCase) -> tuple[str, ...]:
-    return (f"the vocabulary of {case.model.vocab_size} tokens: the tokenizer of the recipe's data decides it",)
-
-
-def _nodes(case: LaunchCase) -> str:
-    return f"num_nodes={case.num_nodes}, num_gpus_per_node={case.processes_per_node}"
 
 
 def _kind(case: LaunchCase) -> str:
@@ -119,11 +117,6 @@ def _model(case: LaunchCase) -> list[Sequence[Word]]:
     ]
 
 
-def _activation(case: LaunchCase) -> str:
-    """The function of the recipe, which no option changes."""
-    return "silu" if case.decoder.gated else "gelu"
-
-
 def _training() -> list[Sequence[Word]]:
     return [
         [Given("TRAIN_STEPS", "trainer.max_steps=")],
@@ -134,16 +127,8 @@ def _training() -> list[Sequence[Word]]:
     ]
 
 
-def _placeholders(case: LaunchCase) -> list[Placeholder]:
-    return [
-        Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where logs and checkpoints are written"),
-        *detail_placeholders(case),
-        *training_placeholders(case),
-    ]
-
-
 def _relies_on(case: LaunchCase) -> tuple[str, ...]:
     return (
         f"data and tokenizer are those of the recipe {_recipe(case)}, which trains on mock data: name your data module",
-        *unknown_details(case, f"that of the recipe ({_activation(case)})"),
+        *unknown_details(case, f"that of the recipe ({activation_of_gate(case)})"),
     )

@@ -28,22 +28,6 @@ Word = str | Given
 """A literal, or a placeholder."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchText:
-    """A launch script."""
-
-    lost: Collection[str]
-    """What the files do not say."""
-    relies_on: Collection[str]
-    """Defaults of the framework that the plan takes for granted."""
-    placeholders: Sequence[Placeholder]
-    environment: Mapping[str, str]
-    options: Mapping[str, Sequence[Sequence[Word]]]
-    """Groups of options, each a line of words."""
-    program: Sequence[Word]
-    """What every process runs; the options follow."""
-
-
 def quoted(word: Word) -> str:
     """A word as bash reads it."""
     return f'"{word.before}${word.name}{word.after}"' if isinstance(word, Given) else shlex.quote(word)
@@ -61,20 +45,45 @@ class Launcher:
     """Lines that name the first node to it."""
 
 
-def bash(case: LaunchCase, script: LaunchText, *, launcher: Launcher | None = None) -> str:
-    """The text of ``script``; by default torchrun starts the processes of every node."""
-    head_node = case.num_nodes > 1 and (launcher is None or launcher.environment)
+def exported(
+    case: LaunchCase,
+    program: Sequence[Word],
+    *,
+    lost: Collection[str],
+    relies_on: Collection[str],
+    placeholders: Sequence[Placeholder],
+    environment: Mapping[str, str],
+    options: Mapping[str, Sequence[Sequence[Word]]],
+    launcher: Launcher | None = None,
+    beside: Mapping[str, str] | None = None,
+    to_fill: Sequence[str] = (),
+) -> Export:
+    """The export with a launch script; by default torchrun starts the processes of every node.
+
+    ``program``: what every process runs; ``options``, each a line of words, follow in groups. ``lost``: what the files
+    do not say; ``relies_on``: defaults of the framework that the plan takes for granted. ``beside``: files that the
+    script names, ``to_fill``: their keys that a user fills in.
+    """
+    given = [f"{each.name}={shlex.quote(each.value)} # {each.about}" for each in placeholders]
+    start = () if launcher is None else launcher.environment
     parts = [
-        ["#!/bin/bash", *(f"# {line}".rstrip() for line in head(case, script.lost, script.relies_on))],
+        ["#!/bin/bash", *(f"# {line}".rstrip() for line in head(case, lost, relies_on))],
         _slurm(case, 1 if launcher is None else launcher.tasks_per_node),
         ["set -euo pipefail"],
-        _block(script.placeholders),
-        [f"export {name}={shlex.quote(value)}" for name, value in script.environment.items()],
-        [HEAD_NODE, *(() if launcher is None else launcher.environment)] if head_node else [],
-        _options(script.options),
-        _command(case, script, launcher),
+        [f"# {START}", *given, f"# {END}"],
+        [f"export {name}={shlex.quote(value)}" for name, value in environment.items()],
+        [HEAD_NODE, *start] if case.num_nodes > 1 and (launcher is None or start) else [],
+        ["OPTIONS=(", *(line for group in options.items() for line in _group(*group)), ")"],
+        _command(case, f'{" ".join(map(quoted, program))} "${{OPTIONS[@]}}"', launcher),
     ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    script = "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    return Export(
+        framework=case.stack.label,
+        files={f"{case.stem}.sh": script, **(beside or {})},
+        not_expressed=tuple(lost),
+        placeholders=(*(each.name for each in placeholders), *to_fill),
+        relies_on=tuple(relies_on),
+    )
 
 
 def _slurm(case: LaunchCase, tasks: int) -> list[str]:
@@ -87,21 +96,12 @@ def _slurm(case: LaunchCase, tasks: int) -> list[str]:
     ]
 
 
-def _block(placeholders: Sequence[Placeholder]) -> list[str]:
-    given = [f"{each.name}={shlex.quote(each.value)} # {each.about}" for each in placeholders]
-    return [f"# {START}", *given, f"# {END}"]
+def _group(title: str, options: Sequence[Sequence[Word]]) -> list[str]:
+    lines = ["    " + " ".join(map(quoted, option)) for option in options]
+    return [f"    # {title}", *lines] if lines else []
 
 
-def _options(groups: Mapping[str, Sequence[Sequence[Word]]]) -> list[str]:
-    lines = ["OPTIONS=("]
-    for title, options in groups.items():
-        if options:
-            lines += [f"    # {title}", *("    " + " ".join(quoted(word) for word in option) for option in options)]
-    return [*lines, ")"]
-
-
-def _command(case: LaunchCase, script: LaunchText, launcher: Launcher | None) -> list[str]:
-    program = f'{" ".join(quoted(word) for word in script.program)} "${{OPTIONS[@]}}"'
+def _command(case: LaunchCase, program: str, launcher: Launcher | None) -> list[str]:
     if launcher is not None:
         return [" ".join((*launcher.words, program))]
     if case.num_nodes == 1:
@@ -112,24 +112,6 @@ def _command(case: LaunchCase, script: LaunchText, launcher: Launcher | None) ->
         '    --rdzv-endpoint "$HEAD_NODE:29500" --rdzv-id "${SLURM_JOB_ID:-1}" \\',
         f"    {program}",
     ]
-
-
-def exported(
-    case: LaunchCase,
-    script: LaunchText,
-    *,
-    launcher: Launcher | None = None,
-    beside: Mapping[str, str] | None = None,
-    to_fill: Sequence[str] = (),
-) -> Export:
-    """The export with that script; ``beside``: files that it names, ``to_fill``: their keys that a user fills in."""
-    return Export(
-        framework=case.stack.label,
-        files={f"{case.stem}.sh": bash(case, script, launcher=launcher), **(beside or {})},
-        not_expressed=tuple(script.lost),
-        placeholders=(*(each.name for each in script.placeholders), *to_fill),
-        relies_on=tuple(script.relies_on),
-    )
 
 
 def blocking(case: LaunchCase) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, field, fields
 from functools import cached_property
 from html import escape
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shardplan.base.errors import NotRunnableError, visible
 from shardplan.base.fields import dataclass
@@ -144,8 +144,7 @@ END: Final = "<<< All below follows from the plan."
 """First and last line of the block of placeholders."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placeholder:
+class Placeholder(NamedTuple):
     """What a user has to give: shardplan does not know it."""
 
     name: str
@@ -253,6 +252,11 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(str(each) for each in value) if isinstance(value, tuple) else visible(str(value))
+
+
+def comment_of(case: LaunchCase, losses_: Collection[str]) -> str:
+    """The head of a configuration next to a script, which says what is left to the framework's defaults."""
+    return "".join(f"# {line}\n" for line in head(case, losses_, ()))
 
 
 def head(case: LaunchCase, losses_: Collection[str], relies_on: Collection[str]) -> list[str]:

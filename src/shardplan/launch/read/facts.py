@@ -58,8 +58,6 @@ class Command:
     """Conditions that are not decidable and that it depends on, as written; empty where it runs in any case."""
     exported: Mapping[str, Word] = field(default_factory=dict)
     """Exported variables of the script when the command runs."""
-    standard_input: Word | None = None
-    """Text of a here-document that it reads: a script, where it is ``sbatch`` or ``bash``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,8 @@ class Places:
     companions: tuple[Path, ...] = ()
     used: set[Path] = field(default_factory=set, compare=False)
     """Companions that a file names."""
+    starts: bool = True
+    """Whether a line of the repository that starts the file is looked for."""
     roots: dict[Path, Sequence[Path]] = field(default_factory=dict, compare=False)
     """Folders above others that may be roots, as they were found."""
 
@@ -89,6 +91,10 @@ class Places:
         at_root = others[:1] if self.root is not None else ()
         for each in (*at_root, folder, *others):
             yield each / name.lstrip("/")
+        if len(parts) > 1 and others:  # it is launched from a folder in between, where that path is there
+            outer = [each.resolve() for each in others]
+            between = (each for each in folder.resolve().parents if any(each.is_relative_to(root) for root in outer))
+            yield from (each / name.lstrip("/") for each in between)
         for place in range(1, 0 if is_exact else len(parts) - 1):
             yield from (each.joinpath(*parts[place:]) for each in others)
         if parts and not is_exact:

@@ -348,7 +348,9 @@ def _module(text: str, file: str, env: Mapping[str, str]) -> Module:
 def _returned(module: Module, name: str, file: str) -> Document:
     """What a function returns. Raises ``InputError``."""
     if name not in module.functions:
-        refuse(file, f"has no function {name}", "the entry is a function of the file", _known(module))
+        known = ", ".join(list(module.functions)[:20])
+        hint = f"give one of {known}" if known else "give a file with functions"
+        refuse(file, f"has no function {name}", "the entry is a function of the file", hint)
     found = module.call(module.functions[name], [], {}, module.functions[name].lineno)
     tree = found if isinstance(found, Branch) and not found.is_list else None
     if tree is None:
@@ -376,10 +378,6 @@ def _has_many_tokens(text: str) -> bool:
     """Whether a syntax tree of ``text`` would be large. Strings with braces may hold expressions: all counts there."""
     pattern = _ANY_TOKEN if _FORMATTED.search(text) else _TOKEN
     return sum(1 for _ in islice(pattern.finditer(text), MOST_TOKENS + 1)) > MOST_TOKENS
-
-
-def _known(module: Module) -> str:
-    return f"give one of {', '.join(list(module.functions)[:20])}" if module.functions else "give a file with functions"
 
 
 def _syntax(text: str, file: str) -> ast.Module:

@@ -12,9 +12,9 @@ from shardplan.base.files import printable, read_text
 from shardplan.launch.read.bash.evaluator import Evaluator
 from shardplan.launch.read.bash.slurm import options_in
 from shardplan.launch.read.bash.state import Context, flat
-from shardplan.launch.read.bash.text import Text, literal, unique
+from shardplan.launch.read.bash.text import literal, unique
 from shardplan.launch.read.documents import document_of_text
-from shardplan.launch.read.facts import ENDS, Document, Need, Script, Word
+from shardplan.launch.read.facts import ENDS, Need, Script, Word
 from shardplan.launch.read.trees import (
     LAUNCH_FILE,
     LONG_FILE,
@@ -148,7 +148,7 @@ def _script(file: str, evaluator: Evaluator) -> Script:
     context = evaluator.context
     commands = tuple(evaluator.commands)
     texts = {name: text.word(0, file) for name, text in evaluator.texts.items()}
-    documents = dict(_documents(evaluator.texts))
+    written = {name: document_of_text(text, name) for name, text in evaluator.texts.items()}
     words = [word for command in commands for word in (*command.words, *command.assignments.values())]
     environment = {
         name: flat(value).word(0, file) for name, value in context.state.variables.items() if value is not None
@@ -159,7 +159,7 @@ def _script(file: str, evaluator: Evaluator) -> Script:
         environment=environment,
         exported=frozenset(name for name in context.state.exported if name in environment),
         directives=context.directives,
-        documents=documents,
+        documents={name: document for name, document in written.items() if document is not None},
         texts=texts,
         asked=frozenset(name for name in context.asked if name.isidentifier()),
         needs=_needs([*words, *texts.values(), *context.directives.values()]),
@@ -174,13 +174,6 @@ def _needs(words: Sequence[Word]) -> tuple[Need, ...]:
             if name not in found:
                 found[name] = Need(name=name, file=word.file, line=word.line, why=_WHY[name.partition(":")[0]])
     return tuple(found.values())
-
-
-def _documents(texts: Mapping[str, Text]) -> Iterator[tuple[str, Document]]:
-    for name, text in texts.items():
-        document = document_of_text(text, name)
-        if document is not None:
-            yield name, document
 
 
 def _notes(evaluator: Evaluator, words: Sequence[Word]) -> Iterator[str]:

@@ -7,6 +7,7 @@ say is unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Final, Literal
@@ -98,9 +99,7 @@ def _dp(values: Mapping[str, object]) -> int | None:
     total, degrees = values.get("num_accelerators"), [values.get(key) for key in ("tp", "cp", "pp")]
     if not isinstance(total, int) or not all(isinstance(each, int) and each > 0 for each in degrees):
         return None
-    product = 1
-    for each in degrees:
-        product *= each  # type: ignore[operator]  # whole numbers, as was just seen
+    product = math.prod(each for each in degrees if isinstance(each, int))
     return None if total % product else total // product
 
 
@@ -201,7 +200,9 @@ def resume(old: ResumeSide, new: ResumeSide) -> Resume:
     record = record_for(old.framework or "")
     same = record is not None and record is record_for(new.framework or "")
     settings = _settings(record, old, new) if record is not None and same else {}
-    changed, missing = _differences(old.fields, new.fields), _open(old, new)
+    needed = [each for each in FIELDS if each in _LAYOUT and each not in {"stage_layers", "etp"}]
+    sides = ((key, side) for key in needed for side in (old, new))
+    missing = tuple(f"{key} of {side.name}" for key, side in sides if side.fields.get(key) is None)
     model = _differences(old.model, new.model)
     values = {name: value for name, (value, _) in settings.items()} | {"sharding": old.fields.get("sharding")}
     states = () if record is None or not same else _states(record, old, new, values)
@@ -211,7 +212,7 @@ def resume(old: ResumeSide, new: ResumeSide) -> Resume:
         old=old,
         new=new,
         record=record if same else None,
-        changed=changed,
+        changed=_differences(old.fields, new.fields),
         model_changed=model,
         missing=missing,
         settings=settings,
@@ -224,12 +225,6 @@ def resume(old: ResumeSide, new: ResumeSide) -> Resume:
 def _differences(old: Mapping[str, object], new: Mapping[str, object]) -> dict[str, tuple[object, object]]:
     """What both know, and differs."""
     return {key: (old[key], new[key]) for key in old if key in new and old[key] != new[key]}
-
-
-def _open(old: ResumeSide, new: ResumeSide) -> tuple[str, ...]:
-    """Fields that weights and optimizer depend on, and that one of the two leaves open."""
-    needed = [each for each in FIELDS if each in _LAYOUT and each not in {"stage_layers", "etp"}]
-    return tuple(f"{key} of {side.name}" for key in needed for side in (old, new) if side.fields.get(key) is None)
 
 
 def _settings(record: CheckpointRecord, old: ResumeSide, new: ResumeSide) -> dict[str, tuple[object, str]]:
@@ -265,13 +260,10 @@ def _changed(record: CheckpointRecord, state: str, old: ResumeSide, new: ResumeS
 
 
 def _carried(record: CheckpointRecord, state: str, changed: list[str], settings: Mapping[str, object]) -> Carried:
-    rule = record.rule(state, ALWAYS, settings)
-    if rule is not None:
-        only = Reason(field=ALWAYS, outcome=rule.outcome, why=rule.why, fix=rule.fix, source=rule.source)
-        return Carried(state=state, outcome=rule.outcome, reasons=(only,))
-    reasons = tuple(_reason(record, state, key, settings) for key in changed)
-    if not changed:
-        known = state in LAID_OUT or record.knows(state)
+    keys = changed if record.rule(state, ALWAYS, settings) is None else [ALWAYS]
+    reasons = tuple(_reason(record, state, key, settings) for key in keys)
+    if not reasons:
+        known = state in LAID_OUT or record.names(state)
         return Carried(state=state, outcome="kept" if known else "unknown", reasons=())
     return Carried(state=state, outcome=max((each.outcome for each in reasons), key=ORDER.index), reasons=reasons)
 

@@ -93,13 +93,9 @@ class CheckpointRecord:
         found = (each for each in self.rules if each.state == state and changed in each.changed)
         return next((each for each in found if each.holds(settings)), None)
 
-    def names(self, state: str, changed: str) -> bool:
-        """Whether a rule for a state names a field."""
-        return any(each.state == state and changed in each.changed for each in self.rules)
-
-    def knows(self, state: str) -> bool:
-        """Whether anything is known of a state."""
-        return any(each.state == state for each in self.rules)
+    def names(self, state: str, changed: str | None = None) -> bool:
+        """Whether a rule for a state names a field; without one, whether anything is known of the state."""
+        return any(each.state == state and changed in (None, *each.changed) for each in self.rules)
 
 
 def record_for(framework: str) -> CheckpointRecord | None:
@@ -121,10 +117,9 @@ def _record(document: dict[str, Any]) -> CheckpointRecord:
         )
         for name, each in document.get("settings", {}).items()
     }
-    rules = tuple(_rule(each) for each in document["rules"])
+    assert {each["outcome"] for each in document["rules"]} <= {*get_args(Outcome)}, document["name"]
+    rules = tuple(
+        ResumeRule(**{**each, "when": each.get("when", {}), "changed": tuple(each["changed"])})
+        for each in document["rules"]
+    )
     return CheckpointRecord(**named, covers=tuple(document["covers"]), settings=settings, rules=rules)
-
-
-def _rule(entry: dict[str, Any]) -> ResumeRule:
-    assert entry["outcome"] in get_args(Outcome), entry
-    return ResumeRule(**{**entry, "when": entry.get("when", {}), "changed": tuple(entry["changed"])})

@@ -15,7 +15,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.methods.base import Case, Method, MethodAnswer, MethodError, MethodRow
 from shardplan.methods.calculator.table import ADAM_BYTES, FILLED, GB, CalculatorCase, MemoryTable, table
 from shardplan.methods.fields import json_cases, read_fields
-from shardplan.methods.mapping import as_refusal, domain_size, put
+from shardplan.methods.mapping import ASK_ANOTHER, as_refusal, domain_size, put
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +69,7 @@ FLAWS: Final = (
 )
 
 
+DEGREES: Final = ("tp", "pp", "dp")
 EXPERT_PARALLEL: Final = 8
 """Degree for which the page gives its hint."""
 RESULTS: Final = ("model_memory_gb", "rows", "recommended", "reasons", "expert_parallelism", "notes")
@@ -79,11 +80,16 @@ def record(case: CalculatorCase) -> dict[str, Any]:
     """The answer in the words of the reference file. Raises ``InputError``."""
     found = table(case)
     best = int(found.order[0])
-    recommended = None
-    if found.fits[best]:
-        recommended = {name: int(getattr(found, name)[best]) for name in ("tp", "pp", "dp")}
+    recommended = {name: int(getattr(found, name)[best]) for name in DEGREES} if found.fits[best] else None
+    count, size = case.model.num_parameters, case.training.dtype_bytes
     return {
-        "model_memory_gb": _model_memory(case),
+        "model_memory_gb": {
+            "params": count * size / GB,
+            "gradients": count * size / GB,
+            "optimizer": count * ADAM_BYTES / GB,
+            "total": count * (2 * size + ADAM_BYTES) / GB,
+            "param_count": count,
+        },
         "rows": [_row(found, index) for index in range(len(found.tp))],
         "recommended": recommended,
         "reasons": _reasons(case, recommended),
@@ -92,21 +98,10 @@ def record(case: CalculatorCase) -> dict[str, Any]:
     }
 
 
-def _model_memory(case: CalculatorCase) -> dict[str, float]:
-    count, size = case.model.num_parameters, case.training.dtype_bytes
-    return {
-        "params": count * size / GB,
-        "gradients": count * size / GB,
-        "optimizer": count * ADAM_BYTES / GB,
-        "total": count * (2 * size + ADAM_BYTES) / GB,
-        "param_count": count,
-    }
-
-
 def _row(found: MemoryTable, index: int) -> dict[str, Any]:
-    traffic = {f"{name}_per_step_gb": float(getattr(found, f"{name}_gb")[index]) for name in ("tp", "pp", "dp")}
+    traffic = {f"{name}_per_step_gb": float(getattr(found, f"{name}_gb")[index]) for name in DEGREES}
     return {
-        **{name: int(getattr(found, name)[index]) for name in ("tp", "pp", "dp")},
+        **{name: int(getattr(found, name)[index]) for name in DEGREES},
         "memory_per_gpu": float(found.memory_gb[index]),
         "fits": bool(found.fits[index]),
         "communication": {**traffic, "total_gb": float(found.total_gb[index])},
@@ -121,7 +116,7 @@ def _reasons(case: CalculatorCase, recommended: Mapping[str, int] | None) -> lis
     if recommended is None:
         limit = FILLED * case.hardware.memory_per_gpu_gb
         return [f"nothing stays below {limit:g} GB per GPU: use more GPUs, larger ones or a smaller batch"]
-    tp, pp, dp = (recommended[name] for name in ("tp", "pp", "dp"))
+    tp, pp, dp = (recommended[name] for name in DEGREES)
     return [
         f"tp {tp}: inside one node of {case.hardware.gpus_per_node}, on its fast links",
         f"pp {pp}: {'one stage' if pp == 1 else f'the model in {pp} stages'}",
@@ -190,7 +185,7 @@ def _terms(model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job
         raise MethodError(
             f"{model.name} has layers without attention; the calculator knows attention and an MLP in every layer",
             rule="every layer has attention",
-            hint="ask another method (`shardplan published methods`)",
+            hint=ASK_ANOTHER,
         )
     mlp = sum(layer.mlp.num_parameters(model.hidden_size) for layer in model.layers if layer.mlp)
     experts = max(kind.mlp.num_experts if isinstance(kind.mlp, MixtureOfExperts) else 1 for kind in model.layer_kinds)
@@ -263,9 +258,7 @@ def _method_row(found: MemoryTable, index: int) -> MethodRow:
         memory_bytes=float(found.memory_gb[index]) * GB,
         fits=bool(found.fits[index]),
         parts={
-            "tp_communication_bytes": float(found.tp_gb[index]) * GB,
-            "pp_communication_bytes": float(found.pp_gb[index]) * GB,
-            "dp_communication_bytes": float(found.dp_gb[index]) * GB,
+            **{f"{name}_communication_bytes": float(getattr(found, f"{name}_gb")[index]) * GB for name in DEGREES},
             "bubble_fraction": float(found.bubble_fraction[index]),
             "num_microbatches": float(found.num_microbatches[index]),
         },

@@ -118,10 +118,16 @@ def table(case: CalculatorCase) -> MemoryTable:
     tried = (tp <= case.hardware.gpus_per_node) & (tp * pp <= case.hardware.num_gpus)
     tp, pp = tp[tried], pp[tried]
     dp = case.hardware.num_gpus // (tp * pp)
-    _check_batch(case.training.batch_size, int(pp.max()))
+    batch_size, deepest = case.training.batch_size, int(pp.max())
+    if batch_size < deepest:
+        raise InputError(
+            f"calculator: training.batch_size is {batch_size}, less than the deepest pipeline it tries, {deepest}",
+            rule="the calculator divides by batch_size // pp",
+            hint=f"raise training.batch_size to {deepest} or more",
+        )
     memory = _state_gb(case, tp, pp, dp) + _activation_gb(case, tp, pp)
     sequences = case.training.num_microbatches
-    num_microbatches = np.maximum(case.training.batch_size // dp, 1) if sequences is None else dp * 0 + sequences
+    num_microbatches = np.maximum(batch_size // dp, 1) if sequences is None else dp * 0 + sequences
     return MemoryTable(
         tp=tp,
         pp=pp,
@@ -140,15 +146,6 @@ def bubble_fraction(num_stages: Ints, num_microbatches: Ints) -> Floats:
     The page promises it, its code lacks it. Huang et al., GPipe, arXiv 1811.06965, section 2.3.
     """
     return (num_stages - 1) / (num_microbatches + num_stages - 1)
-
-
-def _check_batch(batch_size: int, deepest: int) -> None:
-    if batch_size < deepest:
-        raise InputError(
-            f"calculator: training.batch_size is {batch_size}, less than the deepest pipeline it tries, {deepest}",
-            rule="the calculator divides by batch_size // pp",
-            hint=f"raise training.batch_size to {deepest} or more",
-        )
 
 
 def _state_gb(case: CalculatorCase, tp: Ints, pp: Ints, dp: Ints) -> Floats:

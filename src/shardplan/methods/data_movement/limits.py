@@ -206,6 +206,11 @@ def variants(device: Device, assumptions: Assumptions) -> tuple[Variant, ...]:
         ("a year", "time", {}, {"training_time_s": 4 * assumptions.training_time_s}),
     )
     return tuple(
-        Variant(name=name, changed=what, device=replace(device, **on_device), assumptions=replace(assumptions, **taken))
+        Variant(
+            name=name,
+            changed=what,
+            device=replace(device, **on_device),
+            assumptions=assumptions.model_copy(update=taken),
+        )
         for name, what, on_device, taken in changes
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -35,14 +35,13 @@ from shardplan.methods.data_movement.limits import (
     NOT_IN_THE_CURVE,
     SCANNED,
     Cliff,
-    LimitPoint,
     cliffs,
     limits_curve,
     variants,
 )
 from shardplan.methods.data_movement.training_step import Assumptions
 from shardplan.methods.fields import Count, Positive, StrictFields, Whole, json_object, read_fields
-from shardplan.methods.mapping import as_refusal, one_sequence, spanned_tiers
+from shardplan.methods.mapping import ASK_ANOTHER, as_refusal, one_sequence, spanned_tiers
 from shardplan.physics.workload.layer import layer_block
 from shardplan.physics.workload.ops import Matmul
 
@@ -116,29 +115,14 @@ class LayerCase(StrictFields):
         return self
 
 
-class LimitsFields(StrictFields):
-    """Range of a limits curve, and assumptions that replace its own."""
+class Range(StrictFields):
+    """Of a limits curve."""
 
     min_flop: Annotated[float, Field(ge=1e15, le=1e40)] = 1e20
     max_flop: Annotated[float, Field(ge=1e15, le=1e40)] = 1e33
     points_per_decade: Annotated[Whole, Field(ge=1, le=50)] = 5
     variants: bool = False
     """Whether the cliffs of every variant are located too."""
-    training_time_s: Positive | None = None
-    tokens_per_parameter: Positive | None = None
-    batch_tokens: Positive | None = None
-    batch_flop: Positive | None = None
-    batch_exponent: Annotated[float, Field(ge=0, le=1)] | None = None
-    expansion: Positive | None = None
-    aspect_ratio: Positive | None = None
-    shape_parameters: Positive | None = None
-    depth_exponent: Annotated[float, Field(ge=0, le=1)] | None = None
-    bytewidth: Positive | None = None
-    fast_domain: Annotated[float, Field(ge=1, le=1e15)] | None = None
-    outer_bandwidth: Positive | None = None
-    outer_latency_s: Annotated[float, Field(ge=0, le=1)] | None = None
-    link_latency_s: Annotated[float, Field(ge=0, le=1)] | None = None
-    kernel_latency_s: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @field_validator("max_flop")
     @classmethod
@@ -147,10 +131,20 @@ class LimitsFields(StrictFields):
             raise ValueError("it must be at least min_flop")
         return value
 
+
+class LimitsFields(Assumptions, Range):
+    """Range of a limits curve, and assumptions that replace its own; null: they do not."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, raw: object) -> object:
+        if not isinstance(raw, Mapping):
+            return raw
+        return {name: each for name, each in raw.items() if each is not None or name not in Assumptions.model_fields}
+
     def assumptions(self) -> Assumptions:
         """The baseline with what is given here."""
-        given = {field.name: getattr(self, field.name) for field in fields(Assumptions)}
-        return Assumptions(**{name: value for name, value in given.items() if value is not None})
+        return Assumptions(**{name: getattr(self, name) for name in Assumptions.model_fields})
 
 
 class LimitsCase(StrictFields):
@@ -210,9 +204,13 @@ def _limits(case: LimitsCase) -> dict[str, Any]:
     found = cliffs(device, assumptions)
     answer = {
         "device": device_fields(device),
-        "assumptions": asdict(assumptions),
+        "assumptions": assumptions.model_dump(),
         "left_out": list(NOT_IN_THE_CURVE),
-        "points": [_limit_point(point) for point in curve],
+        "points": [
+            {name: float(value) for name, value in asdict(point.run).items()}
+            | {key: value for key, value in plain(point).items() if key != "run"}
+            for point in curve
+        ],
         "cliffs": [_cliff(cliff) for cliff in found],
         "claims": [
             {**asdict(claim), "computed_flop": _cliff(cliff)["training_flop"]}
@@ -231,13 +229,6 @@ def _limits(case: LimitsCase) -> dict[str, Any]:
             for one in variants(device, assumptions)
         ]
     return answer
-
-
-def _limit_point(point: LimitPoint) -> dict[str, Any]:
-    run = {name: float(value) for name, value in asdict(point.run).items()}
-    own = plain(point)
-    del own["run"]
-    return {**run, **own}
 
 
 def _cliff(cliff: Cliff) -> dict[str, Any]:
@@ -330,20 +321,21 @@ def _matrices(model: ModelConfig, job: Job) -> list[Matrix]:
             f"{model.name} has layers other than attention and a dense MLP: the data-movement model knows matrices "
             "that all tokens pass one after the other",
             rule="every layer is attention and a dense MLP",
-            hint="ask another method (`shardplan published methods`)",
+            hint=ASK_ANOTHER,
         )
     shard = one_sequence(model, job)
     matrices = []
     for index, kind in enumerate(model.layer_kinds):
-        products = [operator for operator in layer_block(kind, shard).operators if isinstance(operator, Matmul)]
+        count = model.layer_pattern.count(index)
         matrices += [
             Matrix(
-                d_in=float(product.k),
-                d_out=float(product.n),
-                count=model.layer_pattern.count(index),
-                reads_split_outputs=product.name in READS_SPLIT_OUTPUTS,
+                d_in=float(each.k),
+                d_out=float(each.n),
+                count=count,
+                reads_split_outputs=each.name in READS_SPLIT_OUTPUTS,
             )
-            for product in products
+            for each in layer_block(kind, shard).operators
+            if isinstance(each, Matmul)
         ]
     head = [Matrix(d_in=model.hidden_size, d_out=model.vocab_size)] if model.vocab_size else []
     return matrices + head

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from shardplan.base.arrays import Numbers
 from shardplan.base.fields import dataclass
@@ -24,6 +25,7 @@ from shardplan.methods.data_movement.layer import (
     messages,
     passes,
 )
+from shardplan.methods.fields import Positive, StrictFields
 
 YEAR = 365.25 * 86400.0
 
@@ -48,40 +50,42 @@ class Run:
         return self.tokens / self.batch_tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class Assumptions:
+UpToOne = Annotated[float, Field(ge=0, le=1)]
+
+
+class Assumptions(StrictFields):
     """What the limits curve takes for granted; each can be replaced."""
 
-    training_time_s: float = YEAR / 4
+    training_time_s: Positive = YEAR / 4
     """Three months, as in arXiv 2411.01137. [s]"""
-    tokens_per_parameter: float = 20.0
+    tokens_per_parameter: Positive = 20.0
     """Compute-optimal training of dense models (Hoffmann et al., arXiv 2203.15556)."""
-    batch_tokens: float = 3.2e6
+    batch_tokens: Positive = 3.2e6
     """Batch of GPT-3 (arXiv 2005.14165, table 2.1), from which batches grow. [tokens]"""
-    batch_flop: float = 3.14e23
+    batch_flop: Positive = 3.14e23
     """Training compute of GPT-3 (arXiv 2005.14165, table D.1). [FLOP]"""
-    batch_exponent: float = 1 / 6
+    batch_exponent: UpToOne = 1 / 6
     """Batches grow as this power of training compute: here as the cube root of the tokens, more slowly than the fits of
     Kaplan et al. (0.24, arXiv 2001.08361) and of DeepSeek LLM (0.327, arXiv 2401.02954)."""
-    expansion: float = 5.0
+    expansion: Positive = 5.0
     """A block is a layer from the hidden size to this multiple of it, and one back (the notebook's 16384 to 81920)."""
-    aspect_ratio: float = 128.0
+    aspect_ratio: Positive = 128.0
     """Hidden size over blocks at ``shape_parameters`` (GPT-3: 12288 over 96)."""
-    shape_parameters: float = 175e9
+    shape_parameters: Positive = 175e9
     """Parameters at which the shape has that aspect ratio."""
-    depth_exponent: float = 1 / 3
+    depth_exponent: UpToOne = 1 / 3
     """Blocks grow as this power of parameters; with a third the aspect ratio stays."""
-    bytewidth: float = 2.0
+    bytewidth: Positive = 2.0
     """Bytes per number (bf16)."""
-    fast_domain: float = 8.0
+    fast_domain: Annotated[float, Field(ge=1, le=1e15)] = 8.0
     """Devices that the device's own link joins (HGX H100); between such domains runs the outer network."""
-    outer_bandwidth: float = 100e9
+    outer_bandwidth: Positive = 100e9
     """Outer network of one device, both directions together: InfiniBand NDR, 400 Gb/s each. [bytes/s]"""
-    link_latency_s: float = 0.936e-6
+    link_latency_s: UpToOne = 0.936e-6
     """One hop inside a domain; an all-reduce takes two. NVLink: astra-sim's validated HGX-H100 network. [s]"""
-    outer_latency_s: float = 5e-6
+    outer_latency_s: UpToOne = 5e-6
     """One hop between domains. InfiniBand: low-latency tree of NCCL 2.30.7, ``src/graph/tuning.cc``. [s]"""
-    kernel_latency_s: float = 4e-6
+    kernel_latency_s: UpToOne = 4e-6
     """Fixed time of a matrix product (intercept of measured timings: 3 to 4 us on H100). [s]"""
 
     def run(self, training_flop: Numbers) -> Run:
@@ -190,7 +194,9 @@ def price_blocks(device: Device, assumptions: Assumptions, run: Run, tokens: Flo
     of_weights = block_times(device, assumptions, run, 0.0, tried)
     time = sum(_linear(one, fixed, tokens) for one, fixed in zip(of_one_token, of_weights, strict=True))
     time = np.where((tried.tp_in <= run.hidden_size) & (tried.tp_out <= wide), time, BEYOND)
-    latency = np.broadcast_to(_latency(assumptions, tried), time.shape)
+    hops = _hops(assumptions, tried.tp_in, tried.fast_in) + _hops(assumptions, tried.tp_out, tried.fast_out)
+    # Two layers, each with one product and one all-reduce forward and as many backward on the way.
+    latency = np.broadcast_to(2 * 2 * hops + 4 * assumptions.kernel_latency_s, time.shape)
     best = np.argmin(time + latency, axis=1)
     rows = np.arange(len(TENSOR_DEGREES))[:, None]
     columns = np.arange(len(tokens))
@@ -217,12 +223,8 @@ def _placements(fast_domain: float) -> Placement:
     tp_out = TENSOR_DEGREES[:, None] / tp_in
     fast_in = np.minimum(fast_in, tp_in)
     fast_out = np.minimum(domain / fast_in, tp_out)
-    return Placement(
-        **{
-            name: value[..., None]
-            for name, value in (("tp_in", tp_in), ("tp_out", tp_out), ("fast_in", fast_in), ("fast_out", fast_out))
-        }
-    )
+    found = Placement(tp_in=tp_in, tp_out=tp_out, fast_in=fast_in, fast_out=fast_out)
+    return found.at((..., None))
 
 
 def block_times(
@@ -232,9 +234,10 @@ def block_times(
     wide, narrow, size = assumptions.expansion * run.hidden_size, run.hidden_size, assumptions.bytewidth
     up = LinearLayer(d_in=narrow, d_out=wide, tp_in=placed.tp_in, tp_out=placed.tp_out, bytewidth=size)
     down = LinearLayer(d_in=wide, d_out=narrow, tp_in=placed.tp_out, tp_out=placed.tp_in, bytewidth=size)
-    one = _layer_time(device, assumptions, up, tokens, (placed.fast_in, placed.fast_out))
-    other = _layer_time(device, assumptions, down, tokens, (placed.fast_out, placed.fast_in))
-    return one, other
+    return (
+        _layer_time(device, assumptions, up, tokens, (placed.fast_in, placed.fast_out)),
+        _layer_time(device, assumptions, down, tokens, (placed.fast_out, placed.fast_in)),
+    )
 
 
 def _layer_time(
@@ -260,13 +263,9 @@ def _link_words(device: Device, assumptions: Assumptions, inside: Numbers, outsi
     return np.maximum(inside, outside * (device.network_bandwidth / assumptions.outer_bandwidth))
 
 
-def _latency(assumptions: Assumptions, placed: Placement) -> Numbers:
-    """Two layers, each with one product and one all-reduce forward and as many backward on the way."""
-    hops = sum(
-        assumptions.link_latency_s * (near > 1) + assumptions.outer_latency_s * (ranks > near)
-        for ranks, near in ((placed.tp_in, placed.fast_in), (placed.tp_out, placed.fast_out))
-    )
-    return 2 * 2 * hops + 4 * assumptions.kernel_latency_s
+def _hops(assumptions: Assumptions, ranks: Floats, near: Floats) -> Floats:
+    """Latency of a hop inside a domain, where ``near`` ranks share it, and of one between domains. [s]"""
+    return assumptions.link_latency_s * (near > 1) + assumptions.outer_latency_s * (ranks > near)
 
 
 def gradient_time(device: Device, assumptions: Assumptions, run: Run, space: LayerSpace) -> Floats:
@@ -279,7 +278,7 @@ def gradient_time(device: Device, assumptions: Assumptions, run: Run, space: Lay
     inside, outside = _two_tier_words(run.num_parameters / space.pp, space.dp, near)
     network = _link_words(device, assumptions, inside, outside)
     times = busy_times(device, assumptions.bytewidth, flop=0.0, memory=inside + outside, network=network)
-    hops = assumptions.link_latency_s * (near > 1) + assumptions.outer_latency_s * (space.dp > near)
+    hops = _hops(assumptions, space.dp, near)
     return np.asarray(times.total)[which] / TENSOR_DEGREES[:, None, None] + 2 * hops[which]
 
 

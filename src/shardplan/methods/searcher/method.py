@@ -126,13 +126,15 @@ def search(case: SearcherCase, *, executor: Executor | None = None, num_chunks: 
 
 def evaluate(case: SearcherCase, degrees: Ints) -> Configurations:
     """Iteration time of each row (dp, tp, pp) of ``degrees``: four parts, added up."""
-    dp, tp, pp = degrees.T
+    (dp, tp, pp), cluster, model = degrees.T, case.cluster, case.model
     eff = _efficiency(dp, tp)
+    inside = cluster.bw_gpu_to_gpu * MB_PER_GB
+    of_gradients = np.where(dp <= cluster.n_gpu_per_node, cluster.bw_gpu_to_gpu, cluster.bw_inter_node) * MB_PER_GB
     parts = {
         "compute_ms": _compute_ms(case, dp, tp, pp, eff),
-        "dp_ms": _dp_ms(case, dp),
-        "tp_ms": _tp_ms(case, tp),
-        "pp_ms": _pp_ms(case, pp),
+        "dp_ms": model.dp_sum_gradient_MB * _ring(dp) / of_gradients * MS,  # fast links where all fit one node
+        "tp_ms": model.tp_comm_sum_MB / tp * _ring(tp) / inside * MS,  # of a tp-th of the messages, on the fast links
+        "pp_ms": (pp - 1.0) * 2 * max(model.layer_activation_MB) / inside * MS,  # there and back over every boundary
     }
     return Configurations(dp=dp, tp=tp, pp=pp, eff=eff, **parts, total_ms=np.sum(list(parts.values()), axis=0))
 
@@ -157,24 +159,6 @@ def _compute_ms(case: SearcherCase, dp: Ints, tp: Ints, pp: Ints, eff: Floats) -
     tflops_per_second = case.cluster.gpu_gflops / 1000 * dp * tp
     time = MS * 3 * sum(case.model.layer_tflops) / tflops_per_second / eff
     return np.where(pp > 1, time / PP_OVERLAP, time)
-
-
-def _dp_ms(case: SearcherCase, dp: Ints) -> Floats:
-    """Ring all-reduce of the gradients, on the fast links where all replicas fit one node."""
-    cluster = case.cluster
-    bandwidth = np.where(dp <= cluster.n_gpu_per_node, cluster.bw_gpu_to_gpu, cluster.bw_inter_node) * MB_PER_GB
-    return case.model.dp_sum_gradient_MB * _ring(dp) / bandwidth * MS
-
-
-def _tp_ms(case: SearcherCase, tp: Ints) -> Floats:
-    """Ring all-reduce of a tp-th of the messages, on the fast links."""
-    return case.model.tp_comm_sum_MB / tp * _ring(tp) / (case.cluster.bw_gpu_to_gpu * MB_PER_GB) * MS
-
-
-def _pp_ms(case: SearcherCase, pp: Ints) -> Floats:
-    """The largest activation there and back over every boundary, on the fast links."""
-    boundaries = (pp - 1).astype(np.float64)
-    return boundaries * 2 * max(case.model.layer_activation_MB) / (case.cluster.bw_gpu_to_gpu * MB_PER_GB) * MS
 
 
 def _ring(ranks: Ints) -> Floats:

@@ -120,6 +120,7 @@ class Grid:
         doublings = np.arange(num_doublings).reshape(1, -1, 1, 1)
         point_part = (shape * num_doublings + points["doubling"]) * (len(t1) * len(t2))
         place_part = t1_row * len(t2) + t2_row
+        width = int(shapes[1].max(initial=0)) + 1  # shapes are sorted by their degrees
         return cls(
             m1=m1,
             m2=m2,
@@ -128,7 +129,7 @@ class Grid:
             t1=t1.reshape(1, 1, -1, 1),
             t2=t2.reshape(1, 1, 1, -1),
             shape_of_point=shape,
-            shape_of_place=_row_of_pair(shapes[0], shapes[1], places["tp1"], places["tp2"]),
+            shape_of_place=np.searchsorted(shapes[0] * width + shapes[1], places["tp1"] * width + places["tp2"]),
             cell=point_part[space.point] + place_part[space.place],
         )
 
@@ -285,12 +286,6 @@ def _distinct(*columns: Ints) -> tuple[tuple[Ints, ...], Ints]:
         key = key * (int(column.max(initial=0)) + 1) + column
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     return tuple(column[first] for column in columns), inverse
-
-
-def _row_of_pair(first: Ints, second: Ints, wanted_first: Ints, wanted_second: Ints) -> Ints:
-    """The first row of two sorted columns with these values."""
-    base = int(second.max(initial=0)) + 1
-    return np.searchsorted(first * base + second, wanted_first * base + wanted_second)
 
 
 def _joined(tables: Sequence[Table]) -> Table:

@@ -92,12 +92,8 @@ def throughput_per_gpu(results: Study | None, corrected: Corrections) -> Iterato
         for result in entry.best:
             each = result.throughputs[0] / result.num_gpus
             relative = None if first is None else each / (first.throughputs[0] / first.num_gpus)
-            yield {
-                **_label(entry),
-                "num_gpus": result.num_gpus,
-                "samples_per_s_per_gpu": each,
-                "relative": relative,
-            }
+            size = {**_label(entry), "num_gpus": result.num_gpus}
+            yield {**size, "samples_per_s_per_gpu": each, "relative": relative}
 
 
 def best_configurations(results: Study | None, corrected: Corrections) -> Iterator[Row]:
@@ -155,10 +151,14 @@ def hand_picked(results: Study | None, corrected: Corrections) -> Iterator[Row]:
     del results
     system, num_gpus = load_system("B200", 8), 16384
     for (model, strategy), picked in HAND_PICKED.items():
+        setting = PaperSetting(
+            model=load_model(model), system=system, strategy=strategy_of(strategy), corrected=corrected
+        )
         for letter, (tp1, tp2, pp, mbs, nb) in zip("ABCDEFGHIJ", picked, strict=False):
             dp = num_gpus // (tp1 * tp2 * pp)
             chosen = Configuration(dp=dp, tp1=tp1, tp2=tp2, pp=pp, mbs=mbs, nb=nb)
-            record = best_place(model, strategy, system, chosen, corrected=corrected)
+            records = configuration_records(setting, places_of(chosen, system.nvlink_size))
+            record = min(records, key=lambda each: float(each["t"]))  # in the place that makes it fastest
             yield {
                 "model": model,
                 "strategy": strategy,
@@ -172,20 +172,6 @@ def hand_picked(results: Study | None, corrected: Corrections) -> Iterator[Row]:
                 "memory_gb": record["memory_GB"],
                 **{f"{name}_gb": record[name] for name in MEMORY},
             }
-
-
-def best_place(
-    model: object,
-    strategy: str,
-    system: System,
-    chosen: Configuration,
-    *,
-    corrected: Corrections,
-) -> Row:
-    """Record of a configuration in the place that makes it fastest; whether it fits plays no part."""
-    setting = PaperSetting(model=load_model(model), system=system, strategy=strategy_of(strategy), corrected=corrected)
-    records = configuration_records(setting, places_of(chosen, system.nvlink_size))
-    return min(records, key=lambda record: float(record["t"]))
 
 
 def capacity_and_bandwidth(results: Study | None, corrected: Corrections) -> Iterator[Row]:
@@ -207,8 +193,12 @@ def flops_and_capacity(results: Study | None, corrected: Corrections) -> Iterato
     """
     del results
     base, generations = load_system("B200", 8), [load_system(name, 8) for name in GENERATIONS]
+    capacities = [each.hbm_capacity for each in generations]
     for capacity in MEMORIES:
-        bandwidth, vector_rate = (_between(capacity, generations, name) for name in ("hbm_bandwidth", "vector_flops"))
+        bandwidth, vector_rate = (
+            float(np.interp(capacity, capacities, [getattr(each, name) for each in generations]))
+            for name in ("hbm_bandwidth", "vector_flops")
+        )
         memory = replace(base, hbm_capacity=capacity, hbm_bandwidth=bandwidth, vector_flops=vector_rate)
         systems = [replace(memory, matrix_flops=rate) for rate in FLOP_RATES]
         for system, days in zip(systems, _contour(systems, (capacity,), corrected), strict=True):
@@ -217,12 +207,6 @@ def flops_and_capacity(results: Study | None, corrected: Corrections) -> Iterato
         own = ("matrix_flops", "vector_flops", "hbm_bandwidth", "hbm_capacity")
         system = replace(base, **{name: getattr(generation, name) for name in own})
         yield _cell(system, _contour([system], (system.hbm_capacity,), corrected)[0][0], name=generation.name)
-
-
-def _between(capacity: float, generations: list[System], name: str) -> float:
-    """A value between the generations whose capacities lie around ``capacity``."""
-    capacities = [each.hbm_capacity for each in generations]
-    return float(np.interp(capacity, capacities, [getattr(each, name) for each in generations]))
 
 
 def _contour(systems: list[System], capacities: tuple[float, ...], corrected: Corrections) -> list[list[float | None]]:
@@ -236,12 +220,9 @@ def _contour(systems: list[System], capacities: tuple[float, ...], corrected: Co
     for system in systems:
         prices = price_candidates(space, system, corrected)
         memory = np.asarray(prices.memory.total)[space.point]
-        found.append([_least(prices.time[memory <= capacity], scale) for capacity in capacities])
+        fitting = [prices.time[memory <= capacity] for capacity in capacities]
+        found.append([float(times.min()) * scale if len(times) else None for times in fitting])
     return found
-
-
-def _least(times: NDArray[np.float64], scale: float) -> float | None:
-    return float(times.min()) * scale if len(times) else None
 
 
 def _cell(system: System, days: float | None, *, name: str | None) -> Row:

@@ -212,15 +212,17 @@ def load_model(given: object) -> Transformer:
     name, record = record_of("model", given, _catalogue()["models"])
     _check_fields("model", record, ("l", "e", "h", "depth"), optional=("num_samples",))
     counts = {key: count_of(record[key], f"model: {key}") for key in ("l", "e", "h", "depth")}
-    return Transformer(name=name, **counts, num_samples=_samples(record.get("num_samples")))
+    raw = record.get("num_samples")
+    samples: Any = raw.get("value") if isinstance(raw, Mapping) else raw
+    num_samples = None if samples is None else parse_quantity(samples, "count", field="model: num_samples")
+    return Transformer(name=name, **counts, num_samples=num_samples)
 
 
 def load_system(given: object, nvlink_size: int | None = None) -> System:
     """A system of the paper by name or a user's own, scale-up domains of ``nvlink_size``. Raises ``InputError``."""
     if isinstance(given, System):
-        return (
-            given if nvlink_size is None else replace(given, nvlink_size=count_of(nvlink_size, "nvs", most=MAX_DOMAIN))
-        )
+        size = given.nvlink_size if nvlink_size is None else count_of(nvlink_size, "nvs", most=MAX_DOMAIN)
+        return replace(given, nvlink_size=size)
     name, record = record_of("system", given, _catalogue()["systems"])
     needed = tuple(key for key in KINDS if key not in _DEFAULTED)
     _check_fields("system", record, needed, optional=("nvlink_size", *_DEFAULTED))
@@ -272,11 +274,6 @@ def _quantity(raw: object, kind: Kind, field: str) -> float:
     if isinstance(raw, Mapping):
         return to_si(raw.get("value"), str(raw.get("unit", "")), kind, field=field)  # type: ignore[arg-type]  # checked
     return parse_quantity(raw, kind, field=field)  # type: ignore[arg-type]  # checked there
-
-
-def _samples(raw: object) -> float | None:
-    value: Any = raw.get("value") if isinstance(raw, Mapping) else raw
-    return None if value is None else parse_quantity(value, "count", field="model: num_samples")
 
 
 def _check_fields(

@@ -9,12 +9,11 @@ layer takes every operator by the roofline, its collectives behind it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardplan.base.arrays import Numbers
 from shardplan.base.fields import dataclass
@@ -47,6 +46,11 @@ class PassTime:
     def total(self) -> Numbers:
         """All three, one after the other."""
         return self.compute + self.memory + self.communication
+
+    @classmethod
+    def sum_of(cls, times: list[PassTime]) -> PassTime:
+        """Of several operators."""
+        return cls(*(_sum(getattr(each, name) for each in times) for name in ("compute", "memory", "communication")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,20 +97,12 @@ def layer_cost(
     forward = [pass_time(each, each.forward, system, corrected) for each in operators]
     backward = [pass_time(each, each.backward, system, corrected) for each in operators]
     return LayerCost(
-        forward=_sum_of_passes(forward),
-        backward=_sum_of_passes(backward),
+        forward=PassTime.sum_of(forward),
+        backward=PassTime.sum_of(backward),
         flops=_sum(each.forward.flops + each.backward.flops for each in operators),
         weight_bytes=_sum(each.weight_bytes for each in operators),
         kept_bytes=_sum(each.kept_bytes for each in operators),
         boundary_bytes=next(each.kept_bytes for each in operators if each.name == "mlp_norm"),
-    )
-
-
-def _sum_of_passes(times: list[PassTime]) -> PassTime:
-    return PassTime(
-        _sum(each.compute for each in times),
-        _sum(each.memory for each in times),
-        _sum(each.communication for each in times),
     )
 
 
@@ -291,7 +287,8 @@ def memory_of(
 def price(setting: PaperSetting, configurations: Sequence[Configuration]) -> Price:
     """Every part of an iteration; arrays with an element for each configuration."""
     model, system, strategy, corrected = setting.model, setting.system, setting.strategy, setting.corrected
-    global_batch_size, c = setting.global_batch_size, _columns(configurations)
+    global_batch_size, names = setting.global_batch_size, [field.name for field in fields(Configuration)]
+    c = {name: np.asarray([getattr(each, name) for each in configurations], dtype=np.int64) for name in names}
     split = Split(m1=c["tp1"], m2=c["tp2"], b=c["mbs"] * 1.0, blocks=c["nb"], t1=c["nv_tp1"], t2=c["nv_tp2"])
     layer = layer_cost(model, system, strategy, split, corrected)
     pp, m = c["pp"], global_batch_size // c["dp"] // c["mbs"]
@@ -300,20 +297,12 @@ def price(setting: PaperSetting, configurations: Sequence[Configuration]) -> Pri
     inside = c["nv_dp"] * strategy.gradient_shards(c["nv_tp2"])
     exchange = PaperCollective("reduce_scatter", layer.weight_bytes, c["dp"] * shards, inside, "dp")
     one = collective_time(exchange, system, corrected)
-    forward, backward = layer.forward.total, layer.backward.total
-    gradients = gradient_time(one=one, forward=forward, backward=backward, num_layers=layers)
+    layer_times = {"forward": layer.forward.total, "backward": layer.backward.total, "num_layers": layers}
+    gradients = gradient_time(one=one, **layer_times)
     slow, fast = stage_link_shares(pp, c["nv_pp"], corrected)
     slow_time, fast_time = transfer_times(layer.boundary_bytes, system)
     transfer = slow * slow_time + fast * fast_time
-    time = iteration_time(
-        forward=forward,
-        backward=backward,
-        transfer=transfer,
-        gradients=gradients,
-        num_microbatches=m,
-        num_layers=layers,
-        pp=pp,
-    )
+    time = iteration_time(**layer_times, transfer=transfer, gradients=gradients, num_microbatches=m, pp=pp)
     passes, count = (layer.forward, layer.backward), m * layers
     parts = {
         "compute": sum(each.compute for each in passes) * count,
@@ -337,8 +326,3 @@ def price(setting: PaperSetting, configurations: Sequence[Configuration]) -> Pri
             state_shards=c["dp"] * shards,
         ),
     )
-
-
-def _columns(configurations: Sequence[Configuration]) -> Mapping[str, NDArray[np.int64]]:
-    names = [field.name for field in fields(Configuration)]
-    return {name: np.asarray([getattr(each, name) for each in configurations], dtype=np.int64) for name in names}

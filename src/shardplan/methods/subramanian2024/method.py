@@ -21,13 +21,14 @@ from shardplan.methods.subramanian2024.inputs import (
     GLOBAL_BATCH_SIZE,
     MAX_COUNT,
     MAX_DOMAIN,
-    Transformer,
     corrections_of,
     load_model,
     load_system,
 )
 from shardplan.methods.subramanian2024.iteration import STATISTICS, Configuration, PaperSetting
 from shardplan.methods.subramanian2024.search import (
+    DEGREES,
+    PLACES,
     check_configuration,
     configuration_records,
     operator_records,
@@ -74,10 +75,6 @@ class CaseFields(StrictFields):
     nv_pp: Degree | None = None
 
 
-DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb")
-PLACES: Final = ("nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
-
-
 class Subramanian2024(Method):
     """Roofline of every operator, two networks, exhaustive search over three forms of tensor parallelism."""
 
@@ -113,6 +110,11 @@ class Subramanian2024(Method):
             best = max(range(len(records)), key=lambda number: float(records[number]["throughput"]))
             records, configurations = [records[best]], [configurations[best]]
         fits = [record["memory_GB"] <= setting.system.hbm_capacity / 1e9 for record in records]
+        samples = setting.model.num_samples
+        days = [
+            {} if samples is None else {"training_days": samples / record["throughput"] / SECONDS_PER_DAY}
+            for record in records
+        ]
         result = {
             "strategy": setting.strategy.name,
             "model": setting.model.name,
@@ -123,8 +125,8 @@ class Subramanian2024(Method):
             "corrected": sorted(setting.corrected, key=lambda name: int(name[1:])),
             **counts,
             "configurations": [
-                {"rank": number, "fits": fit, **record, **_days(setting.model, record)}
-                for number, (fit, record) in enumerate(zip(fits, records, strict=True), start=1)
+                {"rank": number, "fits": fit, **record, **training}
+                for number, (fit, record, training) in enumerate(zip(fits, records, days, strict=True), start=1)
             ],
         }
         if fields.explain:
@@ -140,12 +142,6 @@ class Subramanian2024(Method):
     ) -> MethodAnswer:
         """The best configurations of all three strategies. Raises ``MethodError`` where the method cannot speak."""
         return question.plan(self.name, model, cluster, num_accelerators, job, top=top)
-
-
-def _days(model: Transformer, record: Mapping[str, Any]) -> dict[str, float]:
-    if model.num_samples is None:
-        return {}
-    return {"training_days": model.num_samples / record["throughput"] / SECONDS_PER_DAY}
 
 
 def _searched(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configuration], dict[str, float]]:
@@ -186,23 +182,15 @@ def _priced(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configurati
 def _configuration(fields: CaseFields, strategy: Strategy) -> Configuration:
     """Degrees of a case; what it leaves open is 1, and dp follows from the accelerators. Raises ``InputError``."""
     _check_names(fields, strategy)
-    tp1, nv_tp1 = fields.tp1 or fields.tp or 1, fields.nv_tp1 or fields.nv_tp or 1
+    tp1 = fields.tp1 or fields.tp or 1
     if strategy.has_second_degree and fields.tp is not None and fields.tp1 is None:
         raise InputError("tp is given without tp1 and tp2", rule="a grid has two degrees", hint="give tp1 and tp2")
     tp2, pp = fields.tp2 or 1, fields.pp or 1
     dp = fields.dp or (fields.gpus or tp1 * tp2 * pp) // (tp1 * tp2 * pp)
-    return Configuration(
-        dp=max(dp, 1),
-        tp1=tp1,
-        tp2=tp2,
-        pp=pp,
-        mbs=fields.mbs or 1,
-        nb=fields.nb or (max(tp1, tp2) if strategy.has_blocks else 1),
-        nv_tp1=nv_tp1,
-        nv_tp2=fields.nv_tp2 or 1,
-        nv_dp=fields.nv_dp or 1,
-        nv_pp=fields.nv_pp or 1,
-    )
+    places = {name: getattr(fields, name) or 1 for name in ("nv_tp2", "nv_dp", "nv_pp")}
+    places["nv_tp1"] = fields.nv_tp1 or fields.nv_tp or 1
+    nb = fields.nb or (max(tp1, tp2) if strategy.has_blocks else 1)
+    return Configuration(dp=max(dp, 1), tp1=tp1, tp2=tp2, pp=pp, mbs=fields.mbs or 1, nb=nb, **places)
 
 
 def _check_names(fields: CaseFields, strategy: Strategy) -> None:

@@ -162,13 +162,8 @@ def bias(name: str, *, rows: Numbers, n: Numbers) -> Operator:
 def activation(name: str, *, elements: Numbers) -> Operator:
     """GELU: 8 operations an element forward, 13 backward."""
     m = elements
-    return Operator(
-        name=name,
-        engine="vector",
-        forward=VectorPass(8 * m, 2 * m * W),
-        backward=VectorPass(13 * m, 3 * m * W),
-        kept_bytes=m * W,
-    )
+    forward, backward = VectorPass(8 * m, 2 * m * W), VectorPass(13 * m, 3 * m * W)
+    return Operator(name=name, engine="vector", forward=forward, backward=backward, kept_bytes=m * W)
 
 
 def dropout(name: str, *, elements: Numbers) -> Operator:

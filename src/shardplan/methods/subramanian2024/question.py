@@ -10,10 +10,10 @@ from shardplan.base.fields import dataclass
 from shardplan.base.units import format_rate, format_time
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.methods.base import MethodAnswer, MethodError, MethodRow
-from shardplan.methods.mapping import as_refusal, spanned_tiers
+from shardplan.methods.mapping import ASK_ANOTHER, as_refusal, spanned_tiers
 from shardplan.methods.subramanian2024.inputs import FLAWS, System, Transformer
 from shardplan.methods.subramanian2024.iteration import Configuration, PaperSetting, price
 from shardplan.methods.subramanian2024.search import search
@@ -61,22 +61,15 @@ def plan(
             rule="degrees divide the accelerators, the layers, the batch and the scale-up domain",
             hint="choose a number of accelerators and a batch with more common divisors",
         )
-    fitting = [row for row in found if row.fits]
-    rows = tuple(sorted(fitting, key=lambda row: row.step_time or 0.0)[:top] or sorted(found, key=_memory)[:1])
+    fitting = sorted((row for row in found if row.fits), key=lambda row: row.step_time or 0.0)
+    rows = tuple(fitting[:top] or [min(found, key=lambda row: row.memory_bytes or 0.0)])
     return MethodAnswer(method=name, rows=rows, mapped=question.mapped, ignored=question.ignored, notes=_notes(rows))
-
-
-def _memory(row: MethodRow) -> float:
-    return row.memory_bytes or 0.0
 
 
 def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Job, top: int) -> list[MethodRow]:
     """The best rows of one strategy that differ in degrees, or the one of least memory where none fits."""
     setting = PaperSetting(
-        model=question.transformer,
-        system=question.system,
-        strategy=strategy,
-        global_batch_size=job.global_batch_size,
+        model=question.transformer, system=question.system, strategy=strategy, global_batch_size=job.global_batch_size
     )
     (result,) = search(setting, [num_accelerators], top=top * VARIANTS)
     fits = bool(result.best)
@@ -134,49 +127,35 @@ def _notes(rows: tuple[MethodRow, ...]) -> tuple[str, ...]:
 
 def _mapping(model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> _Mapping:
     attention, _ = _layer_of(model)
-    transformer = Transformer(
-        name=model.name,
-        l=job.sequence_length,
-        e=model.hidden_size,
-        h=attention.num_heads,
-        depth=model.num_hidden_layers,
-    )
+    size = {"l": job.sequence_length, "e": model.hidden_size, "depth": model.num_hidden_layers}
+    transformer = Transformer(name=model.name, h=attention.num_heads, **size)
     system = _system(cluster, num_accelerators, job)
-    return _Mapping(
-        transformer=transformer,
-        system=system,
-        mapped=_mapped(transformer, system, cluster, job),
-        ignored=(*_ignored_of_model(model, transformer), *_ignored_of_job(cluster, num_accelerators, job)),
-    )
+    ignored = (*_ignored_of_model(model, transformer), *_ignored_of_job(cluster, num_accelerators, job))
+    mapped = _mapped(transformer, system, cluster, job)
+    return _Mapping(transformer=transformer, system=system, mapped=mapped, ignored=ignored)
 
 
 def _layer_of(model: ModelConfig) -> tuple[Attention, MLP]:
     """The attention and the MLP that all layers share in kind. Raises ``MethodError``."""
-    parts = [(_attention(model, layer), _mlp(model, layer)) for layer in model.layer_kinds]
+    parts: list[tuple[Attention, MLP]] = []
+    for mixer, mlp in ((layer.mixer, layer.mlp) for layer in model.layer_kinds):
+        if not isinstance(mixer, Attention):
+            kind = "layers without attention" if mixer is None else f"{type(mixer).__name__} layers"
+            raise _refusal(model, kind)
+        if not isinstance(mlp, MLP):
+            kind = "mixtures of experts" if isinstance(mlp, MixtureOfExperts) else "layers without an MLP"
+            raise _refusal(model, kind)
+        parts.append((mixer, mlp))
     if len({attention.num_heads for attention, _ in parts}) > 1:
         raise _refusal(model, "layers with different numbers of heads")
     return parts[0]
-
-
-def _attention(model: ModelConfig, layer: Layer) -> Attention:
-    if not isinstance(layer.mixer, Attention):
-        kind = "layers without attention" if layer.mixer is None else f"{type(layer.mixer).__name__} layers"
-        raise _refusal(model, kind)
-    return layer.mixer
-
-
-def _mlp(model: ModelConfig, layer: Layer) -> MLP:
-    if not isinstance(layer.mlp, MLP):
-        kind = "mixtures of experts" if isinstance(layer.mlp, MixtureOfExperts) else "layers without an MLP"
-        raise _refusal(model, kind)
-    return layer.mlp
 
 
 def _refusal(model: ModelConfig, kind: str) -> MethodError:
     return MethodError(
         f"{model.name} has {kind}; the method knows equal layers of attention and an MLP",
         rule="every layer is attention and a dense MLP",
-        hint="ask another method (`shardplan published methods`)",
+        hint=ASK_ANOTHER,
     )
 
 
@@ -208,13 +187,8 @@ def _system(cluster: Cluster, num_accelerators: int, job: Job) -> System:
         ib_latency=slow.latency,
         nvlink_efficiency=LINK_EFFICIENCY,
         ib_efficiency=LINK_EFFICIENCY,
-        nvlink_size=_domain(cluster, num_accelerators),
+        nvlink_size=math.gcd(domain_size(fast, num_accelerators), num_accelerators),  # or fewer, to divide the job
     )
-
-
-def _domain(cluster: Cluster, num_accelerators: int) -> int:
-    """Accelerators used of each innermost domain: as our own estimate has it, or fewer so that they divide the job."""
-    return math.gcd(domain_size(cluster.innermost, num_accelerators), num_accelerators)
 
 
 def _slow_tier(cluster: Cluster, num_accelerators: int) -> NetworkTier:

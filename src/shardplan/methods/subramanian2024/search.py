@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -39,8 +40,8 @@ def check_configuration(setting: PaperSetting, configuration: Configuration) -> 
     """Refuses degrees that do not divide what they divide. Raises ``InputError``."""
     model, strategy, c = setting.model, setting.strategy, configuration
     system, global_batch_size = setting.system, setting.global_batch_size
-    per_replica = global_batch_size // c.dp
-    inside = c.nv_tp1 * c.nv_tp2 * c.nv_dp * c.nv_pp
+    inside = {"tp1": c.nv_tp1, "tp2": c.nv_tp2, "dp": c.nv_dp, "pp": c.nv_pp}
+    tokens, sharing = c.mbs * model.l, int(strategy.sequence_divisor(c.tp1, c.tp2))
     rules = {
         "tp1 divides heads and embedding": model.h % c.tp1 == 0 and model.e % c.tp1 == 0,
         "tp2 is at most the sequence length": c.tp2 <= model.l,
@@ -48,15 +49,10 @@ def check_configuration(setting: PaperSetting, configuration: Configuration) -> 
         "nb is at most the embedding": c.nb <= model.e,
         "pp divides the layers": model.depth % c.pp == 0,
         "dp divides the global batch": global_batch_size % c.dp == 0,
-        "mbs divides the batch of a replica": per_replica % c.mbs == 0,
-        "ranks that share a sequence divide the tokens of a micro-batch": (c.mbs * model.l)
-        % int(strategy.sequence_divisor(c.tp1, c.tp2))
-        == 0,
-        "members inside a scale-up domain divide their degree": c.tp1 % c.nv_tp1 == 0
-        and c.tp2 % c.nv_tp2 == 0
-        and c.dp % c.nv_dp == 0
-        and c.pp % c.nv_pp == 0,
-        "members inside a scale-up domain are at most nvs": inside <= system.nvlink_size,
+        "mbs divides the batch of a replica": global_batch_size // c.dp % c.mbs == 0,
+        "ranks that share a sequence divide the tokens of a micro-batch": tokens % sharing == 0,
+        "members inside a scale-up domain divide their degree": not any(getattr(c, n) % inside[n] for n in inside),
+        "members inside a scale-up domain are at most nvs": math.prod(inside.values()) <= system.nvlink_size,
     }
     for rule, holds in rules.items():
         if not holds:
@@ -76,7 +72,8 @@ def words(c: Configuration) -> str:
     )
 
 
-DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb", "nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
+DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb")
+PLACES: Final = ("nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
 """Columns of a configuration; those that a strategy does not know are None."""
 
 
@@ -99,21 +96,11 @@ def configuration_records(setting: PaperSetting, configurations: Sequence[Config
 
 def degrees_record(strategy: Strategy, configuration: Configuration) -> dict[str, int | None]:
     """Degrees and placement in the columns of the published results."""
-    c, is_grid = configuration, strategy.has_second_degree
-    return {
-        "dp": c.dp,
-        "tp": c.tp,
-        "tp1": c.tp1 if is_grid else None,
-        "tp2": c.tp2 if is_grid else None,
-        "pp": c.pp,
-        "mbs": c.mbs,
-        "nb": c.nb if strategy.has_blocks else None,
-        "nv_tp": None if is_grid else c.nv_tp1,
-        "nv_tp1": c.nv_tp1 if is_grid else None,
-        "nv_tp2": c.nv_tp2 if is_grid else None,
-        "nv_dp": c.nv_dp,
-        "nv_pp": c.nv_pp,
-    }
+    c = configuration
+    lacking = {"nv_tp"} if strategy.has_second_degree else {"tp1", "tp2", "nv_tp1", "nv_tp2"}
+    lacking |= set() if strategy.has_blocks else {"nb"}
+    known = {**vars(c), "tp": c.tp, "nv_tp": c.nv_tp1}
+    return {name: None if name in lacking else known[name] for name in (*DEGREES, *PLACES)}
 
 
 def operator_records(setting: PaperSetting, configuration: Configuration) -> list[dict[str, Any]]:
@@ -280,13 +267,12 @@ def _times(space: Candidates, by_cell: Floats, by_point: Floats, by_place: Float
         forward, backward = (table[cell] for table in by_cell)
         slow_time, fast_time, num_microbatches, num_layers, pp = (table[point] for table in by_point)
         slow, fast, one = (table[place] for table in by_place)
+        layer_times = {"forward": forward, "backward": backward, "num_layers": num_layers}
         time[piece] = iteration_time(
-            forward=forward,
-            backward=backward,
+            **layer_times,
             transfer=slow * slow_time + fast * fast_time,
-            gradients=gradient_time(one=one, forward=forward, backward=backward, num_layers=num_layers),
+            gradients=gradient_time(one=one, **layer_times),
             num_microbatches=num_microbatches,
-            num_layers=num_layers,
             pp=pp,
         )
     return time

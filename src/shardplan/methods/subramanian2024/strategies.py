@@ -10,19 +10,9 @@ import numpy as np
 from shardplan.base.arrays import Flags, Numbers
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
+from shardplan.methods.subramanian2024 import operators
 from shardplan.methods.subramanian2024.inputs import Corrections, System, Transformer
-from shardplan.methods.subramanian2024.operators import (
-    Operator,
-    PaperCollective,
-    W,
-    activation,
-    bias,
-    dropout,
-    fused_attention,
-    layer_norm,
-    linear,
-    summa_linear,
-)
+from shardplan.methods.subramanian2024.operators import Operator, PaperCollective, W
 
 SMALLEST_PART: Final = 128
 """Fewest channels or tokens that a rank holds of a divided dimension."""
@@ -64,14 +54,13 @@ class Strategy(ABC):
     def divides(self, model: Transformer, m1: Numbers, m2: Numbers) -> Flags:
         """Whether these tensor degrees are candidates."""
 
-    @abstractmethod
     def sequence_divisor(self, m1: Numbers, m2: Numbers) -> Numbers:
-        """What must divide micro-batch size times sequence length."""
+        """What must divide micro-batch size times sequence length: all ranks that share a sequence."""
+        return m1 * m2
 
     def gradient_shards(self, m2: Numbers) -> Numbers:
-        """Ranks other than the data-parallel ones that hold the same weights."""
-        del m2
-        return 1
+        """Ranks other than the data-parallel ones that hold the same weights: those that share a sequence."""
+        return m2
 
     def operators(self, model: Transformer, system: System, split: Split, corrected: Corrections) -> list[Operator]:
         """The 14 operators of a layer: MLP block, then attention block."""
@@ -82,18 +71,18 @@ class Strategy(ABC):
         fc2_bias, vproj_bias = self.output_biases(model, split)
         return [
             self.product("fc1", (e, f), model, split, corrected),
-            bias("fc1_bias", rows=split.rows(model), n=width),
-            activation("activation", elements=hidden),
-            dropout("activation_dropout", elements=hidden),
+            operators.bias("fc1_bias", rows=split.rows(model), n=width),
+            operators.activation("activation", elements=hidden),
+            operators.dropout("activation_dropout", elements=hidden),
             self.product("fc2", (f, e), model, split, corrected),
             fc2_bias,
-            dropout("mlp_dropout", elements=between),
+            operators.dropout("mlp_dropout", elements=between),
             self.norm("mlp_norm", model, split, corrected),
             self.product("qkv", (e, 3 * e), model, split, corrected),
             context_parallel_attention(model, system, split),
             self.product("vproj", (e, e), model, split, corrected),
             vproj_bias,
-            dropout("attention_dropout", elements=between),
+            operators.dropout("attention_dropout", elements=between),
             self.norm("attention_norm", model, split, corrected),
         ]
 
@@ -122,7 +111,7 @@ def context_parallel_attention(model: Transformer, system: System, split: Split)
     volume = 2 * z * model.l * model.q * W
     gather = PaperCollective("all_gather", volume, split.m2, split.t2, "tp2")
     scatter = PaperCollective("reduce_scatter", volume, split.m2, split.t2, "tp2")
-    return fused_attention(
+    return operators.fused_attention(
         "attention",
         heads=z,
         queries=np.floor_divide(model.l, split.m2),
@@ -148,20 +137,20 @@ class RowColumn(Strategy):
         (k, n), rows, m1 = size, split.rows(model), split.m1
         scatter = PaperCollective("reduce_scatter", rows * model.e * W, m1, split.t1, "tp1")
         if name in ("fc2", "vproj"):
-            return linear(name, rows=rows, k=np.floor_divide(k, m1), n=n, forward=(scatter,))
+            return operators.linear(name, rows=rows, k=np.floor_divide(k, m1), n=n, forward=(scatter,))
         columns = np.floor_divide(n, m1)
         if "Q11" not in corrected:
-            return linear(name, rows=rows, k=k, n=columns, backward=(scatter,))
+            return operators.linear(name, rows=rows, k=k, n=columns, backward=(scatter,))
         again = PaperCollective("all_gather", scatter.volume, m1, split.t1, "tp1")
         kept = scatter.volume / m1
-        return linear(name, rows=rows, k=k, n=columns, backward=(again, scatter), kept_bytes=kept)
+        return operators.linear(name, rows=rows, k=k, n=columns, backward=(again, scatter), kept_bytes=kept)
 
     def norm(self, name: str, model: Transformer, split: Split, corrected: Corrections) -> Operator:
         """It runs on the scattered sequence and gathers it."""
         del corrected
         sequence = np.floor_divide(model.l, split.m2)
         volume = split.b * sequence * model.e * W
-        return layer_norm(
+        return operators.layer_norm(
             name,
             rows=split.b * np.floor_divide(sequence, split.m1),
             n=model.e,
@@ -186,15 +175,10 @@ class OneDimensional(RowColumn):
         is_large = np.floor_divide(3 * model.e, m1) >= SMALLEST_PART
         return np.logical_and(np.equal(m2, 1), np.logical_and(_heads_divide(model, m1), is_large))
 
-    def sequence_divisor(self, m1: Numbers, m2: Numbers) -> Numbers:
-        """All ranks share the sequence."""
-        del m2
-        return m1
-
     def output_biases(self, model: Transformer, split: Split) -> tuple[Operator, Operator]:
         """They run on the whole sequence, although it is scattered (Q4)."""
         rows = split.b * model.l
-        return bias("fc2_bias", rows=rows, n=model.e), bias("vproj_bias", rows=rows, n=model.e)
+        return operators.bias("fc2_bias", rows=rows, n=model.e), operators.bias("vproj_bias", rows=rows, n=model.e)
 
 
 class ContextParallel(RowColumn):
@@ -207,20 +191,12 @@ class ContextParallel(RowColumn):
         """Degrees m1 that divide h and e, with e // m1 and l // m2 at least 128."""
         return np.logical_and(_heads_divide(model, m1), _parts_are_large(model, m1, m2))
 
-    def sequence_divisor(self, m1: Numbers, m2: Numbers) -> Numbers:
-        """All ranks share the sequence."""
-        return m1 * m2
-
-    def gradient_shards(self, m2: Numbers) -> Numbers:
-        """Ranks that share a sequence hold the same weights."""
-        return m2
-
     def output_biases(self, model: Transformer, split: Split) -> tuple[Operator, Operator]:
         """One on the scattered sequence, the other on scattered channels."""
         scattered = split.b * np.floor_divide(np.floor_divide(model.l, split.m2), split.m1)
         return (
-            bias("fc2_bias", rows=scattered, n=model.e),
-            bias("vproj_bias", rows=split.rows(model), n=np.floor_divide(model.e, split.m1)),
+            operators.bias("fc2_bias", rows=scattered, n=model.e),
+            operators.bias("vproj_bias", rows=split.rows(model), n=np.floor_divide(model.e, split.m1)),
         )
 
 
@@ -245,13 +221,18 @@ class Summa(Strategy):
         del m1
         return m2
 
+    def gradient_shards(self, m2: Numbers) -> Numbers:
+        """Weights are divided along both dimensions."""
+        del m2
+        return 1
+
     def product(
         self, name: str, size: tuple[int, int], model: Transformer, split: Split, corrected: Corrections
     ) -> Operator:
         """Rounds of broadcasts along both degrees."""
         del corrected
         k, n = size
-        return summa_linear(
+        return operators.summa_linear(
             name,
             rows=split.rows(model),
             k=k,
@@ -266,7 +247,7 @@ class Summa(Strategy):
         """The statistics of a row are summed over m1. As published its width is l // m1 (Q2)."""
         rows, m1 = split.rows(model), split.m1
         parameters, tokens = np.floor_divide(2 * model.e, m1), np.floor_divide(2 * split.b * model.l, split.m2)
-        return layer_norm(
+        return operators.layer_norm(
             name,
             rows=rows,
             n=np.floor_divide(model.e if "Q2" in corrected else model.l, m1),
@@ -277,7 +258,7 @@ class Summa(Strategy):
     def output_biases(self, model: Transformer, split: Split) -> tuple[Operator, Operator]:
         """Both on the sequence and the channels of the rank."""
         rows, channels = split.rows(model), np.floor_divide(model.e, split.m1)
-        return bias("fc2_bias", rows=rows, n=channels), bias("vproj_bias", rows=rows, n=channels)
+        return operators.bias("fc2_bias", rows=rows, n=channels), operators.bias("vproj_bias", rows=rows, n=channels)
 
     def elements_between(self, model: Transformer, split: Split) -> Numbers:
         """Sequence and channels are divided."""

@@ -150,17 +150,9 @@ def _entries(group: tuple[str, str, int], *, sizes: tuple[int, ...], corrected: 
     entries = []
     for name in SYSTEMS:
         system = load_system(name, nvs)
-        results = price_candidates(space, system, corrected).results(system.hbm_capacity, NUM_KEPT)
+        results = tuple(price_candidates(space, system, corrected).results(system.hbm_capacity, NUM_KEPT))
         entries.append(
-            StudyEntry(
-                model=model,
-                strategy=strategy,
-                system=name,
-                nvs=nvs,
-                results=tuple(results),
-                global_batch_size=GLOBAL_BATCH_SIZE,
-                corrected=corrected,
-            )
+            StudyEntry(model=model, strategy=strategy, system=name, nvs=nvs, results=results, corrected=corrected)
         )
     return entries
 
@@ -198,7 +190,13 @@ def reference_cases(text: str) -> Iterator[Case] | None:
         records = list(reader)
     except csv.Error:
         return None
-    return _cases([_row(record, number) for number, record in enumerate(records, start=2)])
+    rows = []
+    for line, record in enumerate(records, start=2):
+        try:
+            rows.append(_row(record))
+        except InputError as error:
+            raise InputError(f"line {line}: {error.message}", rule=error.rule, hint=error.hint) from None
+    return _cases(rows)
 
 
 def _cases(rows: list[_Row]) -> Iterator[Case]:
@@ -213,32 +211,18 @@ def _cases(rows: list[_Row]) -> Iterator[Case]:
         results = {result.num_gpus: result for result in found}
         for row, record in zip(members, priced, strict=True):
             yield Case(name=f"{row.name}, priced", expected=row.figures, computed=record)
-            yield _search_case(row, results[row.num_gpus])
+            # Configurations of one throughput count as the same, so only that is compared with the search.
+            rates = {"throughput": [*results[row.num_gpus].throughputs, 0.0][: row.rank][-1]}
+            expected = {name: value for name, value in row.figures.items() if name in rates}
+            yield Case(name=f"{row.name}, searched", expected=expected, computed=rates)
 
 
 def _setting(strategy: object, model: object, system: object, nvs: int) -> PaperSetting:
     return PaperSetting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
 
 
-def _search_case(row: _Row, result: SizeResult) -> Case:
-    """Configurations of one throughput count as the same, so only that is compared."""
-    found = result.throughputs[row.rank - 1] if row.rank <= len(result.throughputs) else 0.0
-    return Case(
-        name=f"{row.name}, searched",
-        expected={name: value for name, value in row.figures.items() if name == "throughput"},
-        computed={"throughput": found},
-    )
-
-
-def _row(record: Mapping[str | None, Any], line: int) -> _Row:
-    """A row read and checked. Raises ``InputError`` that names its line."""
-    try:
-        return _checked(record)
-    except InputError as error:
-        raise InputError(f"line {line}: {error.message}", rule=error.rule, hint=error.hint) from None
-
-
-def _checked(record: Mapping[str | None, Any]) -> _Row:
+def _row(record: Mapping[str | None, Any]) -> _Row:
+    """A row read and checked."""
     nvs = _count(record, "nvs", most=MAX_DOMAIN)
     setting = _setting(record["strategy"], record["model"], record["gpu"], nvs)
     suffix = "1" if setting.strategy.has_second_degree else ""

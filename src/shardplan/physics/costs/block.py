@@ -296,8 +296,9 @@ DISPATCHING = ("permute", "stash")
 """Memory-bound passes that depend on the dispatcher of experts."""
 FIELD = {"tp": "tp", "tp_rows": "tp", "cp": "cp", "ep": "ep", "etp": "ep"}
 """Under which name the communication of a dimension appears in a step."""
-RING, OVERLAPPED = "ring", "overlapped"
-"""The ring of context parallelism, and exchanges of tensor parallelism that overlap with backward products."""
+RING, OVERLAPPED, ALONE = "ring", "overlapped", "alone"
+"""The ring of context parallelism, and exchanges of tensor parallelism that overlap with backward products or that no
+overlap reaches."""
 
 
 def _communication(
@@ -314,16 +315,17 @@ def _communication(
             continue
         time = time_of_collective(item, groups, network)
         hidden = RING if item.dimension == "cp" and item.kind == "p2p" else OVERLAPPED
+        shown = FIELD[item.dimension] if item.pipelined else ALONE
         hides: Flags = (
             np.logical_not(apart) if hidden == RING else np.logical_and(item.asynchronous, np.logical_not(apart))
         )
         if item.direction == "forward":
             hides = hides if hidden == RING else False
-            for name, share in ((hidden, hides), (FIELD[item.dimension], np.logical_not(hides))):
+            for name, share in ((hidden, hides), (shown, np.logical_not(hides))):
                 if any_holds(share):
                     forward.setdefault(name, []).append((item, time * share))
             continue
-        for name, share in ((hidden, hides), (FIELD[item.dimension], np.logical_not(hides))):
+        for name, share in ((hidden, hides), (shown, np.logical_not(hides))):
             if any_holds(share):
                 backward[name] = backward.get(name, 0.0) + time * share
     once = {name: _sum(time for _, time in items) for name, items in forward.items()}
@@ -353,7 +355,7 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, numbers: P
     left = compute.compute - ((talk.get("tp", 0.0) + talk.get(OVERLAPPED, 0.0) - tp) + (ring - ring_shown))
     experts = talk.get("ep", 0.0)
     ep = _exposed_ep(experts, left, machine.profile, numbers)
-    return replace(compute, tp=tp, cp=waited + ring_shown, ep=ep, free=left - (experts - ep))
+    return replace(compute, tp=tp + talk.get(ALONE, 0.0), cp=waited + ring_shown, ep=ep, free=left - (experts - ep))
 
 
 def _exposed_tp(
@@ -361,7 +363,8 @@ def _exposed_tp(
 ) -> Numbers:
     """Exchanges of tensor-parallel ranks that the block's products do not hide.
 
-    ``overlap_tp``: all are pipelined with products. Else those of asynchronous linear layers overlap with products.
+    ``overlap_tp``: all but those that it reaches not (``ALONE``) are pipelined with products. Else those of
+    asynchronous linear layers overlap with products.
     """
     waited = talk.get("tp", 0.0)
     if numbers.tp_kind == "summa":

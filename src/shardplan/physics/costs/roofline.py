@@ -62,6 +62,14 @@ FLASH_BACKWARD_FLOPS = 2.5
 """A fused backward kernel makes five products where the forward one makes two (FlashAttention-2, arXiv 2307.08691)."""
 MERGE_FORWARD, MERGE_BACKWARD = 10.0, 12.0
 """Bytes for each element of a ring's partial output: read in 16 bits, its fp32 sum read and written. Backward: fp32."""
+EAGER_FORWARD, EAGER_BACKWARD = 54.0, 78.0
+"""The same of PyTorch's operations (2.6, ``torch/distributed/tensor/experimental/_attention.py``), per step and element
+of all queries 40.5 and 58.5, over the three quarters with which a step attends on average.
+
+Half of the steps attend with all queries, the others with half of them and copy the sum. Forward: keys and values
+joined to be sent 8, partial outputs cast 6 and merged by three operations in fp32 32, or half of these and the copy 8.
+Backward: keys and values joined 8, their fp32 gradients 16; gradients of keys and values added 20 (to half of them 10,
+and copied 16), those of queries 10 (5, and copied 8)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +158,10 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
         unpacked = _unpacking_time(op, machine)
         return OperatorTimes(*_with_casts(op, machine, forward + unpacked, for_input + unpacked))
     in_place = machine.software.fused_accumulation
+    columns = _column_casts(op, machine)
     for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n, writes=not in_place)
     forward, for_input = _with_casts(op, machine, forward, for_input)
-    return OperatorTimes(forward, for_input, for_weight + _accumulation_time(op, machine))
+    return OperatorTimes(forward, for_input, for_weight + columns + _accumulation_time(op, machine))
 
 
 def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
@@ -180,17 +189,47 @@ def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
 def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbers) -> tuple[Numbers, Numbers]:
     """Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count.
 
+    By row, weights are quantised in every micro-batch, by column for the input's gradient (torchao).
+
     Those of grouped products expert by expert, each by a kernel of its own (``split_quantize`` of Transformer Engine),
     unless one kernel runs all products.
     """
     recipe = machine.recipe
     if not op.low_precision or recipe.matmul == recipe.dense_math:
         return forward, for_input
-    time = machine.profile.cast_bytes / machine.memory_rate
+    by_row = _scales_rows(machine)
+    time = (ROW_CAST if by_row else machine.profile.cast_bytes) / machine.memory_rate
     launches = op.starts * machine.profile.matmul_launch_time if op.grouped else 0.0
     there = op.m * op.k * op.count * time + launches if op.casts_input else 0.0
     back = op.m * op.n * op.count * time + launches if op.casts_gradient else 0.0
+    if by_row:
+        there = there + op.k * op.n * op.count * time
+        back = back + op.k * op.n * op.count * machine.profile.column_cast_bytes["weight"] / machine.memory_rate
     return forward + there, for_input + back
+
+
+ROW_CAST = 3.0
+"""Bytes of an element that is scaled by row: read in 16 bits, its row's maximum found on the way, written in 8."""
+
+
+def _scales_rows(machine: Machine) -> bool:
+    return machine.recipe.matmul == "fp8" and machine.software.fp8_scaling == "row"
+
+
+def _column_casts(op: Matmul, machine: Machine) -> Numbers:
+    r"""Scaling the inputs and output gradients of a weight's gradient by column. [s]
+
+    .. math:: \frac{(b_x m k + b_g m n) c}{B}
+
+    Scales of rows do not transpose: a product that contracts rows reads what was scaled along them, which passes of
+    their own find the maxima of, quantise and turn round (``torchao/testing/training/roofline_utils.py`` counts 5 bytes
+    for each element; kernels take more).
+    """
+    if not (_scales_rows(machine) and op.low_precision):
+        return 0.0
+    moved = machine.profile.column_cast_bytes
+    elements = moved["input"] * op.m * op.k + moved["gradient"] * op.m * op.n
+    return elements * op.count / machine.memory_rate
 
 
 def _unpacking_time(op: Matmul, machine: Machine) -> Numbers:
@@ -266,8 +305,17 @@ def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = scaled(op.load, op.flops) / (peak * efficiency)
     backward = FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio
-    merged = op.merged_elements * profile.memory_pass_factor[machine.software.kernels] / machine.memory_rate
-    return OperatorTimes(forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch)
+    there, back = _merging_bytes(machine)
+    merged = op.merged_elements / machine.memory_rate
+    return OperatorTimes(forward + there * merged + launch, backward + back * merged + launch)
+
+
+def _merging_bytes(machine: Machine) -> tuple[Numbers, Numbers]:
+    """What a step of a ring moves for each element of its partial output, forward and backward. [bytes]"""
+    if machine.software.ring_kernels == "eager":
+        return EAGER_FORWARD, EAGER_BACKWARD
+    passes = machine.profile.memory_pass_factor[machine.software.kernels]
+    return MERGE_FORWARD * passes, MERGE_BACKWARD * passes
 
 
 def _pass_factor(op: StreamPass, machine: Machine) -> Numbers:

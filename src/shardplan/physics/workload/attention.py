@@ -16,7 +16,13 @@ from shardplan.base.arrays import Numbers, different, share
 from shardplan.base.fields import replace
 from shardplan.inputs.documents import Documents, normal
 from shardplan.inputs.layers import Attention, LatentAttention
-from shardplan.physics.workload.communication import Shard, context_exchange, summa_exchange, tensor_exchange
+from shardplan.physics.workload.communication import (
+    FP32_BYTES,
+    Shard,
+    context_exchange,
+    summa_exchange,
+    tensor_exchange,
+)
 from shardplan.physics.workload.ops import AttentionCore, Block, Matmul, Operator, Saved
 from shardplan.physics.workload.passes import TRAFFIC
 
@@ -295,7 +301,7 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
             length if selects else _seen_at_once(shard), min(local, document_length(length, documents))
         ),
         fused=shard.job.attention == "flash",
-        steps=shard.numbers.cp if shard.numbers.cp_comm == "p2p" and not selects else 1,
+        steps=shard.numbers.cp if shard.rings and not selects else 1,
         merged_elements=(
             0.0 if selects else _merged(shard, dims[1] * share(config.num_heads, shard.columns), causal=config.causal)
         ),
@@ -318,7 +324,7 @@ def same_load(shard: Shard, *, window: int | None) -> Numbers:
 def _seen_at_once(shard: Shard) -> Numbers:
     """Length that one kernel sees: a ring attends to one rank's keys and values at a time."""
     length = shard.job.sequence_length
-    return length / shard.numbers.cp if shard.numbers.cp_comm == "p2p" else length
+    return length / shard.numbers.cp if shard.rings else length
 
 
 def _merged(shard: Shard, width: Numbers, *, causal: bool) -> Numbers:
@@ -329,7 +335,7 @@ def _merged(shard: Shard, width: Numbers, *, causal: bool) -> Numbers:
     attends with all queries to all keys.
     """
     queries = (0.75 if causal else 1.0) * shard.tokens
-    return (shard.numbers.cp - 1) * queries * width if shard.numbers.cp_comm == "p2p" else 0.0
+    return (shard.numbers.cp - 1) * queries * width if shard.rings else 0.0
 
 
 def _locality(config: Attention | LatentAttention) -> tuple[int | None, int | None]:
@@ -365,7 +371,6 @@ def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
     )
 
 
-FP32_BYTES = 4.0
 SCORES_AT_ONCE: Final = 2.0**30
 """Bytes of scores that fused kernels hold at one time (Megatron Core, ``_INDEXER_SCORE_CHUNK_MAX_BYTES``)."""
 

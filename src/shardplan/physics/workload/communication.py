@@ -55,6 +55,22 @@ class Shard:
         )
 
     @property
+    def eager_ring(self) -> bool:
+        """Whether attention runs by PyTorch's operations for the keys of one rank after another."""
+        return self.job.software.ring_kernels == "eager" and self.numbers.cp_comm != "a2a"
+
+    @property
+    def rings(self) -> bool:
+        """Whether one kernel sees the keys of one rank alone."""
+        return self.numbers.cp_comm == "p2p" or self.eager_ring
+
+    @property
+    def gathered_input(self) -> float:
+        """Bytes of an element that tensor-parallel ranks gather for a linear layer."""
+        by_tensor = self.job.precision == "fp8" and not self.job.scales_rows
+        return self.job.recipe.linear_input_bytes if by_tensor else self.linear_input
+
+    @property
     def gate_input(self) -> float:
         """Bytes of a kept element of the input of an activation function."""
         return 1.0 if self.job.software.gate_input_format == "fp8" else self.element
@@ -81,25 +97,37 @@ def tensor_exchange(
     Asynchronous linear layers overlap that gathering with the product for the input's gradient, and its reduction with
     the product for the weight's. ``width``: channels gathered before (the hidden size, or the latent one of MLA).
     ``quantised``: whether inputs and output gradients are those of linear layers, which are gathered in the recipe's
-    low precision (Transformer Engine; torchtitan's Float8ColwiseParallel). Sums are scattered in 16 bits.
+    low precision (Transformer Engine; torchao's ``Float8ColwiseParallel``), but not to be scaled by row (torchtitan,
+    ``apply_tp``). Sums are scattered in 16 bits. ``tp_overlaps`` of the software says which ones overlap pipelines.
     """
     if shard.summa:
         return ()
     whole = shard.tokens * shard.hidden_size * shard.element
-    low = np.where(shard.numbers.sequence_parallel, shard.linear_input / shard.element, 1.0)
+    low = np.where(shard.numbers.sequence_parallel, shard.gathered_input / shard.element, 1.0)
     reduced = shard.tokens * width * shard.element
     gathered = reduced * (low if quantised_inputs else 1.0)
     returned = whole * (low if quantised_gradients else 1.0)
     beside = shard.job.software.async_tp_backward
     again = np.where(shard.numbers.sequence_parallel, 0.0 if shard.job.software.gathered_inputs else 1.0, 0.0)
     late = beside & ~np.asarray(shard.numbers.sequence_parallel)  # one all-reduce of the input's gradient
-    return (
-        Collective(name=f"{name}_gather", modules=modules, kind="all_gather", dimension="tp", bytes=gathered),
-        Collective(name=f"{name}_scatter", modules=modules, kind="reduce_scatter", dimension="tp", bytes=whole),
-        _backward(f"{name}_scatter_back", modules, "all_gather", "tp", returned, asynchronous=late),
-        _backward(f"{name}_gather_back", modules, "reduce_scatter", "tp", reduced, asynchronous=beside),
-        _backward(f"{name}_gather_again", modules, "all_gather", "tp", gathered, count=again, asynchronous=beside),
+    sums = shard.job.software.tp_overlaps == "all"
+    gathers = sums or not (quantised_inputs and shard.job.scales_rows)
+    gather = Collective(
+        name=f"{name}_gather", modules=modules, kind="all_gather", dimension="tp", bytes=gathered, pipelined=gathers
     )
+    scatter = replace(gather, name=f"{name}_scatter", kind="reduce_scatter", bytes=whole, pipelined=True)
+    return (
+        gather,
+        scatter,
+        _back(gather, f"{name}_scatter_back", returned, asynchronous=late),
+        replace(_back(scatter, f"{name}_gather_back", reduced, asynchronous=beside), pipelined=sums),
+        replace(_back(gather, f"{name}_gather_again", gathered, asynchronous=beside), count=again),
+    )
+
+
+def _back(item: Collective, name: str, size: Numbers, *, asynchronous: Flags) -> Collective:
+    """The same kind of exchange in the backward pass."""
+    return replace(item, name=name, bytes=size, direction="backward", asynchronous=asynchronous)
 
 
 ROW_PARALLEL = ("proj", "mlp_fc2")
@@ -135,19 +163,29 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
 
     ``p2p``: ring attention, every rank's keys and values visit all others, and their gradients follow in the backward
     pass. ``allgather``: gathered forward; gathered and reduce-scattered backward. ``a2a``: all-to-all of queries, keys,
-    values and output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509).
+    values and output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509). Eager rings
+    (``ring_kernels``) exchange keys and values of every query head, and their gradients in fp32, once more to come
+    home; a gather starts before the first kernel, and hides as the transfers of a ring do.
     """
     modules = ("core_attn",)
     ranks = shard.numbers.cp
-    local = shard.tokens * keys_values * shard.element
+    sent = query + output if shard.eager_ring else keys_values
+    local = shard.tokens * sent * shard.element
     rows = _gathering(modules, "tp_rows", local * shard.numbers.tp_rows) if shard.summa else ()
-    if shard.numbers.cp_comm == "p2p":
+    if shard.rings:
         ring = Collective(name="ring", modules=modules, kind="p2p", dimension="cp", bytes=local, count=ranks - 1)
+        if shard.eager_ring:
+            again = replace(ring, name="ring_again", direction="backward")
+            home = replace(again, name="ring_back", bytes=shard.tokens * sent * FP32_BYTES, count=ranks)
+            return (ring, again, home, *rows)
         return (ring, _backward("ring_back", modules, "p2p", "cp", 2.0 * local, count=ranks - 1), *rows)
     if shard.numbers.cp_comm == "allgather":
         return (*_gathering(modules, "cp", local * ranks), *rows)
     moved = shard.tokens * (query + keys_values + output) * shard.element
     return (*heads_exchange(modules, moved), *rows)
+
+
+FP32_BYTES = 4.0
 
 
 def heads_exchange(modules: tuple[str, ...], moved: Numbers) -> tuple[Collective, ...]:

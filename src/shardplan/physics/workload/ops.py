@@ -155,6 +155,8 @@ class Collective:
     """Copies of each token in an all-to-all."""
     asynchronous: Flags = False
     """Whether the linear layer runs it during its own backward products."""
+    pipelined: bool = True
+    """Whether overlap of tensor parallelism cuts it into panels next to those of its product."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator runs again."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, SupportsIndex, SupportsInt, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from shardplan.estimation.parts.pipelines import least_passes, longest_time
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import sharding_time
-from shardplan.inputs.plan import Offload
+from shardplan.inputs.plan import Offload, Plan
 from shardplan.physics.costs.collectives import Group, groups_of, joined_groups, sharding_groups
 from shardplan.physics.workload.stage import Parts, Stage
 from shardplan.planner.family import Family
@@ -109,6 +109,10 @@ class Tables:
         if self.part_of is not None and self.part_of.changes == "blocks" and "blocks" not in self.__dict__:
             part = PartOf(self.part_of.tables, self.part_of.points[points], "blocks")  # its own blocks are not priced
         return Tables(question=self.question, family=family, known=self.known, part_of=part)
+
+    def plan(self, sharding: SupportsInt, slot: SupportsInt, layout: SupportsIndex, point: SupportsInt) -> Plan:
+        """The plan at these positions."""
+        return self.family.plan(int(sharding), int(slot), int(self.layouts.vp[layout]), int(point))
 
     def running(self, family: Family) -> Tables:
         """Of the plans of a part of the family, run by software that changes the prices of blocks alone."""

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import with_chunks
+from shardplan.planner.evaluation import Table, pairs_in
 from shardplan.planner.objective import FASTEST
 from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times, step_times
@@ -158,9 +157,8 @@ def _pairs(tables: Tables, cells: NDArray[np.bool_]) -> tuple[Tables, Pairs, NDA
         points = np.flatnonzero(cells.any(axis=0))
         cells = cells[:, points]
         tables = tables.within(points, cells)
-    slots, here = np.nonzero(cells)
-    plans, _ = with_chunks(tables, np.zeros_like(slots), slots, here)
-    return tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), points[plans.points]
+    pairs = pairs_in(tables, cells)
+    return tables, pairs, points[pairs.points]
 
 
 def counted(tables: Tables, stop: Stop | None) -> tuple[Bits, int]:

@@ -7,11 +7,10 @@ their own, which is smaller than that of the question. Systems, each with the ra
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
 is the same for all systems whose accelerators have the same rates.
 
-The memory of plans and their step are found only where a bound (``planner.pruning.bounds`` with
-``planner.pruning.states``) does not show that they are slower than plans that fit as small a memory, by more than a tie
-where ties are asked for. Plans that are left are priced under the systems to which they may be of use
-(``planner.pricing.pairs``). So the fastest plan, and the plan to take, are those of an exhaustive search of each
-question.
+The memory of plans and their step are found only where a bound (``planner.pruning.bounds``) does not show that they are
+slower than plans that fit as small a memory, by more than a tie where ties are asked for. Plans that are left are
+priced under the systems to which they may be of use (``planner.pricing.pairs``). So the fastest plan, and the plan to
+take, are those of an exhaustive search of each question.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.stack import Stack
+from shardplan.planner.evaluation import Listed, times_of
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.listed import Listed, times_of
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables, tables_of
@@ -239,7 +238,11 @@ class _Search:
 
         ``space``: the one that the families are of; None where they are for no framework.
         """
-        limits, some, lost = self._robust_limits() if len(self._asked.questions) > 1 else self._limits_alone()
+        if len(self._asked.questions) > 1:
+            limits, some, lost = self._robust_limits()
+        else:  # these would save less than they take
+            limits = limits_within(self._asked, self._least_known, [np.inf])
+            some, lost = Fitting.joined([]), np.empty((len(GROUPS), 0))
         for each in self._families:
             self._kept += each.price(limits, limits)
         kept = self._found(limits)
@@ -257,11 +260,6 @@ class _Search:
         if space is None:
             return first, _found(priced, recommended_of(question, priced, fastest, among=rows, facts=facts))
         return first, _found(*plan_to_take_of(question, priced, fastest, space, self._tested, among=rows, facts=facts))
-
-    def _limits_alone(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
-        """As ``_robust_limits``, where they would save less than they take: those of candidates, and none of these."""
-        limits = limits_within(self._asked, self._least_known, [np.inf])
-        return limits, Fitting.joined([]), np.empty((len(GROUPS), 0))
 
     def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
         """Steps of plans that may be as robust as some candidate of every question take no longer; nor than candidates.

@@ -20,8 +20,8 @@ from shardplan.base.units import format_bytes
 from shardplan.estimation.question import Question
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
-from shardplan.planner.listed import with_chunks
-from shardplan.planner.pricing.pairs import Pairs, peaks
+from shardplan.planner.evaluation import pairs_in
+from shardplan.planner.pricing.pairs import peaks
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages
 from shardplan.planner.related.counts import LARGEST_UNIT, Pair, batches_near, layouts_of
@@ -57,18 +57,16 @@ def lightest_plan(families: Sequence[Tables]) -> Plan:
         most = min(most, best.peak_memory_bytes * (1 + ROUNDING)) if best else most
         every = (_lightest(number, families[number], each <= most) for number, each in enumerate(least))
         size, best = MORE * size, min((each for found in every for each in found), default=None)
-    tables = families[best.family]
-    return tables.family.plan(best.sharding, best.slot, int(tables.layouts.vp[best.layout]), best.point)
+    return families[best.family].plan(best.sharding, best.slot, best.layout, best.point)
 
 
 def _lightest(number: int, whole: Tables, cells: NDArray[np.bool_]) -> Iterator[_Found]:
     """The lightest plan of some cells of a family, by slot of recomputation and point."""
     points = np.flatnonzero(cells.any(axis=0))
     tables = whole.within(points, cells[:, points])
-    slots, here = np.nonzero(tables.family.recomputes)
-    plans, _ = with_chunks(tables, np.zeros_like(slots), slots, here)
-    if len(plans):
-        peak = peaks(tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), on_any_host=True)
+    plans = pairs_in(tables, tables.family.recomputes)
+    if len(plans.points):
+        peak = peaks(tables, plans, on_any_host=True)
         kind, plan = np.nonzero(peak == peak.min())
         rows = zip(kind, plans.slots[plan], points[plans.points[plan]], plans.layouts[plan], strict=True)
         yield min(_Found(float(peak.min()), number, *map(int, row)) for row in rows)

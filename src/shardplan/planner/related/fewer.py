@@ -21,8 +21,7 @@ one is, the counts below it are looked at in the same way, up to ``MOST_SEARCHED
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -51,17 +50,10 @@ SMALL: Final = 8
 """Accelerators of which any number is used, whatever the nodes."""
 
 
-class Fewer(NamedTuple):
-    """What came of the search of fewer accelerators."""
-
-    used: int | None
-    """The count that is fastest; None where none is faster than all accelerators."""
-    account: FewerCounts
-    """What was looked at."""
-
-
-def fewer_that_are_faster(searched: Neighbours, fastest: float) -> Fewer:
+def fewer_that_are_faster(searched: Neighbours, fastest: float) -> tuple[int | None, FewerCounts]:
     """The number of accelerators below those of the question that takes least time, by its fastest plan.
+
+    None where none is faster than all of them. With what was looked at.
 
     ``fastest``: the fastest step on all of them; infinite where no plan fits. [s]
     """
@@ -82,7 +74,7 @@ def fewer_that_are_faster(searched: Neighbours, fastest: float) -> Fewer:
         search_time=time.perf_counter() - started,
         step_time_of_all=fastest if np.isfinite(fastest) else None,
     )
-    return Fewer(used if used < asked.num_accelerators else None, account)
+    return used if used < asked.num_accelerators else None, account
 
 
 def _faster(searched: Neighbours, count: int, within: float) -> tuple[int, float] | None:
@@ -98,7 +90,8 @@ def counts_to_search(question: Question, fastest: float) -> list[int]:
     fewest = step_flops(question) / (peak * fastest)
     units = counts_worth_trying(question)
     is_all = len(units) <= MOST_SEARCHED
-    counts = [count for count in (units if is_all else _largest_of_each_odd_part(units)) if count > fewest]
+    largest = sorted({count // (count & -count): count for count in sorted(units)}.values())  # of each odd part
+    counts = [count for count in (units if is_all else largest) if count > fewest]
     if not counts:
         return []
     batch = question.job.global_batch_size
@@ -142,9 +135,3 @@ def counts_of_small_replicas(question: Question) -> list[int]:
     number, numbers = question.num_accelerators, np.asarray(divisors(question.job.global_batch_size))
     found = (size * numbers[size * numbers < number] for size in SMALL_REPLICAS)
     return sorted({int(counts.max()) for counts in found if len(counts)}, reverse=True)
-
-
-def _largest_of_each_odd_part(counts: Sequence[int]) -> list[int]:
-    """Of counts that differ by powers of two alone, the largest; from small to large."""
-    largest = {count // (count & -count): count for count in sorted(counts)}
-    return sorted(largest.values())

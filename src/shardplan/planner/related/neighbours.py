@@ -14,13 +14,23 @@ asked for those are searched that promise most,
 
 with sequences of S tokens: accelerators count as long as each has tokens of a step, layouts less and less. The best
 comes first, so that of the others only plans are priced that may train more tokens a second. They are offered where
-they train ``LEAST_GAIN`` more than what was asked for. A much larger batch is offered beside them
-(:mod:`shardplan.planner.related.larger_batch`).
+they train ``LEAST_GAIN`` more than what was asked for.
+
+A larger batch than the one that was asked for is offered beside them, where that trains many more tokens a second.
+A batch with few sequences for each replica leaves pipelines empty, or asks for more tensor, context and expert
+parallelism than the model needs. Of the time of a token, the share g is computed whatever the batch, and of the rest
+about ``LEFT`` is left each time that the batch is doubled. So after j doublings as many accelerators train about
+
+.. math:: G_j = \frac{1}{g + (1 - g) \lambda^j}
+
+times as many tokens a second. The batch is the one from which another doubling promises less than ``NEXT_GAIN``; it is
+searched where it promises ``LEAST_GAIN_OF_LARGER`` or more, and offered where its fastest plan keeps that. How well a
+model learns from a larger batch is not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,6 +41,7 @@ from shardplan.base.fields import dataclass
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.pruning.goals import BestWith, Goal
@@ -47,13 +58,64 @@ from shardplan.planner.related.counts import (
     pairs_near,
     worth,
 )
-from shardplan.planner.related.larger_batch import larger_batch
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
 from shardplan.planner.robustness import tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey, survey_of
+
+LEAST_GAIN_OF_LARGER: Final = 0.2
+"""Gain in tokens per second from which a larger batch is offered: judgement, as each of its tokens may teach less."""
+NEXT_GAIN: Final = 0.1
+"""Gain from which a batch is doubled once more."""
+LEFT: Final = 0.4
+"""Share that is left of what a token takes besides computing where the batch doubles: fitted to searches of mixtures of
+experts with 1 to 16 times their batch (MiniMax-M2.5, Qwen3 30B and 235B). It decides what is searched, no more."""
+MOST_DOUBLINGS: Final = 4
+MOST_TOKENS: Final = 2**27
+"""Tokens of a step at most: the largest batch that a maker has published (MiniMax-01, arXiv 2501.08313)."""
+FEW_SEQUENCES: Final = 2
+"""Sequences of a replica for each of its stages up to which a batch has few: with more, smaller replicas would have
+been possible."""
+ALWAYS_TAKEN: Final = keys_of("arithmetic", "passes")
+"""Terms of a step that a token takes whatever the batch."""
+
+Fastest = Callable[[int, float], Estimate | None]
+"""The fastest plan of a batch; None where none takes less than a time [s]."""
+
+
+def larger_batch(question: Question, fastest: Estimate, fastest_of: Fastest) -> Offer | None:
+    """A multiple of the batch that trains many more tokens a second than ``fastest``; None where none promises that."""
+    asked = question.job.global_batch_size
+    if not has_few_sequences(question, fastest.plan, fastest.num_accelerators_used):
+        return None
+    factor = _promising_factor(fastest, MOST_TOKENS / question.job.tokens_per_step)
+    if factor == 1:
+        return None
+    found = fastest_of(asked * factor, factor * fastest.step_time / (1 + LEAST_GAIN_OF_LARGER))
+    if found is None:
+        return None
+    gain = factor * fastest.step_time / found.step_time - 1
+    return Offer(
+        num_accelerators=question.num_accelerators, global_batch_size=asked * factor, gain=gain, estimate=found
+    )
+
+
+def has_few_sequences(question: Question, plan: Plan, num_accelerators: int) -> bool:
+    """Whether a plan on so many accelerators has few sequences for each replica and stage."""
+    return question.job.global_batch_size <= FEW_SEQUENCES * plan.dp(num_accelerators) * plan.pp
+
+
+def _promising_factor(fastest: Estimate, most: float) -> int:
+    """The power of two, ``most`` at most, by which a batch may grow; 1 where that promises little."""
+    computing = sum(fastest.breakdown.get(term, 0.0) for term in ALWAYS_TAKEN) / fastest.step_time
+    gains = [1 / (computing + (1 - computing) * LEFT**count) for count in range(MOST_DOUBLINGS + 1)]
+    count = 0
+    while count < MOST_DOUBLINGS and gains[count + 1] >= (1 + NEXT_GAIN) * gains[count] and 2 ** (count + 1) <= most:
+        count += 1
+    return 2**count if gains[count] >= 1 + LEAST_GAIN_OF_LARGER else 1
+
 
 LEAST_GAIN: Final = 0.02
 """Gain in tokens per second from which a pair is offered: less is within the noise of equal measured runs."""
@@ -152,7 +214,9 @@ class Neighbours:
 
     def _put(self, pair: Pair) -> tuple[Question, Space] | None:
         """The question of a pair and its space; None where no plan can fit."""
-        other = _asked_with(self.question, pair)
+        number, batch = pair
+        job = replace(self.question.job, global_batch_size=batch)
+        other = replace(self.question, num_accelerators=number, job=job)
         if not (can_have_plans(other, self.restrictions) and can_fit(other, self.restrictions)):
             return None
         try:
@@ -202,11 +266,6 @@ def _to_beat(question: Question, pair: Pair, found: Sequence[Offer]) -> float:
     groups += [[each for each in found if each.global_batch_size == batch]] if pair[1] == batch else []
     groups += [[each for each in found if each.num_accelerators == number]] if pair[0] == number else []
     return min(max(map(_rate, group), default=0.0) for group in groups) / (1 + LEAST_GAIN)
-
-
-def _asked_with(question: Question, pair: Pair) -> Question:
-    number, batch = pair
-    return replace(question, num_accelerators=number, job=replace(question.job, global_batch_size=batch))
 
 
 def _worth_it(question: Question, offers: Sequence[Offer]) -> tuple[Offer, ...]:

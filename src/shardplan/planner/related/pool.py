@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.base.arrays import different
-from shardplan.planner.listed import with_chunks
+from shardplan.planner.evaluation import pairs_in
 from shardplan.planner.pricing.pairs import Index, Pairs, least_times, peaks, step_times
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise
-from shardplan.planner.pruning.states import LeastOfStates, least_of_states
+from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, LeastOfStates, bound_and_promise, least_of_states
 from shardplan.planner.related.side_by_side import Limits, Slice
 from shardplan.planner.stopping import Stop
 
@@ -96,9 +95,8 @@ class Pool:
 
     def fill(self, limits: Limits) -> None:
         """Finds the memory of all plans that may be within limits."""
-        slots, points = np.nonzero(self._tables.family.recomputes)
-        plans, _ = with_chunks(self._tables, np.zeros_like(slots), slots, points)
-        peak = peaks(self._tables, Pairs(plans.shardings, plans.slots, plans.layouts, plans.points), self._stop)
+        plans = pairs_in(self._tables, self._tables.family.recomputes)
+        peak = peaks(self._tables, plans, self._stop)
         smallest = np.searchsorted(self._usable, peak.min(axis=0))
         least = np.minimum(*np.split(self._states, 2, axis=-1)).min(axis=1)
         shares = _least_shares(self._first + least[:, None, :], limits)

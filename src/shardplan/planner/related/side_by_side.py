@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,14 +176,6 @@ def _values(record: Any) -> tuple[Any, ...]:
     return tuple(tuple(sorted(value.items())) if isinstance(value, Mapping) else value for value in values)
 
 
-class Recommendable(NamedTuple):
-    """The plans of each question one of which is recommended: those that fit a capacity and take no longer."""
-
-    capacities: NDArray[np.intp]
-    longest: NDArray[np.float64]
-    """[s]"""
-
-
 def limits_of(asked: Slice, least: NDArray[np.float64], factor: float) -> Limits:
     """Times within a factor of the fastest, and of the fastest that have headroom, as far as these may be recommended.
 
@@ -205,14 +197,17 @@ def limits_within(asked: Slice, least: NDArray[np.float64], most: Sequence[float
     return _of_smaller_too(found)
 
 
-def candidates(asked: Slice, least: NDArray[np.float64]) -> Recommendable:
-    """Of every question: the ties with headroom, else the fastest that has it and its ties, else all ties."""
+def candidates(asked: Slice, least: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The plans of each question one of which is recommended: the capacity that they fit, and their longest time. [s]
+
+    The ties with headroom, else the fastest that has it and its ties, else all ties.
+    """
     systems, own, roomy = asked.systems, np.asarray(asked.capacities), np.asarray(asked.roomy)
     fastest, with_room, factor = least[systems, own], least[systems, roomy], tie_factor()
     has_room = with_room <= fastest * (ROOM_FACTOR * (1 + SAME))
     is_slower = has_room & (with_room > fastest * (factor * (1 + SAME)))
     slower = np.minimum(with_room * factor, fastest * ROOM_FACTOR)
-    return Recommendable(np.where(has_room, roomy, own), np.where(is_slower, slower, fastest * factor))
+    return np.where(has_room, roomy, own), np.where(is_slower, slower, fastest * factor)
 
 
 def _of_smaller_too(limits: NDArray[np.float64]) -> Limits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from shardplan.reports.accuracy.page_targets import (
     as_percent,
     band_sections,
     error_columns,
+    of_side,
     shortfall_sections,
     target_sections,
 )
@@ -178,7 +180,7 @@ def _fits(record: Record) -> Iterator[Section]:
             ("runs", lambda row: str(row["in_sample"]["n"])),
             ("out of memory", lambda row: str(row["in_sample"]["out_of_memory"])),
             *(
-                (f"{said * (title == 'right')}{title}", _of_side(cell, side))
+                (f"{said * (title == 'right')}{title}", partial(of_side, cell, side))
                 for side, said in sides.items()
                 for title, cell in VERDICTS
             ),
@@ -202,10 +204,6 @@ def _fits(record: Record) -> Iterator[Section]:
         level=3,
         text="Those predicted to leave more than 3 % of the usable memory free. Needed and usable in GB of 10^9 bytes.",
     )
-
-
-def _of_side(cell: Callable[[Any], str], side: str) -> Callable[[Record], str]:
-    return lambda row: "" if row[side] is None else cell(row[side])
 
 
 SWEEPS: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (

@@ -9,7 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
-from shardplan.calibrate.runs.families import compared_only
+from shardplan.calibrate.runs.rows import compared_only
 from shardplan.estimation.band import UNDESCRIBED
 from shardplan.reports.accuracy.record import ACCEPTABLE, LARGE_TEAM, SMALL_TEAM
 from shardplan.reports.breakdown import Section
@@ -53,12 +53,13 @@ def error_columns(rows: Sequence[Record], first: str) -> list[tuple[str, Callabl
     columns = [(first, itemgetter("name")), ("runs", lambda row: str(row["in_sample"]["n"]))]
     sides = [(own, "in_sample"), *([("left out, median / p90, %", "left_out")] if has_left_out else [])]
     for title, side in sides:
-        columns += [(title, partial(_of_side, as_errors, side)), ("bias, %", partial(_of_side, as_bias, side))]
+        columns += [(title, partial(of_side, as_errors, side)), ("bias, %", partial(of_side, as_bias, side))]
     return columns
 
 
-def _of_side(text: Callable[[Any], str], side: str, row: Record) -> str:
-    return text(row[side])
+def of_side(text: Callable[[Any], str], side: str, row: Record) -> str:
+    """A cell of what is in-sample or left out; empty where there is none."""
+    return "" if row[side] is None else text(row[side])
 
 
 def as_note(row: Record) -> str:

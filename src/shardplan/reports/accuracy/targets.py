@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field, replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardplan.base.fields import dataclass
 from shardplan.calibrate.errors import GROUPINGS, errors_of, sweeps_of, verdicts_of
 from shardplan.calibrate.predict import Prediction
-from shardplan.calibrate.runs.families import is_fitted
+from shardplan.calibrate.runs.rows import is_fitted
 from shardplan.calibrate.validate import Validation
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
 Pair = tuple[float, float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     """Median and 90th percentile of the error over some runs: the least that is asked, and what is wanted."""
 
     label: str
     chosen: Callable[[Prediction], bool]
     quantity: str = "time"
-    floors: Mapping[str, Pair] = field(default_factory=dict)
-    aims: Mapping[str, Pair] = field(default_factory=dict)
+    floors: Mapping[str, Pair] = {}
+    aims: Mapping[str, Pair] = {}
 
 
 def is_described(one: Prediction) -> bool:
@@ -51,68 +49,61 @@ def _kind(one: Prediction) -> str:
 
 TARGETS = (
     Target(
-        label="step time, all",
-        chosen=is_described,
+        "step time, all",
+        is_described,
         floors={"in_sample": (0.055, 0.19), "left_out": (0.085, 0.28)},
         aims={"in_sample": (0.04, 0.14), "left_out": (0.06, 0.20)},
     ),
     Target(
-        label="step time, dense",
-        chosen=lambda one: is_described(one) and _kind(one) == "dense",
+        "step time, dense",
+        lambda one: is_described(one) and _kind(one) == "dense",
         floors={"in_sample": (0.045, 0.14), "left_out": (0.06, 0.22)},
         aims={"in_sample": (0.03, 0.10), "left_out": (0.045, 0.16)},
     ),
     Target(
-        label="step time, mixture of experts",
-        chosen=lambda one: is_described(one) and _kind(one) == "moe",
+        "step time, mixture of experts",
+        lambda one: is_described(one) and _kind(one) == "moe",
         floors={"in_sample": (0.11, 0.28), "left_out": (0.18, 0.40)},
         aims={"in_sample": (0.08, 0.20), "left_out": (0.12, 0.30)},
     ),
+    Target("step time, megatron-bridge alone", lambda one: is_described(one) and one.run.family == "megatron-bridge"),
     Target(
-        label="step time, megatron-bridge alone",
-        chosen=lambda one: is_described(one) and one.run.family == "megatron-bridge",
+        "step time, all without megatron-bridge",
+        lambda one: is_described(one) and one.run.family != "megatron-bridge",
     ),
     Target(
-        label="step time, all without megatron-bridge",
-        chosen=lambda one: is_described(one) and one.run.family != "megatron-bridge",
-    ),
-    Target(
-        label="peak memory, all tiers",
-        chosen=is_trusted,
-        quantity="memory",
+        "peak memory, all tiers",
+        is_trusted,
+        "memory",
         floors={"in_sample": (0.035, 0.14), "left_out": (0.05, 0.18)},
         aims={"in_sample": (0.025, 0.08), "left_out": (0.035, 0.11)},
     ),
     Target(
-        label="peak memory, tier A",
-        chosen=lambda one: is_trusted(one) and one.run.tier == "A",
-        quantity="memory",
+        "peak memory, tier A",
+        lambda one: is_trusted(one) and one.run.tier == "A",
+        "memory",
         floors={"in_sample": (0.033, 0.09), "left_out": (0.05, 0.11)},
     ),
     Target(
-        label="step time, MLPerf GPT-3 and Llama 3.1 405B, not fitted",
-        chosen=_compared("mlperf-gpt3", "mlperf-llama31-405b"),
+        "step time, MLPerf GPT-3 and Llama 3.1 405B, not fitted",
+        _compared("mlperf-gpt3", "mlperf-llama31-405b"),
         floors={"left_out": (0.08, 0.20)},
     ),
     Target(
-        label="step time, aleph-alpha-layouts, not fitted",
-        chosen=_compared("aleph-alpha-layouts"),
+        "step time, aleph-alpha-layouts, not fitted",
+        _compared("aleph-alpha-layouts"),
         floors={"left_out": (0.12, 0.30)},
     ),
     Target(
-        label="step time, zero-bubble and vocabulary-parallelism, not fitted",
-        chosen=_compared("zero-bubble", "vocabulary-parallelism"),
+        "step time, zero-bubble and vocabulary-parallelism, not fitted",
+        _compared("zero-bubble", "vocabulary-parallelism"),
     ),
     Target(
-        label="peak memory, zero-bubble and vocabulary-parallelism",
-        chosen=_compared("zero-bubble", "vocabulary-parallelism"),
-        quantity="memory",
+        "peak memory, zero-bubble and vocabulary-parallelism",
+        _compared("zero-bubble", "vocabulary-parallelism"),
+        "memory",
     ),
-    Target(
-        label="peak memory, MLPerf Llama 3.1 405B, not fitted",
-        chosen=_compared("mlperf-llama31-405b"),
-        quantity="memory",
-    ),
+    Target("peak memory, MLPerf Llama 3.1 405B, not fitted", _compared("mlperf-llama31-405b"), "memory"),
 )
 """Tiers A and A- where nothing else is stated, of the families that the shipped constants are fitted to in full unless
 others are named; peak memory without the families whose rows contradict themselves."""
@@ -130,11 +121,18 @@ def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
     """Every target with what is reached. Shares, for which there are floors in-sample only."""
     sides = {"in_sample": fresh, "left_out": left_out}
     too_small = {name: _too_small(checked) for name, checked in sides.items()}
+    # Order within the sweeps of runs that are described: mean regret, pairs in order
+    orders = {
+        name: sweeps_of([one for one in checked.predictions if is_described(one)]) for name, checked in sides.items()
+    }
+    found = {name: replace(checked, sweeps=orders[name]).ranking() for name, checked in sides.items()}
+    regret, order = ({name: one[key] for name, one in found.items()} for key in ("mean_regret", "pairs_in_order"))
     return {
         "errors": [_reached(target, sides) for target in TARGETS],
         "shares": [
             _share("peak memory more than 10 % below the measurement", "memory", TOO_SMALL, too_small),
-            *_ranking(sides),
+            _share("mean regret of the predicted best, in sweeps", "regret", REGRET, regret),
+            _share("pairs that differ by more than 5 %, in order", "order", IN_ORDER, order, more_is_better=True),
             *_verdicts(sides),
         ],
     }
@@ -197,21 +195,7 @@ def _with_both_ends(checked: Validation) -> list[Prediction]:
     return [one for one in checked.predictions if one.run.family in families]
 
 
-def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """Order within the sweeps of runs that are described: mean regret, pairs in order."""
-    orders = {
-        name: sweeps_of([one for one in checked.predictions if is_described(one)]) for name, checked in sides.items()
-    }
-    found = {name: replace(checked, sweeps=orders[name]).ranking() for name, checked in sides.items()}
-    regret, order = ({name: one[key] for name, one in found.items()} for key in ("mean_regret", "pairs_in_order"))
-    return [
-        _share("mean regret of the predicted best, in sweeps", "regret", REGRET, regret),
-        _share("pairs that differ by more than 5 %, in order", "order", IN_ORDER, order, more_is_better=True),
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(NamedTuple):
     """What a source says of a tool; ``chosen``: our runs that are those of the claim, or drawn from them."""
 
     tool: str
@@ -222,67 +206,48 @@ class Claim:
     """None: the runs are not in our data."""
 
 
-def _is_korthikanti(one: Prediction) -> bool:
-    return one.run.id.startswith("korthikanti-tab5-")
-
-
-def _is_vtrain(one: Prediction) -> bool:
-    return one.run.family == "vtrain-single"
-
-
-def _is_llama_64(one: Prediction) -> bool:
-    return one.run.id == "dgxc-v25.02.02-llama3.1-70b-h100-bf16-64gpu"
-
-
 _OWN = "its authors"
 _CODE = "run by us with the tool's code of November 2026"
 _ONE_NODE = (
     "1,440 configurations of small GPTs on one A100 node (vTrain's set); ours: the 150 of them that are in the data"
 )
 _LLAMA = "Llama 3 70B on 64 H100, 14.6 s measured"
+_KORTHIKANTI, _VTRAIN, _LLAMA_64 = (
+    lambda one: one.run.id.startswith("korthikanti-tab5-"),
+    lambda one: one.run.family == "vtrain-single",
+    lambda one: one.run.id == "dgxc-v25.02.02-llama3.1-70b-h100-bf16-64gpu",
+)
 CLAIMS = (
     Claim(
-        tool="Calculon",
-        runs="8 runs of Megatron-LM on A100 (Korthikanti et al. 2022, table 5)",
-        says="mean error 3.65 %",
-        source=_OWN,
-        chosen=_is_korthikanti,
+        "Calculon",
+        "8 runs of Megatron-LM on A100 (Korthikanti et al. 2022, table 5)",
+        "mean error 3.65 %",
+        _OWN,
+        _KORTHIKANTI,
     ),
+    Claim("Calculon", _ONE_NODE, "mean error 38.9 %, rank correlation 0.57, regret 10.0 %", _CODE, _VTRAIN),
     Claim(
-        tool="Calculon",
-        runs=_ONE_NODE,
-        says="mean error 38.9 %, rank correlation 0.57, regret 10.0 %",
-        source=_CODE,
-        chosen=_is_vtrain,
+        "SimuMax",
+        _ONE_NODE,
+        "mean error 32.4 %, rank correlation 0.88, regret 3.9 %",
+        f"{_CODE}; efficiencies of the A100 guessed",
+        _VTRAIN,
     ),
+    Claim("llm-analysis", _ONE_NODE, "mean error 56.9 %, rank correlation 0.60, regret 33 %", _CODE, _VTRAIN),
+    Claim("SimuMax", _LLAMA, "27 % too slow", _CODE, _LLAMA_64),
+    Claim("Calculon", _LLAMA, "97 % too slow", _CODE, _LLAMA_64),
     Claim(
-        tool="SimuMax",
-        runs=_ONE_NODE,
-        says="mean error 32.4 %, rank correlation 0.88, regret 3.9 %",
-        source=_CODE + "; efficiencies of the A100 guessed",
-        chosen=_is_vtrain,
+        "SimuMax",
+        "its own runs on B200, efficiencies measured on that machine",
+        "time -13.5 % to +0.1 %, memory -1.4 % to -0.1 %",
+        _OWN,
     ),
+    Claim("vTrain", "its own runs on A100, layers profiled there", "mean error 8 to 15 %", _OWN),
     Claim(
-        tool="llm-analysis",
-        runs=_ONE_NODE,
-        says="mean error 56.9 %, rank correlation 0.60, regret 33 %",
-        source=_CODE,
-        chosen=_is_vtrain,
-    ),
-    Claim(tool="SimuMax", runs=_LLAMA, says="27 % too slow", source=_CODE, chosen=_is_llama_64),
-    Claim(tool="Calculon", runs=_LLAMA, says="97 % too slow", source=_CODE, chosen=_is_llama_64),
-    Claim(
-        tool="SimuMax",
-        runs="its own runs on B200, efficiencies measured on that machine",
-        says="time -13.5 % to +0.1 %, memory -1.4 % to -0.1 %",
-        source=_OWN,
-    ),
-    Claim(tool="vTrain", runs="its own runs on A100, layers profiled there", says="mean error 8 to 15 %", source=_OWN),
-    Claim(
-        tool="Calculon, SimuMax, llm-analysis",
-        runs="109 multi-node runs on A100 (vTrain's set), which are not in our data",
-        says="mean error 15.3 %, 10.9 %, 17.9 %; rank correlation 0.73, 0.82, 0.08",
-        source=_CODE,
+        "Calculon, SimuMax, llm-analysis",
+        "109 multi-node runs on A100 (vTrain's set), which are not in our data",
+        "mean error 15.3 %, 10.9 %, 17.9 %; rank correlation 0.73, 0.82, 0.08",
+        _CODE,
     ),
 )
 
@@ -290,14 +255,8 @@ CLAIMS = (
 def claims(fresh: Validation, left_out: Validation) -> list[dict[str, Any]]:
     """Every claim; ours on the same runs in-sample and left out, or None."""
     return [
-        {
-            "tool": claim.tool,
-            "runs": claim.runs,
-            "says": claim.says,
-            "source": claim.source,
-            "in_sample": _ours(fresh, claim),
-            "left_out": _ours(left_out, claim),
-        }
+        {name: getattr(claim, name) for name in ("tool", "runs", "says", "source")}
+        | {"in_sample": _ours(fresh, claim), "left_out": _ours(left_out, claim)}
         for claim in CLAIMS
     ]
 

@@ -15,8 +15,8 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 from shardplan.physics.frameworks.usual_stack import stack_of_label
-from shardplan.planner.related.software import OtherSoftware, options_for, other_software
 from shardplan.planner.result import SearchResult
+from shardplan.planner.software import OtherSoftware, options_for, other_software
 from shardplan.reports.breakdown import Share
 from shardplan.reports.explanation import Alternative, Difference, Explanation
 from shardplan.reports.recommendation import num_that_fit, offer_text

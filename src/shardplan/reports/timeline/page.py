@@ -75,7 +75,10 @@ def page_data(timeline: StepTimeline) -> dict[str, Any]:
         "bubble_rates": timeline.bubble_rates.tolist(),
         "groups": groups(timeline),
         "lanes": list(LANES),
-        "kinds": [{"name": name, "hue": int(hue)} for name, hue in zip(EVENT_KINDS, _hue_of_kinds(), strict=True)],
+        "kinds": [
+            {"name": name, "hue": int(hue)}
+            for name, hue in zip(EVENT_KINDS, hues(np.arange(len(EVENT_KINDS))), strict=True)
+        ],
         "hues": [
             {"label": hue.label, "hatched": hue.is_hatched, "shaded": _is_shaded(events, number)}
             for number, hue in enumerate(HUES)
@@ -185,10 +188,6 @@ def summary(timeline: StepTimeline) -> str:
     schedule = f"{timeline.title}. " if timeline.subject else ""
     bubble = f"Pipeline bubble on the slowest stage {rates.min(initial=100.0):.1f} %{most}."
     return f"{schedule}{format_time(timeline.step_time)} a step{after}. {bubble}"
-
-
-def _hue_of_kinds() -> Ints:
-    return hues(np.arange(len(EVENT_KINDS)))
 
 
 def _is_shaded(events: Events, number: int) -> bool:

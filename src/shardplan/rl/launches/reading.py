@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shardplan.base.errors import InputError, ShardplanError
+from shardplan.base.files import read_text
 from shardplan.launch.dialects.ask import Ask, Environment, begin, named_document, take_notes
+from shardplan.launch.dialects.callers import launches_with
 from shardplan.launch.dialects.configured import accelerate_line, configuration_of
 from shardplan.launch.dialects.launches import Launch, launches
 from shardplan.launch.dialects.read import DOCUMENTS
@@ -18,11 +20,12 @@ from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.values import degree, switch, zero_stage
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Document, Script, read_document, read_script
+from shardplan.launch.read.trees import LONG_FILE
 
-NAMES: Final = ("verl", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl")
+NAMES: Final = ("verl", "easyr1", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl")
 DIALECTS: Final[Mapping[str, Dialect]] = {name: Dialect(name=f"rl/{name}") for name in NAMES}
 """By the name that an export has. Of a line that two may own, the first does."""
-BY_KEYS: Final = ("verl", "nemo-rl")
+BY_KEYS: Final = ("verl", "easyr1", "nemo-rl")
 """Those whose lines have ``key=value``; those of the others have options."""
 DECIDES: Final = re.compile(
     r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
@@ -91,9 +94,16 @@ def _of_document(ask: Ask) -> RlLaunch | None:
                 rule="a file of this framework is read for training alone, and an RL step is more than its update",
                 hint="give the script or configuration of the framework beneath it, or describe it: `shardplan rl`",
             )
-    name = next((name for name in ("verl", "nemo-rl", "ms-swift", "trl") if DIALECTS[name].owns(settings)), None)
+    names = ("verl", "easyr1", "nemo-rl", "ms-swift", "trl")
+    name = next((name for name in names if DIALECTS[name].owns(settings)), None)
     if name is None:
         return None
+    start, launch = next(launches_with(ask), (None, None)) if name == "trl" and ask.places.starts else (None, None)
+    if start is not None and launch is not None:
+        own = _of_line(start.asked(ask), start.script, launch, name)
+        own.facts.file = str(ask.path)
+        own.facts.note(f"taken as {start.place} starts it: {start.said}")
+        return own
     facts = begin(ask, name, DIALECTS[name].version)
     take_notes(facts, document)
     _base(facts, name, settings)
@@ -130,7 +140,7 @@ def _owner(launch: Launch) -> str | None:
         elif name in ("trl", "nemo-rl") and is_named and configuration_of(launch) is not None:
             return name if name == "nemo-rl" or "grpo" in launch.program + "".join(launch.launchers) else None
         elif (dialect.owns(settings) and (is_named or name not in ("nemo-rl", "slime"))) or (
-            name == "verl" and is_named
+            name in ("verl", "easyr1") and is_named
         ):
             return name
     return None
@@ -185,7 +195,19 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
                 facts.derive("backend", "megatron", f"{given.place} {given.value}")
             return None
         named = f"{(given.value or given.words[0].shown).removesuffix('.yaml')}.yaml"
-        place = given.place
+        folder, place = options.first("config-path"), given.place
+        own = _of_program(ask, launch, named)
+        if folder is not None:
+            within = re.sub(r"^<[^<>]*>/?", "", folder.value or folder.words[0].shown)
+            named = f"{within.rstrip('/')}/{named}"
+        elif own is not None:
+            facts.note(f"{own.name} is read in the folder of {launch.program}")
+            return ask.changed(read_document(own, env=Environment(ask.env, facts.asked), places=ask.places))
+    elif name == "easyr1":
+        option = launch.pairs().get("config")
+        if option is None or option.value is None:
+            return None
+        named, place = option.value, option.place
     elif name in ("nemo-rl", "trl"):
         word = configuration_of(launch)
         if word is None:
@@ -211,7 +233,8 @@ KL: Final = "algorithm.use_kl_in_reward"
 
 def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
     """What a line leaves out, where a copy of verl lies in its repository: that copy's own configuration."""
-    path = ask.places.find(COPY, ask.path.parent, is_exact=True)
+    copies = (ask.places.find(f"{within}{COPY}", ask.path.parent, is_exact=True) for within in ("", "verl/"))
+    path = _of_program(ask, launch) or next((each for each in copies if each is not None), None)
     if path is None or launch.parsed().first("config-name") is not None:
         return Settings({})
     document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
@@ -225,6 +248,23 @@ def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
             name=KL, value=True, place=f"{path.name}, which has no {KL}: without use_kl_loss it is on"
         )
     return Settings(own)
+
+
+def _of_program(ask: Ask, launch: Launch, name: str = "") -> Path | None:
+    """The configuration of a program by hydra, or ``name`` in its folder, where the program is at hand."""
+    module = f"{launch.program.removesuffix('.py').replace('.', '/')}.py"
+    program = ask.places.find(module, ask.path.parent, is_exact=True)
+    found = None if program is None else _HYDRA.search(read_text(program, LONG_FILE))
+    if program is None or found is None:
+        return None
+    path = program.parent / found[1] / f"{name.removesuffix('.yaml') or found[2]}.yaml"
+    return path if ask.places.may_read(path, ask.path.parent) else None
+
+
+_HYDRA: Final = re.compile(
+    r"@hydra\.main\(\s*config_path=[\"']([\w./]*)[\"'],\s*config_name=[\"']([\w./-]+?)(?:\.yaml)?[\"']"
+)
+"""Where a program says which configuration it has."""
 
 
 def _base(facts: Facts, name: str, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError, shown
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.reading import GIVEN
+from shardplan.launch.dialects.reading import GIVEN, Fact
 from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.rl.asked import PROMPT_TOKENS, lengths_of
 from shardplan.rl.launches.reading import EXAMPLES, RlLaunch
@@ -258,11 +258,14 @@ def _verl(own: Rules) -> None:
     own.take_reference(wanted=own.on("kl_loss") or own.on("kl_reward"))
     own.rl["old_pass"] = not own.on("bypass_old")
     mini, prompts = own.number("mini_prompts"), own.number("prompts")
-    if mini > prompts > 0:
+    if mini >= prompts * max(own.number("samples"), 1) > prompts or (mini > prompts > 0 and own.number("samples") == 1):
+        own.notes.append(f"{own.said('mini_prompts')}: one optimizer step of all answers, which newer versions refuse")
+        facts.replace("mini_prompts", Fact(value=prompts, origin="derived", why=f"no more than {own.said('prompts')}"))
+    elif mini > prompts > 0:
         raise own.refuse(
             f"{own.said('prompts')}; {own.said('mini_prompts')}",
             "a mini-batch is at most the batch of prompts",
-            f"set ppo_mini_batch_size to a divisor of {prompts:,}",
+            f"set it to a divisor of {prompts:,}",
         )
     if own.on("dynamic"):
         tokens = own.number("tokens_per_accelerator") * (own.number("cp") or 1)
@@ -287,6 +290,12 @@ def _verl(own: Rules) -> None:
         stays = not (own.on("states_leave") and own.on("optimizer_leaves"))
         own.rl |= {"states_stay": stays, "engine_stays": not own.on("engine_sleeps")}
     _engine(own)
+
+
+def _easyr1(own: Rules) -> None:
+    if own.facts.value("moments") == "adamw_bf16":
+        own.facts.doubt(f"{own.said('moments')}: weights and moments in bf16 are priced as fp32")
+    _verl(own)
 
 
 def _engine(own: Rules) -> None:
@@ -473,5 +482,6 @@ def _trl(own: Rules) -> None:
 
 
 BY_NAME: Final[Mapping[str, Callable[[Rules], None]]] = {
-    "verl": _verl, "nemo-rl": _nemo, "slime": _slime, "openrlhf": _openrlhf, "trl": _trl, "ms-swift": _trl,
+    "verl": _verl, "easyr1": _easyr1, "nemo-rl": _nemo, "slime": _slime, "openrlhf": _openrlhf, "trl": _trl,
+    "ms-swift": _trl,
 }  # fmt: skip

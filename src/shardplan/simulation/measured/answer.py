@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -287,28 +287,18 @@ def next_to(measured: StepTimeline, predicted: StepTimeline) -> StepTimeline:
     Without memory, which of a measured step is known at its peak only.
     """
     first = float(predicted.events.start[predicted.events.chunk != NO_CHUNK].min())
-    columns = [
-        {
-            **{name: getattr(one.events, name) for name in _COLUMNS},
-            "rank": 2 * one.events.rank + number,
-            "start": one.events.start + later,
-        }
-        for number, (one, later) in enumerate(((measured, first), (predicted, 0.0)))
-    ]
-    both = Events(**{name: np.concatenate([each[name] for each in columns]) for name in columns[0]})
+    own, other = measured.events, predicted.events
+    steps = (
+        replace(own, rank=2 * own.rank, start=own.start + first),
+        replace(other, rank=2 * other.rank + 1),
+    )
+    both = Events(**{each.name: np.concatenate([getattr(one, each.name) for one in steps]) for each in fields(Events)})
+    times = [format_time(each.pipeline_time) for each in (measured, predicted)]
     return StepTimeline(
-        title=f"{measured.title}, {_time(measured)}; predicted {_time(predicted)}",
-        rank_names=tuple(f"{rank} {what}" for rank in range(measured.num_ranks) for what in STEPS),
+        title=f"{measured.title}, {times[0]}; predicted {times[1]}",
+        rank_names=tuple(f"{rank} {what}" for rank in range(measured.num_ranks) for what in ("measured", "predicted")),
         events=both.at(np.lexsort((both.start, both.lane, both.rank))),
         step_time=max(measured.step_time, predicted.step_time),
         pipeline_time=max(measured.pipeline_time, predicted.pipeline_time),
         slowest=2 * predicted.slowest + 1,
     )
-
-
-def _time(step: StepTimeline) -> str:
-    return format_time(step.pipeline_time)
-
-
-STEPS = ("measured", "predicted")
-_COLUMNS = ("rank", "lane", "kind", "chunk", "microbatch", "start", "duration", "critical")

@@ -13,18 +13,8 @@ from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass, in_files
 from shardplan.estimation.parts.terms import STEP_TERMS
 from shardplan.simulation.case import Seconds
-from shardplan.simulation.measured.passes import (
-    ATTENTION,
-    CLASSES,
-    COMMUNICATION,
-    DIMENSIONS,
-    IDLE,
-    MATMUL,
-    MEMORY_BOUND,
-    OFFLOAD,
-    OPTIMIZER,
-    MeasuredStep,
-)
+from shardplan.simulation.measured import passes as kinds
+from shardplan.simulation.measured.passes import MeasuredStep
 from shardplan.simulation.measured.profile import ProfiledStep
 from shardplan.simulation.pieces import FORWARD, Ints, Pieces
 from shardplan.simulation.plan import SimulatedPlan, simulate_priced
@@ -120,7 +110,12 @@ def compare_passes(
 
     Raises ``InputError`` where the two do not have the same ranks, chunks and micro-batches.
     """
-    _check(measured, predicted)
+    if predicted.schedule.parameter_copies > 1 or len(predicted.step.ranks) != measured.num_ranks:
+        raise InputError(
+            f"the measured step has {measured.num_ranks} ranks, and the plan {len(predicted.step.ranks)}",
+            rule="a measured step is compared with the plan that ran, with one copy of every stage",
+            hint="give the plan that was measured with --against",
+        )
     times = measured.stage_times
     again = simulate_priced(predicted.priced, predicted.schedule, times=times)
     own = _Passes.of(measured.pieces, measured.start, measured.end - measured.start)
@@ -131,17 +126,17 @@ def compare_passes(
         with_measured_times=again,
         ranks=tuple(_ranks(measured, predicted.step, own, other, memory_bytes)),
         first_other=_first_other(measured.pieces, predicted.step.pieces, measured.start),
-        slow=tuple(_slow(own)),
+        slow=tuple(
+            SlowPass(
+                name=_name(own, number, is_backward=own.is_backward[number]),
+                start=float(own.start[number]),
+                time=float(own.time[number]),
+                usual_time=float(own.usual[number]),
+            )
+            for number in np.argsort(own.usual - own.time, kind="stable")[:MOST_PASSES].tolist()
+            if own.time[number] > SLOW * own.usual[number]
+        ),
     )
-
-
-def _check(measured: MeasuredStep, predicted: SimulatedPlan) -> None:
-    if predicted.schedule.parameter_copies > 1 or len(predicted.step.ranks) != measured.num_ranks:
-        raise InputError(
-            f"the measured step has {measured.num_ranks} ranks, and the plan {len(predicted.step.ranks)}",
-            rule="a measured step is compared with the plan that ran, with one copy of every stage",
-            hint="give the plan that was measured with --against",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,34 +178,24 @@ class _Passes:
         _, first = np.unique(self.chunk[mine], return_index=True)
         return float(self.usual[mine][first].sum())
 
-    def name(self, number: int) -> PassName:
-        return PassName(
-            rank=int(self.rank[number]),
-            chunk=int(self.chunk[number]),
-            microbatch=int(self.microbatch[number]),
-            direction=DIRECTIONS[int(self.is_backward[number])],
-        )
-
 
 def _ranks(
     measured: MeasuredStep, predicted: SimulatedStep, own: _Passes, other: _Passes, memory: Sequence[float] | None
 ) -> list[RankComparison]:
     bounds, busy = measured.pieces.bounds, measured.busy_times
     spans = np.maximum.reduceat(measured.end, bounds[:-1]) - measured.start[bounds[:-1]]
-    found = []
-    for rank, activity in enumerate(predicted.ranks):
-        peak = None if measured.memory_bytes is None or not memory else (measured.memory_bytes[rank], memory[rank])
-        found.append(
-            RankComparison(
-                rank=rank,
-                forward=(own.of_rank(rank, backward=False), other.of_rank(rank, backward=False)),
-                backward=(own.of_rank(rank, backward=True), other.of_rank(rank, backward=True)),
-                busy=(float(busy[rank]), activity.busy_time),
-                bubble=(_bubble(float(busy[rank]), float(spans[rank])), _bubble(activity.busy_time, activity.span)),
-                memory_bytes=peak,
-            )
+    peaks = measured.memory_bytes
+    return [
+        RankComparison(
+            rank=rank,
+            forward=(own.of_rank(rank, backward=False), other.of_rank(rank, backward=False)),
+            backward=(own.of_rank(rank, backward=True), other.of_rank(rank, backward=True)),
+            busy=(float(busy[rank]), activity.busy_time),
+            bubble=(_bubble(float(busy[rank]), float(spans[rank])), _bubble(activity.busy_time, activity.span)),
+            memory_bytes=None if peaks is None or not memory else (peaks[rank], memory[rank]),
         )
-    return found
+        for rank, activity in enumerate(predicted.ranks)
+    ]
 
 
 def _bubble(busy: float, span: float) -> float:
@@ -223,39 +208,25 @@ def _first_other(measured: Pieces, predicted: Pieces, start: Seconds) -> tuple[P
     for rank in range(len(measured.rank_names)):
         mine, theirs = (range(one.bounds[rank], one.bounds[rank + 1]) for one in (measured, predicted))
         for number, other in zip(mine, theirs, strict=False):
-            names = _name(measured, number), _name(predicted, other)
+            both = ((measured, number), (predicted, other))
+            names = [_name(each, place, is_backward=each.kind[place] != FORWARD) for each, place in both]
             if names[0] != names[1]:
-                found.append((float(start[number]), *names))
+                found.append((float(start[number]), names[0], names[1]))
                 break
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
-def _name(pieces: Pieces, number: int) -> PassName:
+def _name(of: Pieces | _Passes, number: int, *, is_backward: bool) -> PassName:
     return PassName(
-        rank=int(pieces.rank[number]),
-        chunk=int(pieces.chunk[number]),
-        microbatch=int(pieces.microbatch[number]),
-        direction=DIRECTIONS[int(pieces.kind[number] != FORWARD)],
+        rank=int(of.rank[number]),
+        chunk=int(of.chunk[number]),
+        microbatch=int(of.microbatch[number]),
+        direction=DIRECTIONS[int(is_backward)],
     )
 
 
-def _slow(own: _Passes) -> list[SlowPass]:
-    lost = own.time - own.usual
-    worst = np.argsort(-lost, kind="stable")[:MOST_PASSES]
-    return [
-        SlowPass(
-            name=own.name(number),
-            start=float(own.start[number]),
-            time=float(own.time[number]),
-            usual_time=float(own.usual[number]),
-        )
-        for number in worst.tolist()
-        if own.time[number] > SLOW * own.usual[number]
-    ]
-
-
 RECOMPUTE: Final = "recompute"
-WAITING: Final = tuple(term.key for term in STEP_TERMS if term.key not in (*CLASSES, RECOMPUTE))
+WAITING: Final = tuple(term.key for term in STEP_TERMS if term.key not in (*kinds.CLASSES, RECOMPUTE))
 """Terms of the estimate in which an accelerator does nothing that a kernel shows."""
 SUM: Final = "computation"
 """Matrix products, attention, memory-bound passes and recomputation, whose kernels have no mark of their own."""
@@ -283,17 +254,21 @@ def compare_terms(step: ProfiledStep, breakdown: Mapping[str, float]) -> tuple[T
     """
     found = dict(step.terms)
     expected = {name: breakdown.get(name, 0.0) for name in breakdown}
-    names = [name for name in DIMENSIONS if expected.get(name) or found.get(name)]
-    unnamed = found.pop(COMMUNICATION, 0.0)
+    names = [name for name in kinds.DIMENSIONS if expected.get(name) or found.get(name)]
+    unnamed = found.pop(kinds.COMMUNICATION, 0.0)
     if unnamed and len(names) == 1:
         found[names[0]] = found.get(names[0], 0.0) + unnamed
     elif unnamed:
-        found[COMMUNICATION] = unnamed + sum(found.pop(name, 0.0) for name in names)
-        expected[COMMUNICATION] = sum(expected.pop(name, 0.0) for name in names)
-        names = [COMMUNICATION]
+        found[kinds.COMMUNICATION] = unnamed + sum(found.pop(name, 0.0) for name in names)
+        expected[kinds.COMMUNICATION] = sum(expected.pop(name, 0.0) for name in names)
+        names = [kinds.COMMUNICATION]
     again = expected.get(RECOMPUTE, 0.0)
-    classes = (MATMUL, ATTENTION, MEMORY_BOUND)
-    rows = [_term(name, expected, found) for name in classes]
+    classes = (kinds.MATMUL, kinds.ATTENTION, kinds.MEMORY_BOUND)
+
+    def term(name: str) -> TermComparison:
+        return TermComparison(name=name, predicted=expected.get(name, 0.0), measured=found.get(name, 0.0))
+
+    rows = [*map(term, classes)]
     if again:
         rows.append(TermComparison(name=RECOMPUTE, predicted=again, measured=None))
     rows.append(
@@ -304,11 +279,6 @@ def compare_terms(step: ProfiledStep, breakdown: Mapping[str, float]) -> tuple[T
             is_sum=True,
         )
     )
-    rows += [_term(name, expected, found) for name in (OPTIMIZER, OFFLOAD, *names)]
-    waiting = sum(expected.get(name, 0.0) for name in WAITING)
-    rows.append(TermComparison(name=IDLE, predicted=waiting, measured=found.get(IDLE, 0.0)))
+    expected[kinds.IDLE] = sum(expected.get(name, 0.0) for name in WAITING)
+    rows += map(term, (kinds.OPTIMIZER, kinds.OFFLOAD, *names, kinds.IDLE))
     return tuple(row for row in rows if row.predicted or row.measured)
-
-
-def _term(name: str, expected: Mapping[str, float], found: Mapping[str, float]) -> TermComparison:
-    return TermComparison(name=name, predicted=expected.get(name, 0.0), measured=found.get(name, 0.0))

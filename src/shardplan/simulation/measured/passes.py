@@ -169,7 +169,13 @@ def measured_step(ranks: Sequence[MeasuredRank], *, source: str, step: str, layo
         notes.append(
             f"Passes are numbered in the order of schedule {layout.schedule.name}, since the files do not number them."
         )
-    layout = _layout_of(ordered, layout)
+    vp, num_microbatches = (
+        1 + max(int(getattr(one, name).max()) for one in ordered) for name in ("chunk", "microbatch")
+    )
+    if layout is None:  # the usual one of as many chunks and micro-batches as there are
+        layout = Layout.usual(len(ordered), vp, num_microbatches, "the files")
+    else:
+        layout.check(len(ordered), vp, num_microbatches)
     return _built(ordered, layout, source=source, step=step, notes=notes)
 
 
@@ -191,27 +197,15 @@ def _complete(ranks: Sequence[MeasuredRank]) -> list[MeasuredRank]:
     return ordered
 
 
-def _layout_of(ranks: Sequence[MeasuredRank], layout: Layout | None) -> Layout:
-    """``layout``, checked, or the usual one of as many chunks and micro-batches as there are."""
-    vp = 1 + max(int(one.chunk.max()) for one in ranks)
-    num_microbatches = 1 + max(int(one.microbatch.max()) for one in ranks)
-    if layout is None:
-        return Layout.usual(len(ranks), vp, num_microbatches, "the files")
-    layout.check(len(ranks), vp, num_microbatches)
-    return layout
-
-
 def _built(ranks: Sequence[MeasuredRank], layout: Layout, *, source: str, step: str, notes: list[str]) -> MeasuredStep:
     ranks = [_sorted(one) for one in ranks]
-    held = layout.stages()
+    columns = [np.stack([one.kind, one.chunk, one.microbatch], axis=1).tolist() for one in ranks]
     rows = [
         [
-            StagePass(stage=stages[chunk], kind=KINDS[kind], microbatch=microbatch, joined=False)
-            for kind, chunk, microbatch in zip(
-                one.kind.tolist(), one.chunk.tolist(), one.microbatch.tolist(), strict=True
-            )
+            StagePass(stage=stages[chunk], kind=KINDS[kind], microbatch=number, joined=False)
+            for kind, chunk, number in own
         ]
-        for one, stages in zip(ranks, held, strict=True)
+        for own, stages in zip(columns, layout.stages(), strict=True)
     ]
     schedule = MeasuredOrder(rows, "the measured step", tuple(one.label for one in ranks))
     pieces = Pieces.of(schedule, layout.at, schedule.orders)

@@ -22,7 +22,7 @@ import numpy as np
 
 from shardplan.base.errors import shown
 from shardplan.base.fields import dataclass, in_files
-from shardplan.base.files import Document, FileKind, parse_document, printable, read_document
+from shardplan.base.files import FileKind, parse_document, printable, read_document
 from shardplan.simulation.case import Seconds
 from shardplan.simulation.measured.passes import CLASSES, COMPUTATION, IDLE, OPTIMIZER, covered
 from shardplan.simulation.measured.ranks import MOST_RANK, NOT_GIVEN, Layout, MeasuredRank, wrong
@@ -227,37 +227,22 @@ CONFIG: Final = FileKind("the config.json of the dump", 64 * 1024, RULE)
 CONFIG_NAME: Final = "config.json"
 NAME: Final = re.compile(r"pp_rank_(\d{1,5})\.json(?:\.gz)?")
 PRIMUS_KINDS: Final = {"fwd": FORWARD, "bwd": BACKWARD, "wgrad": WEIGHT_GRADIENT}
-COUNTS: Final = {"pp": ("pp_size",), "vp": ("vp_size", "vpp_size"), "num_microbatches": ("num_mbs", "micro_batches")}
-"""Keys of config.json by what they count; the second ones are older."""
+COUNTS: Final = (("pp_size",), ("vp_size", "vpp_size"), ("num_mbs", "micro_batches"))
+"""Keys of config.json that count ranks, chunks and micro-batches; the second ones are older."""
 MOST_COUNT: Final = 1_000_000
 GIB: Final = 1024**3
 MILLISECOND: Final = 1e-3
 
 
-def is_dump(document: object) -> bool:
-    """Whether a JSON document has the shape of a dump: iterations by number."""
-    return isinstance(document, dict) and bool(document) and all(_is_iteration(*each) for each in document.items())
-
-
-def _is_iteration(number: object, value: object) -> bool:
-    return isinstance(number, str) and number.isdecimal() and isinstance(value, dict) and "fwd_start" in value
-
-
-def rank_of(path: Path) -> int:
-    """The pipeline rank that the name of a file has. Raises ``InputError``."""
-    found = NAME.fullmatch(path.name)
+def ranks_of(path: Path, text: str) -> dict[str, MeasuredRank]:
+    """The iterations of one rank, which the name of its file has, by their number. Raises ``InputError``."""
+    name, found = printable(path.name), NAME.fullmatch(path.name)
     if found is None or int(found[1]) > MOST_RANK:
         raise CONFIG.wrong(
-            f"{printable(path.name)} is a pipeline dump of Primus whose name has no rank",
+            f"{name} is a pipeline dump of Primus whose name has no rank",
             "name the file of rank 3 pp_rank_3.json, as Primus does",
         )
-    return int(found[1])
-
-
-def ranks_of(path: Path, text: str) -> dict[str, MeasuredRank]:
-    """The iterations of one rank by their number. Raises ``InputError``."""
-    name = printable(path.name)
-    rank = rank_of(path)
+    rank = int(found[1])
     label = f"rank {rank} ({name})"
     return {
         number: _rank(rank, f"{label}, iteration {number}", iteration)
@@ -271,25 +256,23 @@ def layout_of(folder: Path) -> Layout | None:
     if not path.is_file():
         return None
     document = read_document(path, CONFIG)
-    counts = {name: _count(document, keys) for name, keys in COUNTS.items()}
-    return Layout.usual(counts["pp"], counts["vp"], counts["num_microbatches"], f"{CONFIG_NAME} next to the files")
-
-
-def _count(document: Document, keys: tuple[str, ...]) -> int:
-    value = next((document[key] for key in keys if key in document), None)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_COUNT:
-        raise CONFIG.wrong(
-            f"{keys[0]} of {CONFIG_NAME} is {shown(value)}", f"write a whole number for {keys[0]}, 1 or more"
-        )
-    return value
+    counts: list[int] = []
+    for keys in COUNTS:
+        value = next((document[key] for key in keys if key in document), None)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_COUNT:
+            fix = f"write a whole number for {keys[0]}, 1 or more"
+            raise CONFIG.wrong(f"{keys[0]} of {CONFIG_NAME} is {shown(value)}", fix)
+        counts.append(value)
+    num_ranks, vp, num_microbatches = counts
+    return Layout.usual(num_ranks, vp, num_microbatches, f"{CONFIG_NAME} next to the files")
 
 
 def _rank(rank: int, label: str, iteration: object) -> MeasuredRank:
     if not isinstance(iteration, dict):
         raise CONFIG.wrong(f"{label} is {shown(iteration)}", "give the files as Primus wrote them")
     parts = [_passes(iteration, name, kind, label) for name, kind in PRIMUS_KINDS.items()]
-    columns = [np.concatenate([part[number] for part in parts]) for number in range(5)]
-    kind, chunk, microbatch = (column.astype(np.int64) for column in columns[:3])
+    *counts, start, end = (np.concatenate([part[number] for part in parts]) for number in range(5))
+    kind, chunk, microbatch = (column.astype(np.int64) for column in counts)
     total, memory = _number(iteration, "total", label), _number(iteration, "memory", label)
     return MeasuredRank(
         rank=rank,
@@ -297,8 +280,8 @@ def _rank(rank: int, label: str, iteration: object) -> MeasuredRank:
         kind=kind,
         chunk=chunk,
         microbatch=microbatch,
-        start=columns[3] * MILLISECOND,
-        end=columns[4] * MILLISECOND,
+        start=start * MILLISECOND,
+        end=end * MILLISECOND,
         total_time=None if total is None else total * MILLISECOND,
         memory_bytes=None if memory is None else memory * GIB,
     )
@@ -333,9 +316,8 @@ def _whole(iteration: Mapping[str, Any], key: str, length: int, label: str) -> I
     if not values:
         return np.full(length, NOT_GIVEN)
     if not isinstance(values, list) or len(values) != length:
-        raise CONFIG.wrong(
-            f"{label} has {length} passes and another number of items in {key}", "measure the step again"
-        )
+        why = f"{label} has {length} passes and another number of items in {key}"
+        raise CONFIG.wrong(why, "measure the step again")
     for number, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_COUNT:
             raise CONFIG.wrong(f"{label}: item {number} of {key} is {shown(value)}", "write a whole number, 0 or more")

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardplan.base.errors import InputError, shown
 from shardplan.base.fields import dataclass
@@ -85,14 +84,9 @@ def with_split_gradients(kind: Ints, chunk: Ints, microbatch: Ints) -> Ints:
     backward = np.isin(kind, GROUPS["backward passes"])
     if not weights.any():
         return np.where(backward, BACKWARD, kind)
-    split = _in(chunk, microbatch, chunk[weights], microbatch[weights])
+    number = chunk * (int(microbatch.max()) + 1) + microbatch
+    split = np.isin(number, number[weights])
     return np.where(backward, np.where(split, INPUT_GRADIENT, BACKWARD), kind)
-
-
-def _in(chunk: Ints, microbatch: Ints, chunks: Ints, microbatches: Ints) -> NDArray[np.bool_]:
-    """Which pairs are among others."""
-    width = int(max(microbatch.max(), microbatches.max())) + 1
-    return np.isin(chunk * width + microbatch, chunks * width + microbatches)
 
 
 def wrong(why: str, fix: str = "measure the step again, or give another one with --step") -> InputError:
@@ -183,18 +177,13 @@ class Layout:
 
     def numbered(self, ranks: list[MeasuredRank]) -> list[MeasuredRank]:
         """``ranks``, where the n-th pass of a kind is the n-th of the schedule on that rank. Raises ``InputError``."""
-        return [_numbered(one, *_columns(order), self.source) for one, order in zip(ranks, self.order(), strict=True)]
+        return [_numbered(one, order, self.source) for one, order in zip(ranks, self.order(), strict=True)]
 
 
-def _columns(order: Sequence[Pass]) -> tuple[Ints, Ints, Ints]:
-    """Kind, chunk and micro-batch of the passes of one rank."""
-    rows = [(KINDS.index(one.kind), one.chunk, one.microbatch) for one in order]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return columns[:, 0], columns[:, 1], columns[:, 2]
-
-
-def _numbered(one: MeasuredRank, kind: Ints, chunk: Ints, microbatch: Ints, source: str) -> MeasuredRank:
+def _numbered(one: MeasuredRank, order: Sequence[Pass], source: str) -> MeasuredRank:
     """A rank with the chunk and micro-batch of every pass, by its number among those of its kind."""
+    rows = [(KINDS.index(each.kind), each.chunk, each.microbatch) for each in order]
+    kind, chunk, microbatch = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     by_time = np.argsort(one.start, kind="stable")
     chunks, microbatches = one.chunk.copy(), one.microbatch.copy()
     for name, kinds in GROUPS.items():
@@ -242,27 +231,23 @@ def ranks_of(text: str, label: str) -> dict[str, list[MeasuredRank]]:
         raise FILE.wrong(f"{label} has no passes", "write a row for every pass")
     if len(rows) > MOST_PASSES:
         raise FILE.wrong(f"{label} has more than {MOST_PASSES:,} rows", "write fewer steps into one table")
-    steps: dict[int, list[Row]] = {}
-    for row in rows:
-        steps.setdefault(row[0], []).append(row)
-    return {str(step): _ranks(steps[step], label) for step in sorted(steps)}
-
-
-def _ranks(rows: Sequence[Row], label: str) -> list[MeasuredRank]:
     columns = np.array(rows, dtype=np.float64).T
-    rank, kind, chunk, microbatch = columns[1:5].astype(np.int64)
-    return [
-        MeasuredRank(
-            rank=one,
-            label=f"rank {one} ({label})",
-            kind=kind[rank == one],
-            chunk=chunk[rank == one],
-            microbatch=microbatch[rank == one],
-            start=columns[5][rank == one],
-            end=columns[6][rank == one],
+    (step, rank, kind, chunk, microbatch), (start, end) = columns[:5].astype(np.int64), columns[5:]
+    found: dict[str, list[MeasuredRank]] = {}
+    for number, one in np.unique(columns[:2].astype(np.int64), axis=1).T.tolist():  # by step, then by rank
+        mine = (step == number) & (rank == one)
+        found.setdefault(str(number), []).append(
+            MeasuredRank(
+                rank=one,
+                label=f"rank {one} ({label})",
+                kind=kind[mine],
+                chunk=chunk[mine],
+                microbatch=microbatch[mine],
+                start=start[mine],
+                end=end[mine],
+            )
         )
-        for one in np.unique(rank).tolist()
-    ]
+    return found
 
 
 def _row(names: Sequence[str], cells: Sequence[str], where: str) -> Row:

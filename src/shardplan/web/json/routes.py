@@ -113,13 +113,9 @@ class Catalogue(NamedTuple):
     one: str
     summary: str
 
-    def list(self) -> Record:
-        """The answer of ``--json``."""
-        return _list(self.name)
-
-    def details(self, name: str) -> Record:
-        """The answer of ``NAME --json``. Raises InputError."""
-        return _details(self.name, name)
+    def record(self, name: str) -> Record:
+        """The answer of ``--json``, or of ``NAME --json`` where there is a name. Raises InputError."""
+        return _details(self.name, name) if name else _list(self.name)
 
 
 CATALOGUES: Final = (
@@ -219,7 +215,7 @@ def json_routes() -> Iterator[Route]:
     for task in TASKS:
         yield Route(f"/api/{task.name}", _answering(task), methods=["POST"])
     for catalogue in CATALOGUES:
-        yield Route(f"/api/{catalogue.name}", _listing(catalogue))
+        yield Route(f"/api/{catalogue.name}", _showing(catalogue))
         yield Route(f"/api/{catalogue.name}/{{name}}", _showing(catalogue))
 
 
@@ -236,26 +232,19 @@ async def _openapi(request: Request) -> Response:
 def _answering(task: Task) -> Handler:
     async def handler(request: Request) -> Response:
         body = await read_body(request, task.body)
-
-        def work(cancelled: Cancelled) -> bytes:
-            return _encoded(task.work(body, cancelled))
-
-        return _sent(await answer(request, work, key=(task.name, _digest(body.model_dump()))))
-
-    return handler
-
-
-def _listing(catalogue: Catalogue) -> Handler:
-    async def handler(request: Request) -> Response:
-        return _sent(await answer(request, lambda _: _encoded(catalogue.list()), key=(catalogue.name, "")))
+        key = task.name, _digest(body.model_dump())
+        return _sent(await answer(request, lambda cancelled: _encoded(task.work(body, cancelled)), key=key))
 
     return handler
 
 
 def _showing(catalogue: Catalogue) -> Handler:
+    """The whole list, or what a path names."""
+
     async def handler(request: Request) -> Response:
-        name = request.path_params["name"]
-        return _sent(await answer(request, lambda _: _encoded(catalogue.details(name)), key=(catalogue.name, name)))
+        name = request.path_params.get("name", "")
+        key = catalogue.name, name
+        return _sent(await answer(request, lambda _: _encoded(catalogue.record(name)), key=key))
 
     return handler
 

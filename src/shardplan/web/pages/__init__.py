@@ -10,18 +10,15 @@ from functools import cache
 from hashlib import blake2b
 from importlib import import_module, resources
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from shardplan.base.fields import dataclass
 
-
-@dataclass(frozen=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """A page, and its place in the navigation."""
 
     path: str
@@ -42,38 +39,29 @@ class View:
         return f"{self.path.rstrip('/')}/answer"
 
 
-PLAN: Final = View(path="/", title="Plan", summary="the plan to take for a model on a cluster, and the plans around it")
+PLAN: Final = View("/", "Plan", "the plan to take for a model on a cluster, and the plans around it")
 STEP: Final = View(
-    path="/step",
-    title="Step",
-    summary="one step of a plan: its timeline, memory, operators, traffic, and its schedules side by side",
+    "/step", "Step", "one step of a plan: its timeline, memory, operators, traffic, and its schedules side by side"
 )
 DECIDE: Final = View(
-    path="/decide",
-    title="Decide",
-    summary="how many accelerators pay, what fits, what else could be trained, which hardware matters, and what a run "
-    "costs",
+    "/decide",
+    "Decide",
+    "how many accelerators pay, what fits, what else could be trained, which hardware matters, and what a run costs",
 )
 RL: Final = View(
-    path="/rl",
-    title="RL",
-    summary="how many accelerators train and how many generate in a step of reinforcement learning, and which wait",
+    "/rl", "RL", "how many accelerators train and how many generate in a step of reinforcement learning, and which wait"
 )
 TRUST: Final = View(
-    path="/trust",
-    title="Trust",
-    summary="predicted against measured for every published run, with the reasons for the errors",
+    "/trust", "Trust", "predicted against measured for every published run, with the reasons for the errors"
 )
 AUDIT: Final = View(
-    path="/audit",
-    title="Audit",
-    summary="what a launch script runs, which rules it breaks, what it takes, and what would be better",
+    "/audit", "Audit", "what a launch script runs, which rules it breaks, what it takes, and what would be better"
 )
-EXPORT: Final = View(path="/export", title="Export", summary="the launch files of the plan for any framework")
+EXPORT: Final = View("/export", "Export", "the launch files of the plan for any framework")
 PUBLISHED: Final = View(
-    path="/published",
-    title="Published models",
-    summary="what four published models say to the question, next to our own estimate, and the figures of two papers",
+    "/published",
+    "Published models",
+    "what four published models say to the question, next to our own estimate, and the figures of two papers",
 )
 VIEWS: Final = (PLAN, STEP, DECIDE, RL, TRUST, AUDIT, EXPORT, PUBLISHED)
 """In the order of the navigation."""

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from shardplan.answers.audit import change_texts, what_runs
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.parts.observed import observed_part
+from shardplan.answers.sections import observed_part
 from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole

@@ -15,17 +15,68 @@ from starlette.routing import Route
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
 from shardplan.web.budgets import OPERATIONS, budget
-from shardplan.web.decisions import ANSWERS as SEARCHED
-from shardplan.web.decisions import CHANGES, DECISIONS, HINTS, MOST_CHANGES, SOUGHT_NAMES, VARIED
+from shardplan.web.decisions import (
+    CHANGES,
+    MOST_CHANGES,
+    SOUGHT_NAMES,
+    VARIED,
+    Decide,
+    fit,
+    pareto,
+    pareto_sizes,
+    scale,
+    sensitivity,
+    vary,
+    whatif,
+)
 from shardplan.web.pages import DECIDE as VIEW
 from shardplan.web.pages.form import question_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.state import BOTH, PageQuestion, given_in, question_of
 from shardplan.web.workplace import answer as answered
 
-ANSWERS: Final = {**SEARCHED, "budget": budget}
+
+class DecisionKind(NamedTuple):
+    """A decision."""
+
+    title: str
+    hint: str
+    """What it would answer."""
+    reads: tuple[str, ...]
+    """What the names of the fields begin with that it reads: an answer is kept whatever the others hold."""
+    answer: Decide
+
+
+DECISIONS: Final = {
+    "scale": DecisionKind(
+        "How many accelerators pay", "Step time and efficiency at each size", ("sizes", "least_gain"), scale
+    ),
+    "pareto_sizes": DecisionKind("Time, accelerators and money", "Sizes that no other beats", ("sizes",), pareto_sizes),
+    "fit": DecisionKind(
+        "What fits at most",
+        "The longest sequence, the largest micro-batch or model, the fewest accelerators",
+        ("sought",),
+        fit,
+    ),
+    "vary": DecisionKind(
+        "Other sequences, batches or networks", "One field at several values", ("over", "values"), vary
+    ),
+    "whatif": DecisionKind(
+        "What if hardware or job change",
+        "Another network, memory, precision or cluster: say which",
+        ("change.", "to."),
+        whatif,
+    ),
+    "pareto": DecisionKind(
+        "Time, memory and robustness", "Plans that no other beats in time, memory and robustness", (), pareto
+    ),
+    "sensitivity": DecisionKind(
+        "Which hardware parameter pays", "What a faster part of the hardware would bring", ("factor",), sensitivity
+    ),
+    "budget": DecisionKind("Budget of a whole run", "Days, money, energy and failures", ("budget_", "ops."), budget),
+}
 FIELDS: Final[dict[str, str]] = {
-    "sizes": "64,128,256,512,1024",
+    "sizes": "",
     "least_gain": "70",
     "over": "sequence_length",
     "values": "4k,8k,16k,32k",
@@ -45,17 +96,6 @@ FIELDS: Final[dict[str, str]] = {
 }
 """Own fields of the form, with what they hold at first."""
 OWN: Final = ("decide", *FIELDS, *(f"ops.{name}" for name in OPERATIONS), "ticket")
-READ: Final[dict[str, tuple[str, ...]]] = {
-    "scale": ("sizes", "least_gain"),
-    "pareto_sizes": ("sizes",),
-    "fit": ("sought",),
-    "vary": ("over", "values"),
-    "whatif": ("change.", "to."),
-    "pareto": (),
-    "sensitivity": ("factor",),
-    "budget": ("budget_", "ops."),
-}
-"""What the names of the fields begin with that a decision reads: an answer is kept whatever the others hold."""
 PATIENCE: Final = 10.0
 """A decision takes several searches: it may take this many times the limit of one."""
 TICKET: Final = re.compile(r"[0-9a-f]{16,40}")
@@ -94,7 +134,7 @@ class Decision:
 
     def key(self) -> tuple[object, ...]:
         """What the answer is kept under."""
-        read = READ[self.name]
+        read = DECISIONS[self.name].reads
         own = sorted((name, value) for name, value in self.values.items() if name.startswith(read))
         return self.question.key("decide", self.name, self.question.show, *own)
 
@@ -122,7 +162,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     noted = await noting(request)
     shown = await answered(
         request,
-        lambda stop: ANSWERS[asked.name](asked.question, asked.values, stop, noted.progress),
+        lambda stop: DECISIONS[asked.name].answer(asked.question, asked.values, stop, noted.progress),
         key=asked.key(),
         patience=PATIENCE,
     )
@@ -138,8 +178,8 @@ def cards(request: Request, asked: Decision) -> dict[str, Any]:
     others = {name: replace(asked, name=name) for name in DECISIONS}
     kept = {name: request.app.state.workplace.cache.get(each.key()) for name, each in others.items()}
     return {
-        "decisions": DECISIONS,
-        "hints": HINTS,
+        "decisions": {name: each.title for name, each in DECISIONS.items()},
+        "hints": {name: each.hint for name, each in DECISIONS.items()},
         "addresses": {name: each.address() for name, each in others.items()},
         "card_lines": {name: answer.value["verdict"] for name, answer in kept.items() if answer is not None},
     }

@@ -1,16 +1,33 @@
-"""Answers of the Plan view: the plan to take, and the plans around it."""
+"""Answers of the Plan view: the plan to take, the plans around it, and pinned ones side by side, as columns.
+
+A pin is a plan as :func:`~shardplan.web.state.plan_code` writes it, which follows the question, or ``?`` and the query
+of a page, which stays as it is: its ``show`` is the plan.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from shardplan.answers import comparison
+from shardplan.answers.comparison import (
+    LETTERS,
+    TITLES,
+    Comparison,
+    Row,
+    Side,
+    change_text,
+    comparison_document,
+    value_text,
+)
 from shardplan.base.errors import ShardplanError
+from shardplan.estimation.estimate import Estimate
 from shardplan.reports.explanation import Explanation, explain
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import reason, recommendation, ties_sentence
@@ -22,10 +39,9 @@ from shardplan.reports.texts.explanation import (
     limits_sentences,
     most_helpful,
 )
+from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.truth import truth_of
-from shardplan.web.answered import IN_TABLE, PageAnswer, answered, points_of, space_record
-from shardplan.web.comparing import ComparedSide, Pinned, compared, pinned, side_of
-from shardplan.web.filtered import Filtered, filtered
+from shardplan.web.answered import IN_TABLE, Filtered, PageAnswer, answered, filtered, points_of, space_record
 from shardplan.web.pages.rendering import fragment, markup_of, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record
@@ -204,9 +220,9 @@ async def _columns(
 ) -> tuple[list[ComparedSide], list[tuple[str, ShardplanError]]]:
     """The plan to take and what is pinned; pins that cannot be priced, with the reason."""
     found = await asked(request, question)
-    columns = [] if found.best is None else [side_of("", found, "")]
+    columns = [] if found.best is None else [ComparedSide("", found, found.best)]
     failed: list[tuple[str, ShardplanError]] = []
-    for each in pinned(question):
+    for each in (pinned(question, pin) for pin in question.pins):
         try:
             own = await asked(request, each.question)
             side = await answer(request, partial(_side, each, own))
@@ -220,7 +236,7 @@ async def _columns(
 
 
 def _side(pin: Pinned, found: PageAnswer, _stop: Callable[[], bool]) -> ComparedSide:
-    return side_of(pin.pin, found, pin.code)
+    return ComparedSide(pin.pin, found, found.shown(pin.code))
 
 
 async def plans(request: Request) -> HTMLResponse:
@@ -268,3 +284,96 @@ async def opened(request: Request) -> Response:
     text = (await request.body()).decode("utf-8", errors="replace")
     question = await answer(request, lambda _stop: session_in(text))
     return JSONResponse({"query": question.query(), "config": question.config})
+
+
+KEPT: Final = "?"
+BARS: Final = ("time", "rates", "memory", "communication")
+"""Sections whose numbers have a bar: of times on one scale, of the others each row on its own."""
+LOWER_IS_BETTER: Final = ("time", "memory", "communication")
+
+
+class Pinned(NamedTuple):
+    """A column: a plan, and the question that it answers."""
+
+    pin: str
+    question: PageQuestion
+    code: str
+
+
+def pinned(question: PageQuestion, pin: str) -> Pinned:
+    """A pin of a page with the question that it is about."""
+    if not pin.startswith(KEPT):
+        return Pinned(pin, question, pin)
+    own = PageQuestion.of(parse_qsl(pin[1:], keep_blank_values=True)).with_values(config=question.config)
+    return Pinned(pin, own.with_values(show="", pins=()), own.show)
+
+
+class ComparedSide(NamedTuple):
+    """A column that can be shown."""
+
+    pin: str
+    """Empty for the plan to take."""
+    found: PageAnswer
+    estimate: Estimate
+
+
+def compared(sides: Sequence[ComparedSide], failed: Sequence[tuple[str, ShardplanError]]) -> dict[str, Any]:
+    """What the template shows. ``failed``: pins that have no column, with the reason."""
+    told = [{"pin": pin, "words": _words(pin), "error": error} for pin, error in failed]
+    if len(sides) < 2:
+        return {"sides": [], "sections": [], "failed": told, "verdict": ()}
+    labels = LETTERS[: len(sides)]
+    files = [PlanFile(question=side.found.put.question, estimates=(side.estimate,)) for side in sides]
+    found = comparison.compare(
+        [Side(label=label, file=file, pick=1) for label, file in zip(labels, files, strict=True)]
+    )
+    whole = max(side.estimate.step_time for side in sides)
+    return {
+        "sides": [
+            {
+                "label": label,
+                "pin": side.pin,
+                "title": "" if found.is_one_question else question_title(side.found.put.question),
+                "words": " \u00b7 ".join(plan_words(side.estimate)),
+                "is_best": side.found.best is not None and side.estimate.plan == side.found.best.plan,
+                **{name: value for name, value in shown_plan(side.estimate, whole).items() if name != "words"},
+            }
+            for label, side in zip(labels, sides, strict=True)
+        ],
+        "sections": [*_sections(found)],
+        "failed": told,
+        "verdict": comparison_document(found).verdict,
+    }
+
+
+def _words(pin: str) -> str:
+    return pin.removeprefix(KEPT).replace("&", ", ").replace(";", ", ").replace("=", " ")
+
+
+def _sections(found: Comparison) -> Iterator[dict[str, Any]]:
+    """The rows in sections, each number with its difference and its bar."""
+    longest = max((value for row in found.rows if row.section == "time" for value in _numbers(row)), default=1.0)
+    for section, (title, note) in TITLES.items():
+        rows = [row for row in found.rows if row.section == section]
+        if rows:
+            cells = [
+                {"label": row.label, "is_text": row.unit == "text", "cells": [*_cells(row, longest)]} for row in rows
+            ]
+            yield {"title": title, "note": note.partition(";")[0], "rows": cells}
+
+
+def _numbers(row: Row) -> list[float]:
+    return [value for value in row.values if isinstance(value, int | float)] if row.name != "time_to_train" else []
+
+
+def _cells(row: Row, longest: float) -> Iterator[dict[str, Any]]:
+    most = longest if row.section == "time" and row.unit == "s" else max(_numbers(row), default=0.0)
+    for index, value in enumerate(row.values):
+        change = row.changes[index] or 0.0
+        has_bar = row.section in BARS and isinstance(value, int | float) and most > 0
+        yield {
+            "text": value_text(row, index),
+            "change": change_text(row, index),
+            "is_worse": (change > 0) == (row.section in LOWER_IS_BETTER),
+            "bar": min(value / most, 1.0) if has_bar else None,
+        }

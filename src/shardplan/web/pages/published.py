@@ -175,7 +175,7 @@ def _our_fit(pair: tuple[MethodRow, Beside]) -> str:
 
 
 def _fits(fits: bool) -> str:  # noqa: FBT001  # the text of a column
-    return "fits" if fits else "does not fit"
+    return "fits" if fits else "does\N{NO-BREAK SPACE}not\N{NO-BREAK SPACE}fit"
 
 
 COLUMNS: Final = (

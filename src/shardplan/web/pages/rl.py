@@ -283,7 +283,7 @@ def _moves(asked: PageRlQuestion, found: RlAnswer) -> Iterator[tuple[str, str, s
         change = move.step_time / found.plans[0].step_time - 1
         split = f"{move.num_train:,} + {move.num_rollout:,}"
         there = PageRlQuestion(question=question, values=values).address()
-        yield split, format_time(move.step_time), f"{change:+.0%}", there
+        yield split, format_time(move.step_time), f"{100 * change:+.0f} %", there
 
 
 def trainer_address(question: PageQuestion, best: RlPlan) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -260,45 +260,33 @@ async def schedules(request: Request) -> HTMLResponse:
     return fragment(request, "step_schedules.html", **rows)
 
 
-async def timeline(request: Request) -> Response:
-    """The timeline as a page of its own, to keep."""
-    seen = await SeenStep.of(request)
+def written(
+    what: str, text: Callable[[StepTimeline], str], kind: str, file: str = ""
+) -> Callable[[Request], Awaitable[Response]]:
+    """The timeline as text of a media type, to keep as a ``file`` where that has a name."""
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'} if file else {}
 
-    def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
-        return timeline_html(simulated_plan(found, plan, seen.schedule, stop).timeline)
+    async def handler(request: Request) -> Response:
+        seen = await SeenStep.of(request)
 
-    return _file(await worked(request, seen, "timeline", work), "text/html", "timeline.html")
+        def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
+            return text(simulated_plan(found, plan, seen.schedule, stop).timeline)
 
+        return Response(await worked(request, seen, what, work), media_type=kind, headers=headers)
 
-async def picture(request: Request) -> Response:
-    """The timeline as a picture, for browsers without scripts."""
-    seen = await SeenStep.of(request)
-
-    def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
-        return timeline_svg(simulated_plan(found, plan, seen.schedule, stop).timeline)
-
-    return Response(await worked(request, seen, "picture", work), media_type="image/svg+xml")
+    return handler
 
 
-async def trace(request: Request) -> Response:
+def _trace(timeline: StepTimeline) -> str:
     """The events in the trace format of Chrome, which Perfetto opens."""
-    seen = await SeenStep.of(request)
-
-    def work(found: PageAnswer, plan: Plan, stop: Stop) -> str:
-        return "".join(trace_text(simulated_plan(found, plan, seen.schedule, stop).timeline))
-
-    return _file(await worked(request, seen, "trace", work), "application/json", "trace.json")
-
-
-def _file(text: str, kind: str, name: str) -> Response:
-    return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+    return "".join(trace_text(timeline))
 
 
 ROUTES: Final = (
     Route("/step", whole),
     Route("/step/answer", the_answer, methods=BOTH),
     Route("/step/schedules", schedules, methods=BOTH),
-    Route("/step/timeline", timeline, methods=BOTH),
-    Route("/step/timeline.svg", picture),
-    Route("/step/trace.json", trace, methods=BOTH),
+    Route("/step/timeline", written("timeline", timeline_html, "text/html", "timeline.html"), methods=BOTH),
+    Route("/step/timeline.svg", written("picture", timeline_svg, "image/svg+xml")),  # for browsers without scripts
+    Route("/step/trace.json", written("trace", _trace, "application/json", "trace.json"), methods=BOTH),
 )

@@ -248,6 +248,8 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
     """What the panel of a run shows."""
     run, asked, estimate = account.known.run, account.prediction.asked, account.estimate
     job, cluster = asked.question.job, asked.question.cluster
+    sizes = [f"{tier.name} of {tier.size:,}" if tier.size else tier.name for tier in cluster.tiers]
+    tiers = [f"{name} at {format_rate(tier.bandwidth)}" for name, tier in zip(sizes, cluster.tiers, strict=True)]
     return {
         "id": run.id,
         "title": f"{asked.question.model.name} on {run.num_accelerators:,} x {run.accelerator}",
@@ -256,7 +258,7 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
             ("Framework", run.framework or "not stated"),
             ("Description", f"tier {run.tier}: {TIERS.get(run.tier, '')}"),
             ("Model", f"{asked.question.model.name}, {format_count(asked.question.model.num_parameters)} parameters"),
-            ("Cluster", _network(cluster)),
+            ("Cluster", f"{cluster.name}: {', '.join(tiers)}"),
             ("Job", _job(job)),
             ("Plan", ", ".join(plan_words(estimate))),
         ],
@@ -268,12 +270,6 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
         "assumed": asked.assumed,
         "ignored": asked.ignored,
     }
-
-
-def _network(cluster: Any) -> str:
-    sizes = [f"{tier.name} of {tier.size:,}" if tier.size else tier.name for tier in cluster.tiers]
-    tiers = [f"{name} at {format_rate(tier.bandwidth)}" for name, tier in zip(sizes, cluster.tiers, strict=True)]
-    return f"{cluster.name}: {', '.join(tiers)}"
 
 
 def _job(job: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from shardplan.base.errors import shortened
 from shardplan.launch.read.bash import slurm
-from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Conditions, Truth
+from shardplan.launch.read.bash.conditions import HOLDS, Conditions, Truth
 from shardplan.launch.read.bash.expansion import Expansion
 from shardplan.launch.read.bash.state import Context, State, merge
 from shardplan.launch.read.bash.text import Text, literal, undecided, unique
@@ -229,8 +229,3 @@ class Branches:
 
     def _forget(self, name: str, needs: tuple[str, ...], line: int) -> None:
         self.context.assign(name, undecided(needs, line, self.context.file))
-
-
-def as_outcome(number: int) -> Truth:
-    """The status of ``(( ))`` and ``let``: it holds where the number is not zero."""
-    return HOLDS if number else FAILS

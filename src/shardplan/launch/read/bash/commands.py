@@ -75,41 +75,35 @@ class ShellCommands(ShellInput):
         else:
             self._print(undecided(("code:printf",), line, self.source.file))
 
-    def _path(self, fields: list[ExpandedWord], line: int, part: Callable[[str], str], name: str) -> None:
-        known = fields[0].text.known if len(fields) == 1 else None
-        if known is None or self.capturing is None:
+    def _answer(self, name: str, fields: list[ExpandedWord], line: int, made: Text | None) -> None:
+        """Prints what a command is known to print, where somebody takes them; else notes the command."""
+        if made is None or self.capturing is None:
             self.emit([ExpandedWord(literal(name, line, self.source.file), splits=False), *fields], {}, line)
         else:
-            self._print(literal(part(known) + "\n", line, self.source.file))
+            self._print(made)
 
     def do_dirname(self, fields: list[ExpandedWord], line: int) -> None:
         """``dirname path``."""
-        self._path(fields, line, lambda path: str(PurePosixPath(path).parent), "dirname")
+        known = fields[0].text.known if len(fields) == 1 else None
+        made = None if known is None else self._line(str(PurePosixPath(known).parent), line)
+        self._answer("dirname", fields, line, made)
 
     def do_basename(self, fields: list[ExpandedWord], line: int) -> None:
-        """``basename path``."""
-        if (
-            len(fields) == 2
-            and fields[0].text.known is not None
-            and fields[1].text.known is not None
-            and self.capturing is not None
-        ):
-            suffix = fields[1].text.known
-            name = PurePosixPath(fields[0].text.known).name
-            shorter = name[: -len(suffix)] if suffix and name.endswith(suffix) and name != suffix else name
-            self._print(literal(shorter + "\n", line, self.source.file))
-            return
-        self._path(fields, line, lambda path: PurePosixPath(path).name, "basename")
+        """``basename path suffix``."""
+        known, made = [field.text.known for field in fields if field.text.known is not None], None
+        if len(known) == len(fields) and len(known) in (1, 2):
+            name, suffix = PurePosixPath(known[0]).name, "".join(known[1:])
+            made = self._line(name.removesuffix(suffix) or name, line)
+        self._answer("basename", fields, line, made)
+
+    def _line(self, text: str, line: int) -> Text:
+        return literal(f"{text}\n", line, self.source.file)
 
     def do_seq(self, fields: list[ExpandedWord], line: int) -> None:
         """``seq first last``."""
         known = [field.text.known or "" for field in fields]
-        if (
-            self.capturing is None
-            or not 0 < len(known) < 4
-            or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known)
-        ):
-            self.emit([ExpandedWord(literal("seq", line, self.source.file), splits=False), *fields], {}, line)
+        if not 0 < len(known) < 4 or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known):
+            self._answer("seq", fields, line, None)
             return
         numbers = [int(each) for each in known]
         first, step, last = (
@@ -117,22 +111,19 @@ class ShellCommands(ShellInput):
         )
         made = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
         self.context.budget.spend(len(made))
-        self._print(literal("".join(f"{each}\n" for each in made), line, self.source.file))
+        self._answer("seq", fields, line, literal("".join(f"{each}\n" for each in made), line, self.source.file))
 
     def do_expr(self, fields: list[ExpandedWord], line: int) -> None:
         """``expr a + b``."""
         known = [field.text.known or "" for field in fields]
-        if (
-            self.capturing is None
-            or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known)
-            or not known
-        ):
-            self.emit([ExpandedWord(literal("expr", line, self.source.file), splits=False), *fields], {}, line)
+        if not known or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known):
+            self._answer("expr", fields, line, None)
             return
         try:
-            self._print(literal(f"{self.context.number(' '.join(known), line)}\n", line, self.source.file))
+            made = self._line(str(self.context.number(" ".join(known), line)), line)
         except ArithmeticUndecidedError as error:
-            self._print(undecided(error.needs, line, self.source.file))
+            made = undecided(error.needs, line, self.source.file)
+        self._answer("expr", fields, line, made)
 
     def do_exit(self, fields: list[ExpandedWord], line: int) -> None:
         """``exit``."""
@@ -141,25 +132,13 @@ class ShellCommands(ShellInput):
 
     def do_return(self, fields: list[ExpandedWord], line: int) -> None:
         """``return``."""
-        self._status_of(fields)
+        for field in fields[:1]:
+            is_zero = field.text.known == "0"
+            self.status = Truth(None if field.text.known is None else is_zero, field.text.needs)
         self.state.flow = "return"
 
-    def _status_of(self, fields: list[ExpandedWord]) -> None:
-        known = fields[0].text.known if fields else "0"
-        if fields and known is not None:
-            self.status = HOLDS if known == "0" else FAILS
-        elif fields:
-            self.status = Truth(None, fields[0].text.needs)
-
-    def do_break(self, fields: list[ExpandedWord], line: int) -> None:
-        """``break``."""
-        self._leave("break", fields, line)
-
-    def do_continue(self, fields: list[ExpandedWord], line: int) -> None:
-        """``continue``."""
-        self._leave("continue", fields, line)
-
-    def _leave(self, kind: str, fields: list[ExpandedWord], line: int) -> None:
+    def leave(self, kind: str, fields: list[ExpandedWord], line: int) -> None:
+        """``break`` and ``continue``."""
         if fields and fields[0].text.known != "1":
             self.context.note(f"line {line}: {kind} out of several loops is read as out of one")
         self.state.flow = kind
@@ -267,8 +246,8 @@ _BUILTINS: Final[Mapping[str, Callable[[Any, list[ExpandedWord], int], None]]] =
     "expr": ShellCommands.do_expr,
     "exit": ShellCommands.do_exit,
     "return": ShellCommands.do_return,
-    "break": ShellCommands.do_break,
-    "continue": ShellCommands.do_continue,
+    "break": lambda self, fields, line: self.leave("break", fields, line),
+    "continue": lambda self, fields, line: self.leave("continue", fields, line),
     "shift": ShellCommands.do_shift,
     "set": ShellCommands.do_set,
     "eval": ShellCommands.do_eval,

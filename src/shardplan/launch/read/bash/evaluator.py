@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shardplan.base.errors import shortened
 from shardplan.launch.read.bash import slurm
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
-from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.commands import ShellCommands
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
-from shardplan.launch.read.bash.expansion import ExpandedWord
 from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, more_words, parse, split_words
 from shardplan.launch.read.bash.text import (
     EMPTY,
@@ -91,19 +90,19 @@ class Evaluator(ShellCommands):
     def compute(self, source: str, line: int) -> None:
         """``(( source ))``: its status is whether the number is not zero."""
         text = self.expansion.single(f'"{source}"' if '"' not in source else source, line)
-        try:
-            self.status = as_outcome(self.context.number(self._decided(text), line))
-        except ArithmeticUndecidedError as error:
-            self.forget_assigned(source, line)
-            self.status = Truth(None, error.needs)
-
-    def _decided(self, text: Text) -> str:
-        if text.known is None:
-            raise ArithmeticUndecidedError(*text.needs)
-        return text.known
+        needs = text.needs
+        if text.known is not None:
+            try:
+                self.status = HOLDS if self.context.number(text.known, line) else FAILS
+            except ArithmeticUndecidedError as error:
+                needs = error.needs
+            else:
+                return
+        self.forget_assigned(source, line)
+        self.status = Truth(None, needs)
 
     def _subshell(self, node: Node) -> None:
-        self.apart(lambda: self.run_all(node.children))
+        self.apart(partial(self.run_all, node.children))
 
     def apart(self, course: Callable[[], None]) -> None:
         """Runs something whose variables are lost."""
@@ -117,7 +116,7 @@ class Evaluator(ShellCommands):
         for number, child in enumerate(parts):
             mark = len(self.commands)
             printed = None if number == len(parts) - 1 else list[Text]()
-            self.apart(lambda child=child, printed=printed: self._part(child, printed))  # type: ignore[misc]
+            self.apart(partial(self._part, child, printed))
             self.state.input = joined(printed) if printed and len(self.commands) == mark else None
         self.state.input = outer
         if len(self.commands) > mark:
@@ -144,22 +143,18 @@ class Evaluator(ShellCommands):
         self.run(left)
         if self.state.flow:
             return
-        may_fail = sign == "||" and self._assigns(right)
-        outcome = HOLDS if self.status.expected and not may_fail else self.status
+        assignments = ("variable_assignment", "variable_assignments", "declaration_command")
+        may_fail = sign == "||" and right.type in assignments
         saved = self.status
-
-        def go() -> None:
-            self.run(right)
+        outcome = HOLDS if saved.expected and not may_fail else saved
 
         def stay() -> None:
             self.status = saved
 
+        go = partial(self.run, right)
         label, line = self._short(left), self.source.line(node)
         courses = (go, stay) if sign == "&&" else (stay, go)
         self.branch(outcome, label, line, *courses)
-
-    def _assigns(self, node: Node) -> bool:
-        return node.type in ("variable_assignment", "variable_assignments", "declaration_command")
 
     def _if(self, node: Node) -> None:
         clauses = [child for child in node.children if child.type in ("elif_clause", "else_clause")]
@@ -184,13 +179,8 @@ class Evaluator(ShellCommands):
         if outcome.value is False and not outcome.assumes:
             self._clause(clauses, number + 1)
             return
-        self.branch(
-            outcome,
-            label,
-            self.source.line(clause),
-            lambda: self.run_all(body),
-            lambda: self._clause(clauses, number + 1),
-        )
+        courses = partial(self.run_all, body), partial(self._clause, clauses, number + 1)
+        self.branch(outcome, label, self.source.line(clause), *courses)
 
     def _case(self, node: Node) -> None:
         value = node.child_by_field_name("value")
@@ -208,18 +198,11 @@ class Evaluator(ShellCommands):
             outcome, label, close = self._item_outcome(subject, item)
             if outcome.value is not False or outcome.assumes:
                 body = [child for child in item.children if child.start_byte >= close]
-                falls = any(child.type in (";&", ";;&") for child in item.children)
-                following = number + 1
-                if falls:
+                if any(child.type in (";&", ";;&") for child in item.children):
                     self._cannot_read(item)
                     return
-                self.branch(
-                    outcome,
-                    f"case {subject.shown} in {label}",
-                    self.source.line(item),
-                    lambda body=body: self.run_all(body),  # type: ignore[misc]
-                    lambda following=following: self._items(subject, items, following),  # type: ignore[misc]
-                )
+                courses = partial(self.run_all, body), partial(self._items, subject, items, number + 1)
+                self.branch(outcome, f"case {subject.shown} in {label}", self.source.line(item), *courses)
                 return
             number += 1
         self.status = HOLDS
@@ -250,15 +233,13 @@ class Evaluator(ShellCommands):
         listed = [child for child in values if child.is_named and child.type != "comment"]
         is_listed = any(child.type == "in" for child in values)
         words = self.source.words(listed) if is_listed else iter([('"$@"', line)])
-        fields = [field for source, at in words for field in self.expansion.fields(source, at)]
-        variable, position = self.source.text(name), iter(range(len(fields)))
-        queue = list(fields)
+        fields = iter([field for source, at in words for field in self.expansion.fields(source, at)])
+        variable = self.source.text(name)
 
         def test() -> Truth:
-            following = next(position, None)
-            if following is None:
+            field = next(fields, None)
+            if field is None:
                 return FAILS
-            field = queue[following]
             self.context.assign(variable, field.text)
             return Truth(None, field.text.needs) if field.splits and field.text.needs else HOLDS
 
@@ -326,10 +307,7 @@ class Evaluator(ShellCommands):
             self.compute(inner, line)
         else:
             fields = [field for source in split_words(inner) for field in self.expansion.fields(source, line)]
-            self.status = self._single_test(fields, line)
-
-    def _single_test(self, fields: list[ExpandedWord], line: int) -> Truth:
-        return self.conditions.single([field.text for field in fields], line)
+            self.status = self.conditions.single([field.text for field in fields], line)
 
     def _assignment(self, node: Node) -> None:
         self.assign_node(node)
@@ -372,10 +350,7 @@ class Evaluator(ShellCommands):
                 self.capturing = outer
                 self.keep(target, joined(output), self.source.line(node), appends=self.appends(redirects))
             else:
-                mark = len(self.commands)
                 self.run_command(body, words)
-                if here is not None and len(self.commands) > mark:
-                    self.with_input(here)
         elif body is not None:
             self.run(body)
         if target is not None and here is None and output is None and body is not None:

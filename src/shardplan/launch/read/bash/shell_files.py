@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -240,12 +239,6 @@ class ShellFiles(Builtins):
         if re.search(r"['\"\\]", self.source.text(start)):
             return literal(text, line, self.source.file)
         return self.expansion.here(text, line)
-
-    def with_input(self, here: Node) -> None:
-        """Notes what the command that was noted last reads from a here-document."""
-        if self.commands and self.commands[-1].line <= self.source.line(here):
-            text = self.here_text(here).word(self.source.line(here), self.source.file)
-            self.commands[-1] = replace(self.commands[-1], standard_input=text)
 
     def keep(self, target: Text, text: Text, line: int, *, appends: bool) -> None:
         """Keeps what is written to a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +39,6 @@ class State:
     """Whether the number of arguments is known: they were given, or the script set them."""
     functions: dict[str, tuple[Node, Source]] = field(default_factory=dict)
     """Body, and the text that holds it."""
-    folder: Text | None = None
-    """Working directory after ``cd``."""
     input: Text | None = None
     """What commands have still to read; None where that is not known."""
     flow: str = ""
@@ -49,18 +48,10 @@ class State:
     def fork(self, budget: Budget) -> State:
         """A copy that goes its own way."""
         budget.spend(1 + (len(self.variables) + len(self.functions)) // 16)
-        return State(
-            variables=dict(self.variables),
-            exported=set(self.exported),
-            tables=set(self.tables),
-            positional=self.positional,
-            counts_arguments=self.counts_arguments,
-            functions=dict(self.functions),
-            folder=self.folder,
-            input=self.input,
-            flow=self.flow,
-            exports_all=self.exports_all,
-        )
+        made = copy(self)
+        made.variables, made.functions = dict(self.variables), dict(self.functions)
+        made.exported, made.tables = set(self.exported), set(self.tables)
+        return made
 
 
 def flat(value: Variable) -> Text:

@@ -1,7 +1,9 @@
-"""Three ways to constants: measured runs, kernels timed on this machine, the shipped ones fitted again."""
+"""``shardplan calibrate``: constants from one's own measured steps, from kernels, or all shipped ones again."""
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,19 +11,135 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import asked, dataclass, switch
 from shardplan.base.outputs import PROFILE, TIMINGS, JsonTarget
+from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.output import print_document, show_document
 from shardplan.cli.progress import fit_progress, progress_bar
-from shardplan.cli.show.document import print_document, show_document
 
 if TYPE_CHECKING:
     from shardplan.calibrate.defaults import Refit
     from shardplan.calibrate.user import UserFit
 
+MOST_SEED: Final = 2**31
+HOLDOUT: Final = "0.3"
 MOST_ERROR: Final = 0.5
 """Median error of the runs fitted above which a profile is not written unasked: it does not describe them."""
 
 
-def profile_name(out: str | None) -> str:
+@dataclass(frozen=True, kw_only=True)
+class FitFlags:
+    """What constants are fitted to, and how."""
+
+    PANEL = "Fit"
+
+    runs: str | None = asked("Measured runs of one accelerator, a row for each.", is_argument=True, metavar="RUNS.csv")
+    accelerator: str | None = asked(
+        "What was measured (see `shardplan accelerators`). Default: the accelerator that all rows name.",
+        metavar="NAME|FILE",
+    )
+    out: str | None = asked("File to write the profile to.", panel="Output", metavar="FILE")
+    holdout: str = asked(
+        "Share of the runs that the fit does not see, to check it, in whole configurations; 0: none.",
+        default=HOLDOUT,
+        metavar="SHARE",
+    )
+    seed: int = asked("Random seed that selects the held-out runs.", default=0, least=0, most=MOST_SEED, metavar="N")
+    accept_poor_fit: bool = switch(
+        f"Write the profile even where its median error on the runs it was fitted to is above {MOST_ERROR:.0%}."
+    )
+    template: bool = switch("Print a file of measured runs to start from: the header and two rows.")
+    microbench: bool = switch(
+        "Time kernels on this machine with torch, and collectives under torchrun.", panel="Kernels"
+    )
+    device: str | None = asked(
+        "cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME"
+    )
+    sizes: str = asked("small (under a minute) or full.", default="full", panel="Kernels", metavar="NAME")
+    cluster: str | None = asked(
+        "What the collectives run on (see `shardplan clusters`). Default: the usual cluster of the accelerator.",
+        panel="Kernels",
+        metavar="NAME|FILE",
+    )
+    defaults: bool = switch(
+        "For developers: fit all shipped constants again from the published runs, with every team left out once. "
+        "Takes two or three minutes on one core.",
+        panel="Shipped constants",
+    )
+    write: bool = switch("Replace the shipped profiles and left-out errors.", panel="Shipped constants")
+
+
+@with_flags
+def calibrate(*, output: OutputFlags, wanted: FitFlags) -> int:
+    """Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.
+
+    The profile that is written holds the constants that moved, each with its uncertainty and what it was; `--profile`
+    of plan, estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
+    ask for, against how well they are known.
+    """
+    runs = wanted.runs
+    target = output.checked_target(runs, wanted.accelerator, wanted.cluster)
+    _check_flags(wanted)
+    if wanted.template:
+        from shardplan.calibrate.runs.columns import TEMPLATE
+
+        sys.stdout.write(TEMPLATE)
+        return 0
+    if wanted.defaults:
+        return _refit_shipped(target, write=wanted.write)
+    out = _profile_name(wanted.out)
+    return _profile_from_kernels(target, wanted, out) if runs is None else _profile_from_runs(target, runs, wanted, out)
+
+
+def _check_flags(wanted: FitFlags) -> None:
+    """One way to calibrate, and flags next to the one that they go with. Raises ``InputError``."""
+    given = {
+        "RUNS.csv": wanted.runs is not None,
+        "--template": wanted.template,
+        "--microbench": wanted.microbench,
+        "--defaults": wanted.defaults,
+    }
+    ways = [name for name, is_given in given.items() if is_given]
+    if len(ways) != 1:
+        raise InputError(
+            f"{' and '.join(ways)} are given" if ways else "nothing to calibrate with is given",
+            rule="one of RUNS.csv, --template, --microbench and --defaults is given",
+            hint="shardplan calibrate my-runs.csv --out my-cluster.yaml; --template prints a file to start from",
+        )
+    if wanted.template:
+        return
+    if wanted.defaults and (wanted.accelerator or wanted.out or wanted.holdout != HOLDOUT):
+        raise InputError(
+            "--defaults is given with flags of another fit",
+            rule="--defaults goes with --write and --json alone",
+            hint="leave --accelerator, --out and --holdout out",
+        )
+    if wanted.write and not wanted.defaults:
+        raise InputError("--write is given without --defaults", rule="--write goes with --defaults", hint="--out FILE")
+    if wanted.cluster is not None and not wanted.microbench:
+        raise InputError(
+            "--cluster is given without --microbench",
+            rule="--cluster goes with --microbench",
+            hint="rows of RUNS.csv name their cluster themselves",
+        )
+
+
+def _share(text: str) -> float:
+    """0.3, or 30 %."""
+    try:
+        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 0.9 or "_" in text:
+        raise InputError(
+            f"--holdout is {shown(text)}; it must be a share from 0 to 0.9",
+            rule="--holdout is a share from 0 to 0.9",
+            hint="--holdout 0.3",
+        )
+    return value
+
+
+def _profile_name(out: str | None) -> str:
     """Where the profile goes. Raises ``InputError``."""
     if out is None or out == "-":
         raise InputError(
@@ -30,7 +148,7 @@ def profile_name(out: str | None) -> str:
     return out
 
 
-def profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
+def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
     """Where the profile goes, which is written as YAML."""
     page = JsonTarget(out, "--out", kind=PROFILE, is_forced=target.is_forced)
     if out.lower().endswith((".json", ".csv")):
@@ -43,25 +161,17 @@ def profile_target(out: str, runs: str | None, accelerator: str | None, target: 
     return page
 
 
-def profile_from_runs(
-    target: JsonTarget,
-    runs: str,
-    accelerator: str | None,
-    out: str,
-    *,
-    holdout: float,
-    seed: int,
-    accept_poor_fit: bool,
-) -> int:
+def _profile_from_runs(target: JsonTarget, runs: str, wanted: FitFlags, out: str) -> int:
     """A profile from measured runs, where it describes them."""
-    page = profile_target(out, runs, accelerator, target)
+    holdout, seed = _share(wanted.holdout), wanted.seed
+    page = _profile_target(out, runs, wanted.accelerator, target)
     from shardplan.answers.calibration import calibration_document
     from shardplan.calibrate.user import profile_text
     from shardplan.render.record import document_record
 
     date, file = datetime.now(UTC).date().isoformat(), Path(runs).name
-    found = _fitted(runs, accelerator, file=file, date=date, holdout=holdout, seed=seed)
-    poor = None if accept_poor_fit else _poor(found)
+    found = _fitted(runs, wanted.accelerator, file=file, date=date, holdout=holdout, seed=seed)
+    poor = None if wanted.accept_poor_fit else _poor(found)
     document = calibration_document(found, out if poor is None else None)
     if poor is None:
         target.check_content(b"")  # else the profile would be written and its record refused
@@ -108,24 +218,26 @@ def _refuse_poor(found: UserFit, quantity: str, median: float) -> NoReturn:
     )
 
 
-def profile_from_kernels(
-    target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None, cluster: str | None
-) -> int:
+def _profile_from_kernels(target: JsonTarget, wanted: FitFlags, out: str) -> int:
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
-    page = profile_target(out, None, accelerator, target)
+    accelerator, sizes = wanted.accelerator, wanted.sizes
+    page = _profile_target(out, None, accelerator, target)
     from shardplan.answers.calibration import microbench_document
     from shardplan.calibrate import microbench
     from shardplan.inputs.profile import load_profile
     from shardplan.inputs.readers.catalog import load_accelerator, load_cluster
 
     timings = JsonTarget(str(microbench.measurements_path(out)), "--out", kind=TIMINGS, is_forced=target.is_forced)
-    timings.check(accelerator, cluster, other=target)
-    network = None if cluster is None else load_cluster(cluster)
+    timings.check(accelerator, wanted.cluster, other=target)
+    network = None if wanted.cluster is None else load_cluster(wanted.cluster)
     if sizes not in ("small", "full"):
         raise InputError(f"--sizes is {shown(sizes)}", rule="--sizes is small or full", hint="--sizes small")
     with progress_bar("timing kernels") as progress:
         measured = microbench.run_microbenchmark(
-            device=device, sizes="small" if sizes == "small" else "full", accelerator=accelerator, progress=progress
+            device=wanted.device,
+            sizes="small" if sizes == "small" else "full",
+            accelerator=accelerator,
+            progress=progress,
         )
     if measured.rank != 0:
         return 0  # under torchrun the first process speaks for all
@@ -143,7 +255,7 @@ def profile_from_kernels(
     return 0
 
 
-def refit_shipped(target: JsonTarget, *, write: bool) -> int:
+def _refit_shipped(target: JsonTarget, *, write: bool) -> int:
     """The shipped constants, fitted again."""
     from shardplan.answers.calibration import refit_changes, refit_document
     from shardplan.calibrate import defaults

@@ -8,21 +8,29 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
+from functools import cached_property, update_wrapper
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
 from shardplan.base.fields import Described, FieldOf, FieldsOf, asked, dataclass, described, switch
 from shardplan.base.outputs import JSON, JsonTarget, OwnFile
 from shardplan.base.words import switch_word
-from shardplan.cli.flags.flag import DETAILS
+from shardplan.cli.groups import DETAILS
 from shardplan.inputs.readers.typed import values_of
+
+if TYPE_CHECKING:
+    from shardplan.answers.estimate import AnswerDetail
 
 MOST_STAGE: Final = 2**20
 METAVARS: Final = {int: "N", float: "N", tuple: "N,N,..."}
+
+
+def flag(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """A flag with its help; ``panel``: the heading of the help under which it stands. Others as for typer."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
 def with_flags(command: Callable[..., int]) -> Callable[..., int]:
@@ -31,17 +39,32 @@ def with_flags(command: Callable[..., int]) -> Callable[..., int]:
     A form is a dataclass; the command gets one with what was given, numbers read. Fields of a record (``FieldsOf``)
     come as they were typed.
     """
-    defaults = {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
-    parts = _parts(command, defaults)
+    return _Command(command)
 
-    @wraps(command)
-    def run(**given: Any) -> int:
-        return command(**{name: part.take(given) for name, part in parts.items()})
 
-    options = [option for part in parts.values() for option in part.options]
-    run.__signature__ = inspect.Signature(options, return_annotation=int)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {option.name: option.annotation for option in options}
-    return run
+class _Command:
+    """A command whose options are made when typer asks for them: of the commands of a file, one is used."""
+
+    def __init__(self, command: Callable[..., int]) -> None:
+        update_wrapper(self, command)
+        self.command = command
+
+    @cached_property
+    def parts(self) -> dict[str, _Part]:
+        """Its parameters."""
+        parameters = inspect.signature(self.command).parameters
+        return _parts(self.command, {name: parameter.default for name, parameter in parameters.items()})
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        """What typer reads."""
+        options = [option for part in self.parts.values() for option in part.options]
+        self.__annotations__ = {option.name: option.annotation for option in options}
+        return inspect.Signature(options, return_annotation=int)
+
+    def __call__(self, **given: Any) -> int:
+        """Runs the command."""
+        return self.command(**{name: part.take(given) for name, part in self.parts.items()})
 
 
 class _Part(NamedTuple):
@@ -163,6 +186,13 @@ class DetailFlags:
     def states_assumptions(self) -> bool:
         """Whether the assumptions are printed."""
         return self.assumptions or self.all
+
+    def of_answer(self, more: PlanDetailFlags | None = None) -> AnswerDetail:
+        """How much an answer says of its plan."""
+        from shardplan.answers.estimate import AnswerDetail
+
+        of_plan = () if more is None else (more.stage, more.layout)
+        return AnswerDetail(self.explains, self.states_assumptions, *of_plan)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,0 @@
-"""Sections that answers about a plan share."""

@@ -1,1 +1,0 @@
-"""Commands that decide: each asks many questions."""

@@ -1,0 +1,358 @@
+"""``shardplan simulate`` and ``timeline``: one step event by event, and the files that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.ask.task_forms import SimulateForm, StepForm
+from shardplan.base.errors import InputError, shown
+from shardplan.base.fields import asked, dataclass, switch
+from shardplan.base.outputs import CSV, JsonTarget, check_one_on_stdout
+from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.output import AnswerFiles, show_document
+from shardplan.inputs.readers.typed import number, whole
+from shardplan.inputs.routing import MOST_RATIO
+
+if TYPE_CHECKING:
+    from shardplan.estimation.question import Question
+    from shardplan.physics.schedules.base import ChunkTimes, Pipeline, Schedule
+    from shardplan.simulation.exchanges import Replicas
+    from shardplan.simulation.measured.answer import MeasuredAnswer
+    from shardplan.simulation.plan import SimulatedPlan
+    from shardplan.simulation.step import Disturbance
+    from shardplan.simulation.timeline import StepTimeline
+
+MOST_RANK = 1_000_000
+MOST_SLOW = 1e6
+
+PlanArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan` or `estimate` wrote."),
+]
+
+
+def _disturbance_of(step: StepForm) -> Disturbance:
+    """What the flags of jitter and of slow ranks say. Raises InputError."""
+    from shardplan.simulation.step import Disturbance
+
+    return Disturbance(jitter=step.jitter, seed=step.seed, slowdown=_slow(step.slow_rank, "--slow-rank"))
+
+
+@with_flags
+def simulate(*, output: OutputFlags, plan: PlanArgument = None, step: StepForm, wanted: SimulateForm) -> int:
+    """Simulate a step event by event: when each stage computes and waits, and the memory it uses.
+
+    The times are those of the estimate, pass by pass. The step time of the estimate is shown for comparison.
+    """
+    target = output.checked_target(plan, step.times, step.stages)
+    disturbance, several, uneven = _disturbance_of(step), _replicas(wanted), wanted.expert_imbalance
+    _check_one_given(plan, step.times)
+    if step.times is not None:
+        _refuse_imbalance("--times", uneven)
+        return _case(step, target, disturbance=disturbance, replicas=several)
+    assert plan is not None
+    if step.stages is not None:
+        _refuse_imbalance("--stages", uneven)
+    imbalance = None
+    if uneven is not None:
+        imbalance = number(uneven, "--expert-imbalance", least=1.0, most=MOST_RATIO)
+    simulated = _plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
+    from shardplan.answers.timeline import simulated_plan_document
+
+    return show_document(simulated_plan_document(simulated), target)
+
+
+def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
+    """Factors by number, from ``3=1.2``, several of them with commas. Raises InputError."""
+    found: dict[int, float] = {}
+    for text in (part for given in texts or () for part in given.split(",")):
+        which, is_there, factor = text.partition("=")
+        if not is_there:
+            raise InputError(
+                f"{flag} is {shown(text)}; it must be a number and a factor, such as 3=1.2",
+                rule=f"{flag} is N=FACTOR",
+                hint=f"set {flag} 3=1.2: number 3, from 0, takes 1.2 times as long",
+            )
+        place = whole(which, flag, least=0, most=MOST_RANK)
+        if place in found:
+            raise InputError(
+                f"{flag} names {place} twice", rule="a number has one factor", hint=f"leave out one {place}=FACTOR"
+            )
+        found[place] = number(factor, flag, most=MOST_SLOW)
+    return found
+
+
+def _replicas(wanted: SimulateForm) -> Replicas:
+    """What the flags of replicas say; without a number as many as the slow ones need. Raises InputError."""
+    from shardplan.simulation.exchanges import Replicas
+
+    slowdown = _slow(wanted.slow_replica, "--slow-replica")
+    least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not
+    return Replicas(count=wanted.replicas or least, slowdown=slowdown)
+
+
+def _refuse_imbalance(flag: str, imbalance: str | None) -> None:
+    if imbalance is not None:
+        raise InputError(
+            f"both {flag} and --expert-imbalance are given",
+            rule="imbalance of experts changes the times of the estimate",
+            hint=f"leave out {flag}, or change its times",
+        )
+
+
+def _check_one_given(plan: Path | None, times: Path | None) -> None:
+    """Refuses both a plan and a case, and neither."""
+    if (plan is None) == (times is None):
+        raise InputError(
+            "both PLAN.json and --times are given" if plan else "neither PLAN.json nor --times is given",
+            rule="a simulation is of a plan or of a case with times",
+            hint="give a plan file, or --times with a case",
+        )
+
+
+def _case(flags: StepForm, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
+    """Simulates a case. Raises InputError where flags of plans are given too."""
+    from shardplan.answers.timeline import simulated_case_document
+    from shardplan.simulation.exchanges import simulate_replicas
+    from shardplan.simulation.step import closed_form_step_time
+    from shardplan.simulation.step import simulate as simulated_step
+
+    named, at, times = _case_of_file(flags)
+    steps = simulate_replicas(lambda each: simulated_step(named, at, times, each), disturbance, replicas)
+    closed = closed_form_step_time(named, at, times)
+    has_transfers = bool(times.transfer.any())
+    return show_document(simulated_case_document(named, steps, closed, has_transfers=has_transfers), target)
+
+
+def _case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
+    """The case of ``--times``. Raises InputError where flags of plans are given too."""
+    if flags.schedule is not None or flags.stages is not None:
+        flag = "--schedule" if flags.schedule is not None else "--stages"
+        raise InputError(
+            f"both --times and {flag} are given",
+            rule="a case names its schedule and has all times",
+            hint=f"leave {flag} out, and change the case",
+        )
+    from shardplan.simulation.case import read_case
+
+    assert flags.times is not None
+    return read_case(flags.times).load()
+
+
+def _plan_of_file(
+    file: Path,
+    flags: StepForm,
+    disturbance: Disturbance,
+    *,
+    replicas: Replicas | None = None,
+    expert_imbalance: float | None = None,
+) -> SimulatedPlan:
+    """Simulates a plan of a plan file. Raises InputError."""
+    from shardplan.cli.question import picked_from
+    from shardplan.reports.plan_file import read_plan_file
+    from shardplan.simulation.case import schedule_named
+    from shardplan.simulation.exchanges import ALONE
+    from shardplan.simulation.plan import read_stage_times, simulate_plan
+
+    found = read_plan_file(file)
+    plan = picked_from(found, flags.pick).plan
+    return simulate_plan(
+        found.question if expert_imbalance is None else _imbalanced(found.question, expert_imbalance),
+        plan,
+        schedule_named(plan.effective_schedule if flags.schedule is None else flags.schedule),
+        times=None if flags.stages is None else read_stage_times(flags.stages, plan.pp * plan.vp),
+        disturbance=disturbance,
+        replicas=replicas or ALONE,
+    )
+
+
+def _imbalanced(question: Question, ratio: float) -> Question:
+    """The question with experts whose most loaded rank has ``ratio`` times the mean tokens. Raises InputError."""
+    from shardplan.inputs.layers import MixtureOfExperts
+
+    if not any(isinstance(kind.mlp, MixtureOfExperts) for kind in question.model.layer_kinds):
+        raise InputError(
+            f"--expert-imbalance is given, and {question.model.name} has no experts",
+            rule="imbalance of experts is that of a mixture of experts",
+            hint="leave --expert-imbalance out",
+        )
+    return replace(question, job=replace(question.job, routing=f"{ratio:g}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingFlags:
+    """Which files show the step."""
+
+    PANEL = "Output"
+
+    out: str | None = asked("Write the step as a trace that ui.perfetto.dev opens.", metavar="FILE")
+    html: str | None = asked("Write the step as an interactive page: one file that works offline.", metavar="FILE")
+    svg: str | None = asked("Write the step as a picture.", metavar="FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredFlags:
+    """A measured step and the plan that it is compared with."""
+
+    PANEL = "Measured step"
+
+    measured: bool = switch(
+        "The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
+        "or a CSV of passes."
+    )
+    against: Path | None = asked("Compare it with a plan of this plan file.", metavar="PLAN.json")
+    step: str | None = asked("The step of the files. Default: the last complete one.", metavar="N")
+    stages_out: str | None = asked("Write measured times of the stages as CSV for `simulate --stages`.", metavar="FILE")
+
+    def check_unused(self) -> None:
+        """Refuses flags of a measured step where none is given. Raises InputError."""
+        given = {"--against": self.against, "--step": self.step, "--stages-out": self.stages_out}
+        flag = next((name for name, value in given.items() if value is not None), None)
+        if flag is not None:
+            raise InputError(
+                f"{flag} is given without --measured",
+                rule=f"{flag} is about a measured step",
+                hint="add --measured, and give the files of the measured step",
+            )
+
+
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="PLAN.json",
+        show_default=False,
+        help="A plan file that `plan` or `estimate` wrote; with --measured, the files of a measured step.",
+    ),
+]
+
+
+@with_flags
+def timeline(
+    *,
+    output: OutputFlags,
+    drawn: DrawingFlags,
+    measured: MeasuredFlags,
+    files: FilesArgument = None,
+    step: StepForm,
+) -> int:
+    """Show one step: what every rank does at every moment, and what its memory holds.
+
+    The step is simulated with the times and bytes of the estimate. With --times there is no memory.
+    """
+    drawings = AnswerFiles(output, drawn)
+    drawings.check(*(files or ()), step.times, step.stages)
+    disturbance = _disturbance_of(step)
+    if measured.measured:
+        others = {
+            "--times": step.times is not None,
+            "--stages": step.stages is not None,
+            "--jitter": disturbance.jitter > 0,
+            "--slow-rank": bool(step.slow_rank),
+        }
+        _check_measured(files or [], measured, step, others)
+        return _measured_timeline(files or [], measured, step, drawings)
+    measured.check_unused()
+    plan = _only(files or [])
+    _check_one_given(plan, step.times)
+    if step.times is not None:
+        shown = _of_case(step, disturbance)
+    else:
+        from shardplan.simulation.plan import timeline_of
+
+        assert plan is not None
+        shown = timeline_of(_plan_of_file(plan, step, disturbance))
+    from shardplan.answers.timeline import timeline_document
+
+    _draw(shown, drawings)
+    document = timeline_document(shown, drawings.written)
+    return show_document(document, drawings.answer, is_silent=drawings.are_on_stdout)
+
+
+def _draw(step: StepTimeline, files: AnswerFiles) -> None:
+    """Writes the files that show the step. Raises InputError."""
+    if files.wants("out"):
+        from shardplan.reports.timeline.trace import trace_text
+
+        files.others["out"].write_parts(trace_text(step))
+    if files.wants("html"):
+        from shardplan.reports.timeline.page import timeline_html
+
+        files.others["html"].write_text(timeline_html(step))
+    if files.wants("svg"):
+        from shardplan.reports.timeline.picture import timeline_svg
+
+        files.others["svg"].write_text(timeline_svg(step))
+
+
+def _measured_timeline(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, drawings: AnswerFiles) -> int:
+    """Reads, compares and shows a measured step."""
+    target = drawings.answer
+    stages = JsonTarget(flags.stages_out, "--stages-out", kind=CSV, is_forced=target.is_forced)
+    check_one_on_stdout((*drawings.all, stages))
+    stages.check(flags.against, *files, *(each.path for each in drawings.all))
+    from shardplan.answers.measured import measured_document
+    from shardplan.simulation.measured.answer import measured_answer
+    from shardplan.simulation.step import UNDISTURBED
+
+    plan = flags.against
+    predicted = None if plan is None else _plan_of_file(plan, step, UNDISTURBED)
+    answer = measured_answer(files, step=flags.step, predicted=predicted)
+    if drawings.wants(*drawings.others):
+        _draw(answer.timeline, drawings)
+    if flags.stages_out is not None:
+        from shardplan.simulation.plan import stage_times_text
+
+        stages.write_text(stage_times_text(answer.stage_times))
+    written = [*drawings.written, *([] if stages.path is None else [str(stages.path)])]
+    document = measured_document(answer, written, splits_gradients=_splits(answer) and stages.path is not None)
+    return show_document(document, target, is_silent=stages.is_stdout or drawings.are_on_stdout)
+
+
+def _check_measured(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, others: Mapping[str, bool]) -> None:
+    """Refuses flags that do nothing. Raises InputError."""
+    if not files:
+        raise InputError(
+            "--measured is given without files",
+            rule="a measured step is read from files",
+            hint="give them: shardplan timeline --measured run/pp_rank_*.json --against PLAN.json",
+        )
+    of_plan = (
+        {} if flags.against is not None else {"--pick": step.pick is not None, "--schedule": step.schedule is not None}
+    )
+    flag = next((name for name, is_given in {**others, **of_plan}.items() if is_given), None)
+    if flag is not None:
+        hint = "add --against PLAN.json" if flag in of_plan else f"leave {flag} out"
+        raise InputError(
+            f"{flag} is given with --measured", rule=f"{flag} is about a plan, not about measured times", hint=hint
+        )
+
+
+def _splits(answer: MeasuredAnswer) -> bool:
+    """Whether gradients that were measured in one piece are split as predicted."""
+    passes = answer.measurement.passes
+    return answer.predicted is not None and passes is not None and not passes.stage_times.weight_gradient.any()
+
+
+def _only(files: Sequence[Path]) -> Path | None:
+    """The plan file. Raises InputError where there are several."""
+    if len(files) > 1:
+        raise InputError(
+            f"{len(files)} files are given",
+            rule="the step of one plan is simulated",
+            hint="give one plan file, or add --measured if these are files of a measured step",
+        )
+    return files[0] if files else None
+
+
+def _of_case(flags: StepForm, disturbance: Disturbance) -> StepTimeline:
+    """The step of a case."""
+    from shardplan.simulation.plan import timeline_of_times
+    from shardplan.simulation.step import simulate
+
+    named, at, times = _case_of_file(flags)
+    return timeline_of_times(named, simulate(named, at, times, disturbance), times)
