@@ -33,7 +33,7 @@ LONGEST: Final = (
 )  # fmt: skip
 """Files that take a quarter of a minute or more, alone or with those that run after them in the same process: they
 start first, so that none is left over at the end."""
-PUBLISHED: Final = r"from tests\.calibration(\.published import| import published)"
+PUBLISHED: Final = r"from tests\.calibrate(\.published import| import published)"
 MOST_PROCESSES: Final = 8
 """More save little: the longest file then takes most of the time."""
 
@@ -100,6 +100,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Tests hold no examples: they are not read a second time to look for some."""
+    """Code without examples is not imported to look for some: no test does so, and few files of the source hold one."""
     found = yield
-    return [each for each in found if file_path.suffix != ".py" or not isinstance(each, DoctestModule)]
+    return [
+        each for each in found if not isinstance(each, DoctestModule) or ">>>" in file_path.read_text(encoding="utf-8")
+    ]

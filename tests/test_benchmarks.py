@@ -70,9 +70,6 @@ def test_random_questions_have_answers_that_run() -> None:
     """A fixed sample of small models and odd counts; ``benchmarks/random_questions.py`` asks two hundred of all."""
     program = import_module("random_questions")
     asked = [
-        program.ask("llama-3.1-8b", "dgx-h100", 96, 100),
-        program.ask("llama-3.2-3b", "dgx-a100", 1022, 1024),
-        program.ask("llama-3.1-70b", "gb200-nvl72", 576, 577),
         program.ask("qwen3-30b-a3b", "dgx-b200", 64, 66),
         program.ask("llama-3.1-8b", "tpu-v6e-pod", 64, 67),
         program.ask("qwen3-8b", "tpu-v5p-pod", 23, 24),

@@ -6,9 +6,11 @@ import math
 
 import pytest
 
+from shardplan.calibrate.constants import profiles_at
 from shardplan.calibrate.coverage import Covered, coverage_by, coverage_of, covered_runs
 from shardplan.calibrate.defaults import refit, shipped_moves
 from shardplan.calibrate.errors import inside_of
+from shardplan.calibrate.predict import log_ratios
 from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
@@ -56,12 +58,12 @@ def test_a_generation_can_be_kept_from_its_own_band() -> None:
 def test_bands_of_a_new_generation_hold_under_constants_that_never_saw_it() -> None:
     """The factor for a generation that nobody measured: each measured one, kept from the fit and from the errors.
 
-    One iteration from the constants of all runs.
+    One step from the constants of all runs.
     """
-    found = refit(left_out="generation", start=shipped_moves()[""], iterations=1)
-    ratios = {
-        case.asked.run.id: float(time) for case, time in zip(found.cases, found.left_out(found.time), strict=True)
-    }
+    found = refit(left_out="generation", start=shipped_moves()[""], iterations=0)
+    moved = profiles_at(found.fit.frees, found.fit.theta + found.fit.next_step)
+    time, _ = log_ratios(found.cases, moved)
+    ratios = {case.asked.run.id: float(each) for case, each in zip(found.cases, found.left_out(time), strict=True)}
     runs = covered_runs(read_residuals(), unmeasured=True, ratios=ratios)
     everything = coverage_of(run for run in runs if run.family != "vtrain-single")
     assert everything is not None

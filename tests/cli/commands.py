@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -56,6 +57,13 @@ def answer(*arguments: object, status: int = 0) -> dict[str, Any]:
     assert result.exit_code == status, result.output
     record: dict[str, Any] = json.loads(result.stdout)
     return record
+
+
+def both(folder: Path, *arguments: object) -> tuple[str, dict[str, Any]]:
+    """What a command prints, in one line, and the JSON that it writes besides."""
+    result = run(*arguments, "--json", folder / "record.json")
+    assert result.exit_code == 0, result.output
+    return unwrapped(result.stdout), json.loads((folder / "record.json").read_text(encoding="utf-8"))
 
 
 _KEPT: dict[object, Any] = {}

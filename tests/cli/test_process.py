@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -189,15 +188,19 @@ def test_an_interrupt_ends_a_search_and_leaves_no_file(tmp_path: Path) -> None:
     arguments = ["plan", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "2048", "--json", str(tmp_path / "x.json")]
     program = (
         f"import signal, sys\nsys.argv = {['shardplan', *arguments]!r}\nfrom shardplan.__main__ import main\n"
+        "from shardplan.planner import search\n"
+        "def survey_of(*args, survey=search.survey_of, **kwargs):\n"
+        "    sys.stderr.write('searching\\n')\n    sys.stderr.flush()\n"
+        "    return survey(*args, **kwargs)\n"
+        "search.survey_of = survey_of\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # jobs in the background inherit it ignored
-        "sys.stderr.write('started\\n')\nsys.stderr.flush()\nmain()\n"
+        "main()\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "started\n"
-        time.sleep(0.2)
+        assert process.stderr.readline() == "searching\n"
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         assert process.stderr.read() == "shardplan: interrupted\n"

@@ -90,7 +90,7 @@ def test_a_sweep_with_questions_that_failed_exits_with_1_and_says_how_they_are_a
 @pytest.mark.skipif(sys.platform == "win32", reason="a system without signals")
 def test_ctrl_c_ends_a_sweep_and_says_how_to_go_on(tmp_path: Path) -> None:
     grid, out = tmp_path / "sweep.json", tmp_path / "results"
-    grid.write_text(json.dumps({"grid": SMALL | {"gpus": {"from": 8, "to": 800, "step": 8}}}))
+    grid.write_text(json.dumps({"grid": SMALL | {"gpus": {"from": 8, "to": 2400, "step": 8}}}))
     new_folder(out, grid_of(json.loads(grid.read_text())), 2)
     command = (sys.executable, "-m", "shardplan", "sweep", grid, "--out", out, "--resume")
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

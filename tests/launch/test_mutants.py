@@ -100,7 +100,7 @@ def test_mutants_are_read_or_refused(tmp_path: Path, name: str) -> None:
             raise AssertionError((seed, path.read_text())) from error
         assert found, (seed, path.read_text())  # a refusal has a rule
         slow.append((time.process_time() - start, seed))
-    assert max(slow)[0] < 1, max(slow)
+    assert max(slow)[0] < 5, max(slow)  # [s] of the processor: a hundredth is usual, and a busy machine counts more
 
 
 STARTS: Final = """# Train
@@ -121,4 +121,4 @@ def test_mutants_of_a_readme_start_files_or_do_not(tmp_path: Path) -> None:
             start = time.process_time()
             with contextlib.suppress(ShardplanError):
                 read_launch(started(Ask(path=tmp_path / "scripts" / name, node=8)))
-            assert time.process_time() - start < 2, (seed, name)
+            assert time.process_time() - start < 10, (seed, name)

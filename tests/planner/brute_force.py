@@ -1,4 +1,4 @@
-"""The search done the slow way: every combination of the candidates checked and estimated on its own."""
+"""The search done the slow way: every combination of the candidates checked and priced."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import price_plans
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.plan_numbers import Setting
-from shardplan.physics.validity import broken_rule
+from shardplan.physics.validity import broken_rules
 
 Candidates = Mapping[str, Sequence[Any]]
 
@@ -25,8 +26,9 @@ def valid_plans(asked: Question, candidates: Candidates) -> list[Plan]:
     """Every valid plan of the product of candidates; of plans that are one in other words the first, simplest first."""
     setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
     found: dict[Plan, Plan] = {}
-    for plan in product_of(candidates):
-        if broken_rule(setting, plan) is None:
+    plans = [*product_of(candidates)]
+    for plan, rule in zip(plans, broken_rules(setting, plans), strict=True):
+        if rule is None:
             found.setdefault(meaning(asked, plan), plan)
     return list(found.values())
 
@@ -55,6 +57,11 @@ def meaning(asked: Question, plan: Plan) -> Plan:
     return _raw(plan, {**without, "placement": order})
 
 
+def without_software(asked: Question, plan: Plan) -> Plan:
+    """What a plan is, whatever runs it."""
+    return meaning(asked, replace(plan, overlap_tp=False, overlap_ep=False, moe_dispatcher=None, cuda_graphs=None))
+
+
 def _raw(plan: Plan, values: dict[str, Any]) -> Plan:
     """A copy with values that no plan may have: it is compared, never used."""
     copy = replace(plan)
@@ -69,12 +76,12 @@ def _has_replicas(asked: Question, plan: Plan) -> bool:
     return n > plan.tp * plan.pp or (experts and n > plan.pp * plan.ep * plan.etp)
 
 
-def estimates(asked: Question, candidates: Candidates) -> list[Estimate]:
-    """Of every valid plan."""
-    return [estimate_plan(asked, plan) for plan in valid_plans(asked, candidates)]
+def priced(asked: Question, candidates: Candidates) -> list[PricedPlan]:
+    """Every valid plan with its prices."""
+    return price_plans(asked, valid_plans(asked, candidates))
 
 
-def best_of_each(answers: Sequence[Estimate]) -> list[float]:
+def best_of_each(answers: Sequence[PricedPlan]) -> list[float]:
     """The least step time for every combination of degrees that fits, best first. [s]"""
     best: dict[tuple[int, ...], float] = {}
     for answer in answers:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, llama, mixtral, tier
 from tests.few import few
 from tests.launch.audit.audits import audited
-from tests.planner.brute_force import estimates
+from tests.planner.brute_force import priced
 from tests.planner.small import alike, families_of, limits, spaces
 from tests.planner.test_brute_force import tight
 
@@ -308,7 +308,7 @@ def test_schedules_in_a_search_are_those_of_single_plans(schedules: list[str], v
     asked = question(8, sequences=64, model=model)
     limit = LIMIT | {"schedule": schedules, "vp": vp, "pp": [2, 4], "placement": ["tp-cp-ep-dp-pp"]}
     limit |= {"ep": [1, 2], "etp": [1]} if model.is_moe else {}
-    singly = estimates(asked, limit)
+    singly = priced(asked, limit)
     asked = tight(asked, singly)
     assert {answer.plan.schedule for answer in singly} == set(schedules)
     found = search_question(asked, limit=limit)

@@ -18,7 +18,7 @@ from tests.few import few
 from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, questions, spaces
 
 from shardplan.api.questions import ask
-from shardplan.estimation.estimate import estimate_plan, estimate_plans
+from shardplan.estimation.estimate import estimate_plan, estimate_plans, price_plans
 from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
@@ -75,11 +75,13 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
     question, space = asked
     for family in families_of(question, space):
         times, memories = evaluate(question, family, TIME_OF_ALL), evaluate(question, family, SMALLEST)
-        answers = {position: estimate_plan(question, family.plan(*position)) for position in positions(family)}
+        every = [*positions(family)]
+        priced = price_plans(question, [family.plan(*position) for position in every])
+        answers = dict(zip(every, priced, strict=True))
         for table, name in ((times, "step_time"), (memories, "peak_memory_bytes")):
             wanted = least(family, {position: getattr(answer, name) for position, answer in answers.items()})
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
-        fitting = {position: answer for position, answer in answers.items() if answer.feasible}
+        fitting = {position: answer for position, answer in answers.items() if answer.fits}
         wanted = least(family, {position: answer.step_time for position, answer in fitting.items()})
         for most in (0, cutting.FEW):  # a layout at a time, or several
             with mock.patch.object(cutting, "FEW", most):
@@ -130,9 +132,11 @@ def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: t
         for objective, name in ((TIME_OF_ALL, "step_time"), (SMALLEST, "peak_memory_bytes")):
             table = evaluate(question, family, objective)
             cells = [(int(k), int(s), int(p)) for k, s, p in np.argwhere(np.isfinite(table.best))]
-            for cell, (plan, value) in zip(cells, best_plans(table.tables, cells, objective), strict=True):
+            found = best_plans(table.tables, cells, objective)
+            priced = price_plans(question, [plan for plan, _ in found])
+            for cell, (_, value), alone in zip(cells, found, priced, strict=True):
                 assert same(value, float(table.best[cell]))
-                assert same(float(getattr(estimate_plan(question, plan), name)), value)
+                assert same(float(getattr(alone, name)), value)
 
 
 @few(6)
@@ -160,8 +164,8 @@ def test_columns_under_several_profiles_are_each_profile_alone(asked: tuple[Ques
         under = [question, *map(partial(perturbed, question), GROUPS)]
         times = np.asarray(outcomes(side_by_side(question, num_axes=1), table.tables, plans).step_time)
         for row, one in zip(times, under, strict=True):
-            for time, position in zip(row.tolist(), every, strict=True):
-                assert same(time, PricedPlan.of(one, family.plan(*position)).step_time)
+            priced = price_plans(one, [family.plan(*position) for position in every])
+            assert all(same(time, alone.step_time) for time, alone in zip(row.tolist(), priced, strict=True))
 
 
 @few(8)

@@ -47,7 +47,12 @@ def test_few_sequences_on_many_accelerators_are_offered_more_and_the_gain_is_tha
 
 def test_a_mixture_with_one_sequence_for_each_replica_is_offered_the_batch_that_pays() -> None:
     """MiniMax-M2.5 on 2,304 GB300: 144 sequences leave each replica one. Twice the offered batch gains little more."""
-    asked: dict[str, Any] = {"sequence_length": 32_768, "precision": "mxfp8", "top": 1}
+    asked: dict[str, Any] = {
+        "sequence_length": 32_768,
+        "precision": "mxfp8",
+        "top": 1,
+        "limit": {"cp": [1], "etp": [1]},
+    }
 
     def searched(batch: int) -> shardplan.SearchAnswer:
         return shardplan.search("minimax-m2.5", "gb300-nvl72", 2304, global_batch_size=batch, **asked)

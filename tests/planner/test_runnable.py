@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -19,13 +19,13 @@ from tests.planner.small import plans_of
 
 from shardplan import load_cluster, load_model, search
 from shardplan.base.errors import InputError
-from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.estimate import price_plans
 from shardplan.estimation.question import Question
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.defaults import job_in_stack, plan_in_stack
-from shardplan.physics.frameworks.runnable import refusals
+from shardplan.physics.frameworks.runnable import all_run, refusals
 from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.planner.framework_axes import CHOICES
 from shardplan.planner.points import families
@@ -33,6 +33,7 @@ from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
 from shardplan.planner.space import GRID, Space, declare
 
+Sampled = TypeVar("Sampled")
 STACKS = ("megatron-lm", "torchtitan", "deepspeed", "nanotron", "maxtext", "mindspeed-llm", "internevo")
 DENSE, MOE = MODELS = ("llama-3.2-1b", "qwen3-30b-a3b")
 SMALL: dict[str, tuple[Any, ...]] = {"tp": (1, 2), "cp": (1, 2), "pp": (1, 2, 4), "micro_batch_size": (1,)}
@@ -89,15 +90,9 @@ def loss_open(plan: Plan) -> Plan:
     return replace(plan, fused_loss=None)
 
 
-def in_choices(plans: Iterable[Plan], space: Space) -> Iterator[Plan]:
-    """Each plan under all software that a search may choose."""
-    return (replace(plan, **software) for plan in plans for software in space.chosen())
-
-
 def no_slower(question: Question, plan: Plan, others: Collection[Plan]) -> bool:
     """Whether the plan under some other software takes no longer, in no more memory."""
-    own = estimate_plan(question, plan)
-    found = (estimate_plan(question, each) for each in others)
+    own, *found = price_plans(question, [plan, *others])
     return any(
         each.step_time <= own.step_time * (1 + 1e-9) and each.peak_memory_bytes <= own.peak_memory_bytes * (1 + 1e-9)
         for each in found
@@ -110,11 +105,13 @@ def has_replicas(question: Question, plan: Plan) -> bool:
     return n > plan.tp * plan.pp or (question.model.is_moe and n > plan.pp * plan.ep * plan.etp)
 
 
-MOST_JUDGED = 2000
-"""Plans that the rules are asked about one by one: two milliseconds each."""
+MOST_JUDGED = 1000
+"""Plans that the rules are asked about."""
+MOST_ALONE = 150
+"""Plans of these, and of those that are listed, that the rules are asked about one by one: a millisecond each."""
 
 
-def sampled(plans: Sequence[Plan], most: int) -> list[Plan]:
+def sampled(plans: Sequence[Sampled], most: int) -> list[Sampled]:
     """Some of the plans, the same ones at every run."""
     return [plans[place] for place in np.random.default_rng(len(plans)).permutation(len(plans))[:most]]
 
@@ -138,10 +135,14 @@ def test_a_search_lists_what_the_framework_runs_and_accounts_for_the_rest(name: 
     counted = plans(question, space, rejected)
     found = [plan for family in families(question, space, Counter()) for plan in plans_of(family)]
     free = replace(space, framework=None, rules=())
-    every = dict.fromkeys(in_choices(plans(question, free, Counter()), space))
+    every, software = [*dict.fromkeys(plans(question, free, Counter()))], space.chosen()
     setting = question.setting
-    judged = [*every] if len(every) <= MOST_JUDGED else sampled([*every], MOST_JUDGED)
-    runs = {plan: refusals(stack, plan, setting) == () for plan in {*judged, *found}}
+    pairs = sampled([*itertools.product(every, software)], MOST_JUDGED)
+    judged = [replace(plan, **chosen) for plan, chosen in pairs]
+    asked_about = [*dict.fromkeys([*judged, *found])]
+    runs = dict(zip(asked_about, all_run(stack, setting, asked_about), strict=True))
+    alone = [*sampled(judged, MOST_ALONE), *sampled(found, MOST_ALONE)]
+    assert all(runs[plan] == (not refusals(stack, plan, setting)) for plan in alone)
     runnable = {plan for plan in judged if runs[plan]}
     assert found
     assert len(found) == len(set(found))
@@ -150,9 +151,11 @@ def test_a_search_lists_what_the_framework_runs_and_accounts_for_the_rest(name: 
     listed = {plain(plan) for plan in counted}  # a choice of one value stays in the plans that are counted
     assert {plain(plan) for plan in found} == listed
     assert {plain(plan) for plan in runnable if _is_limited(space, plan)} <= listed
-    assert {plan for plan in found if has_replicas(question, plan) and _is_limited(free, plan)} <= every.keys()
+    limited = [plan for plan in found if has_replicas(question, plan) and _is_limited(free, plan)]
+    assert {plain(plan) for plan in limited} <= {*every}
+    assert all({name: getattr(plan, name) for name in software[0]} in software for plan in limited)
     assert len(counted) + sum(rejected.values()) == num_combinations(space)
-    left_out = [plan for plan in runnable if plan not in {*found} and _is_limited(space, plan)]
+    left_out = [plan for plan in runnable - {*found} if _is_limited(space, plan)]
     for plan in sampled(sorted(left_out, key=repr), 12):
         assert no_slower(question, plan, [other for other in found if plain(other) == plain(plan)]), plan
 

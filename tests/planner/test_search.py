@@ -22,13 +22,13 @@ from tests.strategies import clusters, jobs, models
 from shardplan import search
 from shardplan.base.arrays import divisors
 from shardplan.base.errors import InputError, UnknownNameError
-from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
+from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans, price_plans
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Setting
-from shardplan.physics.validity import broken_rule
+from shardplan.physics.validity import broken_rules
 from shardplan.planner.evaluation import Listed, best_plans, evaluate, outcomes
 from shardplan.planner.points import families
 from shardplan.planner.restrictions import Restrictions
@@ -45,12 +45,9 @@ def question(num_accelerators: int = 16, *, memory: float = 80 * GB, batch: int 
 def valid_plans(asked: Question, candidates: dict[str, list[Any]]) -> list[Plan]:
     """Every valid plan of a product of candidates, the slow way."""
     setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
-    found = []
-    for values in itertools.product(*candidates.values()):
-        plan = Plan(**dict(zip(candidates, values, strict=True)))
-        if (plan.pp > 1 or plan.vp == 1) and broken_rule(setting, plan) is None:
-            found.append(plan)
-    return found
+    every = [Plan(**dict(zip(candidates, values, strict=True))) for values in itertools.product(*candidates.values())]
+    plans = [plan for plan in every if plan.pp > 1 or plan.vp == 1]
+    return [plan for plan, rule in zip(plans, broken_rules(setting, plans), strict=True) if rule is None]
 
 
 CANDIDATES: dict[str, list[Any]] = {
@@ -73,12 +70,13 @@ def test_the_best_plan_is_the_best_of_all_estimated_one_by_one() -> None:
     # Without replicas all shardings are one plan, which the search counts once.
     valid = valid_plans(asked, CANDIDATES)
     plans = [plan for plan in valid if asked.num_accelerators > plan.tp * plan.pp or plan.sharding == "ddp"]
-    estimates = [estimate_plan(asked, plan) for plan in plans]
-    fitting = [answer for answer in estimates if answer.feasible]
-    assert 0 < len(fitting) < len(estimates)
+    fitting = [each for each in price_plans(asked, plans) if each.fits]
+    assert 0 < len(fitting) < len(plans)
     assert result.num_plans_evaluated == len(plans)
     assert result.num_plans_feasible == len(fitting)
-    assert result.estimates[0].step_time == min(answer.step_time for answer in fitting)
+    best = min(fitting, key=lambda each: each.step_time)
+    assert result.estimates[0].step_time == pytest.approx(best.step_time, rel=1e-12)
+    assert estimate_plan(asked, best.plan).step_time == pytest.approx(best.step_time, rel=1e-12)
 
 
 def test_evaluated_and_rejected_plans_make_up_the_declared_space() -> None:

@@ -16,7 +16,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 from tests.cli.commands import run, unwrapped
 from tests.examples import GB, accelerator, cluster, llama, mixtral, tier
 from tests.few import few
-from tests.planner.brute_force import meaning, product_of
+from tests.planner.brute_force import product_of, without_software
 from tests.planner.small import plans_of, positions
 from tests.strategies import Case, cases
 
@@ -34,7 +34,7 @@ from shardplan.physics.costs.block import needs_one_queue
 from shardplan.physics.frameworks.libraries import needed_libraries
 from shardplan.physics.frameworks.runnable import all_run
 from shardplan.physics.frameworks.stack import load_stack
-from shardplan.physics.validity import broken_rule
+from shardplan.physics.validity import broken_rules
 from shardplan.planner.family import Family
 from shardplan.planner.framework_axes import CHOICES
 from shardplan.planner.layouts import KnownPipelines
@@ -185,12 +185,9 @@ def every_plan(question: Question, limit: dict[str, list[Any]]) -> list[Plan]:
     setting = question.setting
     declared = declare(question, Restrictions(limit=limit), MEGATRON).declared()
     plain = {name: values for name, values in declared.items() if name not in CHOICES}
-    plans = [
-        replace(plan, **software)
-        for plan in dict.fromkeys(product_of(plain))
-        for software in software_of(question.model)
-        if broken_rule(setting, replace(plan, **software)) is None
-    ]
+    software = software_of(question.model)
+    every = [replace(plan, **each) for plan in dict.fromkeys(product_of(plain)) for each in software]
+    plans = [plan for plan, rule in zip(every, broken_rules(setting, every), strict=True) if rule is None]
     return [plan for plan, runs in zip(plans, all_run(MEGATRON, setting, plans), strict=True) if runs]
 
 
@@ -215,17 +212,12 @@ def test_the_answer_is_the_fastest_of_every_plan_under_all_software(*, moe: bool
         assert estimate_plan(question, best.plan).step_time == pytest.approx(best.step_time, rel=SAME)
 
 
-def without_software(question: Question, plan: Plan) -> Plan:
-    """What a plan is, whatever runs it."""
-    return meaning(question, replace(plan, overlap_tp=False, overlap_ep=False, moe_dispatcher=None, cuda_graphs=None))
-
-
 def under(case: Case, **software: Any) -> Plan:
     """The plan of a case under other software."""
     return replace(case.plan, **software)
 
 
-@few(40, suppress_health_check=SLOW)
+@few(15, suppress_health_check=SLOW)
 @given(cases())
 def test_no_plan_takes_longer_under_software_that_is_later_in_the_order(case: Case) -> None:
     """HybridEP where no kernel runs all experts of a rank: there it copies what they keep."""
@@ -246,7 +238,7 @@ def fewest_experts(question: Question) -> int:
     return min(question.setting.num_experts, default=1)
 
 
-@few(25, suppress_health_check=SLOW)
+@few(10, suppress_health_check=SLOW)
 @given(cases())
 def test_software_that_changes_prices_alone_leaves_the_memory_as_it_is(case: Case) -> None:
     """Experts' overlap keeps one more micro-batch: no plan gets smaller."""

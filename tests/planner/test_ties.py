@@ -18,8 +18,9 @@ from tests.planner.test_search import CANDIDATES, question, valid_plans
 from tests.strategies import clusters, jobs, models
 
 from shardplan.estimation.band import plan_factor
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plans, price_plans
 from shardplan.estimation.perturbation import GROUPS, perturbed
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import NORMAL_P90, tie_factor
 from shardplan.inputs.job import Job
@@ -34,20 +35,30 @@ from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
 from shardplan.planner.tied import ROOM_FACTOR, priced_plans
 
+Priced = Estimate | PricedPlan
 LIMIT = {**CANDIDATES, "placement": ["tp-cp-ep-dp-pp"], "recompute_num_layers": [None]}
 
 
-def lost_to_evidence(asked: Question, answer: Estimate) -> float:
+def lost_to_evidence(asked: Question, answer: Priced) -> float:
     """What a step may take longer because nobody measured a plan near to it."""
     factor = max(plan_factor(asked, answer.plan), 1.0)
     return answer.step_time * (tie_factor() ** math.sqrt(factor**2 - 1) - 1)
 
 
-def pessimistic_time(asked: Question, answer: Estimate) -> float:
-    """Step time under every group of constants by itself, and away from evidence, joined as the docs say."""
-    worse = [estimate_plan(perturbed(asked, group), answer.plan).step_time for group in GROUPS]
-    lost = [time - answer.step_time for time in worse]
-    return answer.step_time + math.hypot(*lost, lost_to_evidence(asked, answer))
+def pessimistic_times(asked: Question, answers: Sequence[Priced]) -> dict[Plan, float]:
+    """Step times under every group of constants by itself, and away from evidence, joined as the docs say."""
+    worse = times_by_group(asked, answers)
+    return {
+        each.plan: each.step_time
+        + math.hypot(*(times[place] - each.step_time for times in worse.values()), lost_to_evidence(asked, each))
+        for place, each in enumerate(answers)
+    }
+
+
+def times_by_group(asked: Question, answers: Sequence[Priced]) -> dict[str, list[float]]:
+    """Step times with each group of constants in its worse tail."""
+    plans = [each.plan for each in answers]
+    return {group: [each.step_time for each in price_plans(perturbed(asked, group), plans)] for group in GROUPS}
 
 
 def check(asked: Question, result: SearchResult) -> None:
@@ -62,20 +73,22 @@ def check(asked: Question, result: SearchResult) -> None:
     assert 0 <= ties.num_with_headroom <= ties.num_plans <= result.num_plans_feasible
     assert best.has_headroom or not ties.num_with_headroom
     if fastest.has_headroom and best.plan != fastest.plan:
-        assert pessimistic_time(asked, best) <= pessimistic_time(asked, fastest) * (1 + ALIKE_TIME)
+        taken, first = pessimistic_times(asked, (best, fastest)).values()
+        assert taken <= first * (1 + ALIKE_TIME)
     listed = [answer for answer in result.estimates if answer.step_time <= fastest.step_time * ties.factor]
     assert ties.robustness.keys() == {answer.plan for answer in (*listed, best)}
-    for answer in (*listed, best):
+    times, by_group = pessimistic_times(asked, (*listed, best)), times_by_group(asked, (*listed, best))
+    for place, answer in enumerate((*listed, best)):
         told = ties.robustness[answer.plan]
         lost_time = dict(told.lost_time)
         assert lost_time.pop(EVIDENCE) == pytest.approx(lost_to_evidence(asked, answer))
         for group, lost in lost_time.items():
-            again = estimate_plan(perturbed(asked, group), answer.plan).step_time - answer.step_time
+            again = by_group[group][place] - answer.step_time
             assert lost == pytest.approx(max(again, 0.0), rel=1e-6, abs=1e-9 * answer.step_time)
-        assert told.pessimistic_time == pytest.approx(pessimistic_time(asked, answer), rel=1e-7)
+        assert told.pessimistic_time == pytest.approx(times[answer.plan], rel=1e-7)
 
 
-def _is_dominated(answer: Estimate, others: Sequence[Estimate]) -> bool:
+def _is_dominated(answer: Priced, others: Sequence[Priced]) -> bool:
     """Whether another is both faster and smaller."""
     return any(
         each.step_time < answer.step_time * (1 - 1e-9)
@@ -89,16 +102,16 @@ def test_ties_are_those_of_all_plans_estimated_one_by_one(memory: float, has_roo
     asked = question(memory=memory)
     result = search_question(asked, limit=LIMIT, top=4)
     plans = [p for p in valid_plans(asked, CANDIDATES) if p.sharding == "ddp" or p.tp * p.pp < asked.num_accelerators]
-    answers = [answer for plan in plans if (answer := estimate_plan(asked, plan)).feasible]
-    limit = tie_factor() * min(answer.step_time for answer in answers)
-    tied = [answer for answer in answers if answer.step_time <= limit]
+    priced = [each for each in price_plans(asked, plans) if each.fits]
+    limit = tie_factor() * min(each.step_time for each in priced)
+    tied = estimate_plans(asked, [each.plan for each in priced if each.step_time <= limit])
     roomy = [answer for answer in tied if answer.has_headroom]
     assert result.ties is not None
-    assert result.ties.num_plans == len(tied) < len(answers)
+    assert result.ties.num_plans == len(tied) < len(priced)
     assert result.ties.num_with_headroom == len(roomy)
     assert bool(roomy) == has_room
-    left = [answer for answer in roomy or tied if not _is_dominated(answer, answers)]
-    times = {answer.plan: pessimistic_time(asked, answer) for answer in left}
+    left = [answer for answer in roomy or tied if not _is_dominated(answer, priced)]
+    times = pessimistic_times(asked, left)
     alike = [answer for answer in left if times[answer.plan] <= min(times.values()) * (1 + ALIKE_TIME)]
     layers = asked.model.num_hidden_layers
     assert result.recommended == min(alike, key=lambda one: (complexity_of(one.plan, layers), one.step_time))
@@ -217,7 +230,7 @@ def test_the_pessimistic_time_is_near_the_90th_percentile_of_sampled_constants()
     assert best is not None
     assert ties is not None
     draw = random.Random(1)  # noqa: S311  # a sample, no secret
-    times = [estimate_plan(_sampled(asked, draw), best.plan).step_time for _ in range(200)]
+    times = [PricedPlan.of(_sampled(asked, draw), best.plan).step_time for _ in range(200)]
     spread = quantiles(times, n=10)[-1] - best.step_time
     assert spread == pytest.approx(ties.robustness[best.plan].pessimistic_time - best.step_time, rel=0.25)
 

@@ -19,15 +19,19 @@ from shardplan.web.settings import ServerSettings
 
 MOST = 40
 CONNECTIONS, AT_ONCE = max(1000, int(os.environ.get("SHARDPLAN_FUZZ", "0")) // 10), 250
+PATIENCE = 1.0
+"""How long the server waits for slow clients: enough for quick ones on a busy machine. [s]"""
 LARGE = {"model": "deepseek-v3", "cluster": "dgx-h100", "num_accelerators": 16384}
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    settings = ServerSettings(api_only=True, max_connections=MOST, body_time=0.3, max_body_bytes=100_000, workers=1)
+    settings = ServerSettings(
+        api_only=True, max_connections=MOST, body_time=PATIENCE, max_body_bytes=100_000, workers=1
+    )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(connections, "IDLE_TIME", 0.3)
-        patched.setattr(connections, "KEEP_ALIVE", 0.3)
+        patched.setattr(connections, "IDLE_TIME", PATIENCE)
+        patched.setattr(connections, "KEEP_ALIVE", PATIENCE)
         with serving(settings) as found:
             yield found
 

@@ -75,7 +75,7 @@ main()
 def test_a_signal_before_the_server_has_its_own_handlers_ends_it_too(kind: str) -> None:
     arguments = ("serve", "--port", "0", "--api-only", kind)
     ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, timeout=30, check=False
+        [sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, timeout=120, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
 

@@ -7,12 +7,12 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 from tests.calibrate.rows import CELLS, write
-from tests.cli.commands import answer, refused, run, unwrapped
+from tests.cli.commands import answer, both, refused, run, unwrapped
 
 from shardplan.inputs.profile import read_profile
 from shardplan.inputs.readers.catalog import load_accelerator
@@ -21,9 +21,25 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "my-runs.csv"
 H100 = ("--accelerator", "h100-sxm-80gb")
 
 
-def test_measured_steps_give_a_profile(tmp_path: Path) -> None:
-    out = tmp_path / "mine.yaml"
-    record = answer("calibrate", EXAMPLE, *H100, "--out", out)
+class Fitted(NamedTuple):
+    """What ``calibrate`` makes of the example."""
+
+    text: str
+    record: dict[str, Any]
+    profile: Path
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    folder = tmp_path_factory.mktemp("fitted")
+    out = folder / "mine.yaml"
+    result = run("calibrate", EXAMPLE, *H100, "--out", out, "--json", folder / "record.json")
+    assert {*folder.iterdir()} == {out, folder / "record.json"}
+    return Fitted(result.stdout, json.loads((folder / "record.json").read_text(encoding="utf-8")), out)
+
+
+def test_measured_steps_give_a_profile(fitted: Fitted) -> None:
+    record, out = fitted.record, fitted.profile
     assert record["schema"] == "shardplan/calibration/1"
     assert (record["accelerator"], record["generation"]) == ("h100-sxm-80gb", "hopper")
     seen, unseen = record["fitted"], record["held_out"]
@@ -36,12 +52,10 @@ def test_measured_steps_give_a_profile(tmp_path: Path) -> None:
     assert all(change["sd_after"] <= change["sd_before"] for change in record["constants"])
     used = answer("validate", EXAMPLE, "--profile", out)["summary"]["all"]["median"]
     assert used < answer("validate", EXAMPLE)["summary"]["all"]["median"]
-    assert list(tmp_path.iterdir()) == [out]
 
 
-def test_the_constants_say_where_they_come_from(tmp_path: Path) -> None:
-    out = tmp_path / "mine.yaml"
-    text = unwrapped(run("calibrate", EXAMPLE, *H100, "--out", out).stdout)
+def test_the_constants_say_where_they_come_from(fitted: Fitted) -> None:
+    out, text = fitted.profile, unwrapped(fitted.text)
     for words in ("Fitted to 8 runs", "held out, before", "held out, after", "accelerator_rate", "--profile"):
         assert words in text
     rows = [row for row in answer("profiles", out)["constants"] if row["stated_in"] == "mine"]
@@ -71,10 +85,8 @@ def _assert_alike(shown: object, made: object) -> None:
         assert without_dates[0] == without_dates[1]
 
 
-def test_the_profile_in_the_documentation_is_what_the_example_gives(tmp_path: Path) -> None:
-    out = tmp_path / "mine.yaml"
-    run("calibrate", EXAMPLE, *H100, "--out", out)
-    made, shown = yaml.safe_load(out.read_text(encoding="utf-8")), _example()
+def test_the_profile_in_the_documentation_is_what_the_example_gives(fitted: Fitted) -> None:
+    made, shown = yaml.safe_load(fitted.profile.read_text(encoding="utf-8")), _example()
     (row,) = shown.pop("left_out_errors")
     assert row.pop("...", "missing") is None  # cells that are not shown
     found = next(each for each in made["left_out_errors"] if each["id"] == row["id"])
@@ -83,46 +95,35 @@ def test_the_profile_in_the_documentation_is_what_the_example_gives(tmp_path: Pa
     _assert_alike(shown, made)
 
 
-@pytest.mark.parametrize("holdout", ["0", "0.3"])
-def test_tables_stand_one_line_apart(holdout: str, tmp_path: Path) -> None:
-    text = run("calibrate", EXAMPLE, *H100, "--out", tmp_path / "mine.yaml", "--holdout", holdout).stdout
-    assert "\n\nConstants" in text
-    assert "\n\n\n" not in text
-
-
 def test_of_one_configuration_nothing_can_be_left_out(tmp_path: Path) -> None:
     out = tmp_path / "mine.yaml"
     path = write(tmp_path, *({**CELLS, "id": f"r{number}", "step_time_s": f"4.{number}"} for number in range(8)))
-    text = unwrapped(run("calibrate", path, *H100, "--out", out).stdout)
+    text, record = both(tmp_path, "calibrate", path, *H100, "--out", out)
     assert "one configuration: nothing can be left out" in text
     assert "each left out" not in text
     assert "held out" not in text
     assert "left_out_errors: []" in out.read_text(encoding="utf-8")
-    record = answer("calibrate", path, *H100, "--out", out)
     assert (record["num_configurations"], record["left_out"]["runs"], record["held_out"]["runs"]) == (1, [], [])
     asked = ("estimate", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 16, "--tp", 2, "--profile", out)
     assert "the band is wider" in answer(*asked)["plans"][0]["step_time_note"]
 
 
-def test_the_same_again_is_the_same(tmp_path: Path) -> None:
-    for seed in (0, 0, 1):
-        run("calibrate", EXAMPLE, *H100, "--out", tmp_path / f"{seed}.yaml", "--seed", seed)
-    first = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "x.yaml")
-    assert (tmp_path / "x.yaml").read_text() == (tmp_path / "0.yaml").read_text()
-    other = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "x.yaml", "--seed", 1)
-    assert first["held_out"]["runs"] != other["held_out"]["runs"]
+def test_the_same_again_is_the_same_and_the_accelerator_is_that_of_the_rows(fitted: Fitted, tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    again = answer("calibrate", EXAMPLE, "--out", out, "--seed", 0)
+    assert {**again, "profile": ""} == {**fitted.record, "profile": ""}
+    assert out.read_text() == fitted.profile.read_text()
+    other = answer("calibrate", EXAMPLE, *H100, "--out", out, "--seed", 1)
+    assert again["held_out"]["runs"] != other["held_out"]["runs"]
 
 
-@pytest.mark.parametrize(("share", "number"), [("0", 0), ("0.5", 6), ("50%", 6), ("0.9", 11)])
-def test_how_many_are_held_out(share: str, number: int, tmp_path: Path) -> None:
-    record = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "x.yaml", "--holdout", share)
-    assert len(record["held_out"]["runs"]) == number
-
-
-def test_the_accelerator_is_that_of_the_rows(tmp_path: Path) -> None:
-    found = answer("calibrate", EXAMPLE, "--out", tmp_path / "x.yaml")
-    named = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "y.yaml")
-    assert {**found, "profile": ""} == {**named, "profile": ""}
+@pytest.mark.parametrize(("share", "number"), [("0", 0), ("50%", 6), ("0.9", 11)])
+def test_how_many_are_held_out_in_tables_one_line_apart(share: str, number: int, tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    text = run("calibrate", EXAMPLE, *H100, "--out", tmp_path / "x.yaml", "--holdout", share, "--json", record).stdout
+    assert len(json.loads(record.read_text())["held_out"]["runs"]) == number
+    assert "\n\nConstants" in text
+    assert "\n\n\n" not in text
 
 
 def test_rows_of_several_accelerators_need_a_name(tmp_path: Path) -> None:
@@ -174,11 +175,10 @@ def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
         {**CELLS, "id": "short", "step_time_s": "0.0039"},
         {**rows[0], "id": "ms", "step_time_s": "3900"},
     )
-    record = answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
+    text, record = both(tmp_path, "calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
     assert [each["id"] for each in record["skipped"]] == ["short"]
     assert "times the bf16 peak of h100-sxm-80gb" in record["skipped"][0]["reason"]
     assert [each["id"] for each in record["outliers"]] == ["ms"]
-    text = unwrapped(run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0").stdout)
     assert "Predicted less than half or more than twice: ms" in text
     assert "No run was held out" in text
 
@@ -233,12 +233,10 @@ def test_memory_that_no_constants_explain_is_not_fitted_either(tmp_path: Path) -
 
 def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
     path = write(tmp_path, {**CELLS, "options": "NETWORK=efa", "weather": "rain"})
-    assert answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml")["not_understood"] == {
-        "column weather": 1, "option NETWORK=efa": 1,
-    }  # fmt: skip
-    for command in (("calibrate", path, *H100, "--out", tmp_path / "x.yaml"), ("validate", path)):
-        text = unwrapped(run(*command).stdout)
-        assert "option NETWORK=efa (1 row)" in text
+    text, record = both(tmp_path, "calibrate", path, *H100, "--out", tmp_path / "x.yaml")
+    assert record["not_understood"] == {"column weather": 1, "option NETWORK=efa": 1}
+    for each in (text, unwrapped(run("validate", path).stdout)):
+        assert "option NETWORK=efa (1 row)" in each
 
 
 @pytest.mark.parametrize("target", ["runs.csv", "mine.yaml"])

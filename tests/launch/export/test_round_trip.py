@@ -52,7 +52,7 @@ BY_NAME: Final = ("deepspeed", "accelerate")
 """Frameworks whose files name a model that the user fills in."""
 
 
-PLANS: Final = 60
+PLANS: Final = 25
 MEGATRON: Final = ("megatron-lm", "megatron-bridge", "nemo")
 """Frameworks whose files leave fields of the plan to be told, and models' windows and biases unread."""
 FEW, OF_MEGATRON = 5, ("llama-3.1-8b", "qwen3-30b-a3b", "llama-3.2-1b", "qwen3-32b", "deepseek-v3")

@@ -29,7 +29,7 @@ def words_of_bash(
         env={"PATH": os.defpath, "WORDS_OF_RUN": str(out), **(env or {})},
         check=False,
         capture_output=True,
-        timeout=20,
+        timeout=120,
     )
     calls: list[list[str]] = [[]]
     for word in out.read_bytes().decode("utf-8", errors="replace").split("\0")[:-1]:

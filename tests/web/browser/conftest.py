@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright drives the browser: pip install 'shardplan[test]'")
 uvicorn = pytest.importorskip("uvicorn", reason="the server is in the ui extra")
 
-from playwright.sync_api import Browser, Page, Playwright, Request, expect, sync_playwright  # noqa: E402
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 Open = Callable[..., Page]
@@ -39,7 +39,7 @@ def server() -> Iterator[str]:
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE / 1000
     while not running.started and time.monotonic() < deadline:
         time.sleep(0.02)
     assert running.started
@@ -64,17 +64,24 @@ def browser(playwright_driver: Playwright) -> Iterator[Browser]:
     found.close()
 
 
+@pytest.fixture(scope="module")
+def usual(browser: Browser, server: str) -> BrowserContext:
+    """What pages share that ask for nothing special, each a tab of its own: scripts are fetched and compiled once."""
+    return browser.new_context(base_url=server)
+
+
 @pytest.fixture
-def open_page(browser: Browser, server: str) -> Iterator[Open]:
+def open_page(browser: Browser, server: str, usual: BrowserContext) -> Iterator[Open]:
     """Opens addresses of the server; the test fails on errors of the console and on requests to other hosts."""
     problems: list[str] = []
-    contexts = []
+    opened_here: list[Page | BrowserContext] = []
 
     def opened(path: str = "/", *, width: int = 1280, height: int = 900, **known: Any) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, base_url=server, **known)
-        context.set_default_timeout(PATIENCE)
-        contexts.append(context)
+        context = browser.new_context(base_url=server, **known) if known else usual
         page = context.new_page()
+        opened_here.append(context if known else page)
+        page.set_default_timeout(PATIENCE)
+        page.set_viewport_size({"width": width, "height": height})
         page.on("console", lambda message: problems.append(message.text) if is_fault(message) else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda request: problems.append(request.url) if is_elsewhere(request, server) else None)
@@ -82,8 +89,8 @@ def open_page(browser: Browser, server: str) -> Iterator[Open]:
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for each in opened_here:
+        each.close()
     assert not problems
 
 
